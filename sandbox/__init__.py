@@ -1,0 +1,1 @@
+"""Confine one function in a process of its own and report how it ended."""
