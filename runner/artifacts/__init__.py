@@ -1,0 +1,1 @@
+"""Files that a call produced: opened safely, measured, routed."""

@@ -1,0 +1,153 @@
+"""Open one file of a home that a result names, so that no trick makes the host read another one.
+
+The call's processes are dead when this runs, but what they left behind is hostile: links, FIFOs,
+devices, names with `..`. The kernel resolves the path, below the home's descriptor, and the file
+is judged before it is opened for reading.
+
+Source: openat2(2), proc_pid_fd(5); rule R2 of the conformance cases; sandbox notes, finding 7.
+"""
+
+import errno
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from runner.contract.envelope import artifact_missing, outside_home, too_large
+from runner.openat import (
+    RESOLVE_BENEATH,
+    RESOLVE_NO_MAGICLINKS,
+    RESOLVE_NO_SYMLINKS,
+    RESOLVE_NO_XDEV,
+    openat2,
+)
+
+__all__ = ["Collected", "OpenHome", "collect", "relative_to_home"]
+
+PATH_MAX_BYTES = 4095
+
+_CONFINED = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a symbolic link",
+}
+
+
+class OpenHome(Protocol):
+    """The home of a call: its path as tools name it, and a descriptor of the folder itself."""
+
+    @property
+    def path(self) -> Path:
+        """Return the path as tools name it."""
+
+    @property
+    def fd(self) -> int:
+        """Return a descriptor of the folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """One regular file, open for reading at its start.
+
+    Attributes:
+        fd: The descriptor; belongs to whoever called `collect`.
+        size: Its length in bytes.
+    """
+
+    fd: int
+    size: int
+
+
+@contextmanager
+def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collected]:
+    """Open the file that a result names as `path`; close it at the end.
+
+    Raises:
+        CallError: `E_INVALID_PATH` for anything that is not a plain file of this home,
+            `E_INVALID_RESULT` if there is no such file, `E_FILE_TOO_LARGE` above `max_bytes`.
+    """
+    shown = path if isinstance(path, str) else repr(path)
+    relative = relative_to_home(path, home.path)
+    if relative is None:
+        raise outside_home(shown, home.path)
+    with _closing(_find(relative, shown, home)) as found:
+        judged = os.fstat(found)
+        problem = _problem(judged, os.fstat(home.fd))
+        if problem is not None:
+            raise outside_home(shown, home.path, problem=problem)
+        if judged.st_size > max_bytes:
+            raise too_large(judged.st_size, max_bytes)
+        with _closing(_reopen(found, shown, home)) as fd:
+            now = os.fstat(fd)
+            if (now.st_dev, now.st_ino, now.st_size) != (judged.st_dev, judged.st_ino, judged.st_size):
+                raise outside_home(shown, home.path, problem="it changed while it was read")
+            yield Collected(fd=fd, size=now.st_size)
+
+
+def relative_to_home(path: object, home: Path) -> str | None:
+    """Return where below `home` a path lies, by its text alone; None if it does not.
+
+    A relative path counts from the home. The one place where a tool's path is normalised.
+    """
+    if not isinstance(path, str) or not path or "\0" in path:
+        return None
+    try:
+        if len(os.fsencode(path)) > PATH_MAX_BYTES:
+            return None
+    except UnicodeEncodeError:
+        return None
+    # normpath keeps exactly two leading slashes, which on Linux mean no more than one.
+    full = posixpath.normpath(posixpath.join(home, path))
+    full = "/" + full.lstrip("/")
+    prefix = f"{home}/"
+    return full.removeprefix(prefix) if full.startswith(prefix) and full != prefix else None
+
+
+def _find(relative: str, shown: str, home: OpenHome) -> int:
+    try:
+        # O_PATH opens nothing: a FIFO cannot block us and a device does not notice.
+        return openat2(home.fd, relative, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, resolve=_CONFINED)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise artifact_missing(shown) from error
+        raise outside_home(shown, home.path, problem=_refusal(error)) from error
+
+
+def _reopen(found: int, shown: str, home: OpenHome) -> int:
+    try:
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise outside_home(shown, home.path, problem=_refusal(error)) from error
+
+
+def _problem(file: os.stat_result, home: os.stat_result) -> str | None:
+    kind = stat.S_IFMT(file.st_mode)
+    if kind != stat.S_IFREG:
+        return f"it is {_KINDS.get(kind, 'no regular file')}, not a regular file"
+    if file.st_nlink != 1:
+        return f"it has {file.st_nlink} names; a hard link may lead out of the folder"
+    if file.st_uid != home.st_uid:
+        return "it belongs to somebody else"
+    return None
+
+
+def _refusal(error: OSError) -> str:
+    if error.errno in (errno.ELOOP, errno.EXDEV):
+        return "a link or a mount lies on the way"
+    return f"the system says: {error.strerror}"
+
+
+@contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,55 @@
+"""MIME types from names and back, the same on every machine.
+
+The system's own tables are left out: a result must not depend on what is installed.
+"""
+
+import mimetypes
+import re
+
+__all__ = ["DEFAULT_MIME", "extension", "guess", "is_mime"]
+
+DEFAULT_MIME = "application/octet-stream"
+
+_WELL_FORMED = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(?:\s*;[\x20-\x7e]*)?")
+
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+_ADDED = {
+    ".docx": _OFFICE + "wordprocessingml.document",
+    ".xlsx": _OFFICE + "spreadsheetml.sheet",
+    ".pptx": _OFFICE + "presentationml.presentation",
+    ".parquet": "application/vnd.apache.parquet",
+    ".jsonl": "application/x-ndjson",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".md": "text/markdown",
+    ".webp": "image/webp",
+    ".wav": "audio/wav",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+}
+
+
+def _table() -> mimetypes.MimeTypes:
+    table = mimetypes.MimeTypes()
+    for suffix, mime in _ADDED.items():
+        table.add_type(mime, suffix)
+    return table
+
+
+_TABLE = _table()
+
+
+def is_mime(value: object) -> bool:
+    """Say whether `value` is a well-formed MIME type; a line break never is."""
+    return isinstance(value, str) and len(value) <= 255 and _WELL_FORMED.fullmatch(value) is not None
+
+
+def guess(name: str) -> str:
+    """Return the MIME type that the name of a file suggests."""
+    suffix = name.rpartition(".")[2].lower()
+    return _TABLE.types_map[True].get(f".{suffix}", DEFAULT_MIME)
+
+
+def extension(mime: str) -> str:
+    """Return the usual ending of a name for `mime`, with its dot, or nothing."""
+    return _TABLE.guess_extension(mime.partition(";")[0].strip()) or ""

@@ -1,0 +1,308 @@
+"""Take the files of a result: open each, keep it for the user, decide how it travels.
+
+A file that is refused never takes a good result along. What leaves has no `path`: an artifact
+carries `b64`, or an internal `s3_ref` that `runner.render` replaces before a client sees it.
+
+Source: document 001, sections 6.2 and 7.2; rules N8, N10, N12, R1 to R3 of the conformance cases.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from runner.artifacts.collect import Collected, OpenHome, collect
+from runner.artifacts.encode import decode, encode_file
+from runner.artifacts.route import Route, route, s3_ref
+from runner.contract.envelope import Refusal, envelope, outside_home, with_refusals
+from runner.contract.normalise import Normalised, flag_meta_data
+from runner.errors import CallError, Code
+
+__all__ = ["ArtifactFile", "Keep", "Processed", "Stored", "failed", "process_artifacts"]
+
+_log = logging.getLogger(__name__)
+
+_REPLACED = ("artifacts", "deferred_artifacts")
+_REASONS = {
+    Code.E_INVALID_PATH: "invalid_path",
+    Code.E_FILE_TOO_LARGE: "file_too_large",
+    Code.E_INVALID_RESULT: "missing_path",
+    Code.E_STORE: "store_unavailable",
+    Code.E_QUOTA: "quota_exceeded",
+}
+
+
+class Stored(Protocol):
+    """A file as the store keeps it."""
+
+    @property
+    def id(self) -> str:
+        """Return its id, `art_` and twelve hex digits."""
+
+    @property
+    def name(self) -> str:
+        """Return its name in My Files."""
+
+    @property
+    def sha256(self) -> str:
+        """Return the hex digest of its bytes."""
+
+    @property
+    def s3_key(self) -> str:
+        """Return its key in the object store."""
+
+
+class Keep(Protocol):
+    """Puts a file into the user's My Files."""
+
+    def __call__(self, fd: int, *, name: str, mime: str) -> Stored:
+        """Keep the bytes of `fd`, which stands at the file's start and stays the caller's.
+
+        Raises:
+            CallError: `E_STORE` or `E_QUOTA`.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactFile:
+    """One accepted file.
+
+    Attributes:
+        id: Id in the store.
+        name: Its name in My Files.
+        mime: Its MIME type.
+        size: Measured length in bytes.
+        sha256: Hex digest of its bytes.
+        origin: The path or base64 by which the tool gave it, where it did.
+        block: Index of the content block that it was, or None.
+    """
+
+    id: str
+    name: str
+    mime: str
+    size: int
+    sha256: str
+    origin: str | None = None
+    block: int | None = None
+
+    @property
+    def uri(self) -> str:
+        """Return the URI under which clients read it."""
+        return f"artifact://{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processed:
+    """A result in its processed form.
+
+    Attributes:
+        value: The contract value; its `artifacts` pair with `files` by position. No paths.
+        files: The accepted artifacts, in order.
+        deferred: The accepted deferred artifacts, in order.
+        errors: What was left out.
+        texts: Texts of the tool beside the payload.
+        failure: The error that the whole result is, if the runner or a file made it one.
+    """
+
+    value: dict[str, Any]
+    files: tuple[ArtifactFile, ...] = ()
+    deferred: tuple[ArtifactFile, ...] = ()
+    errors: tuple[Refusal, ...] = ()
+    texts: tuple[str, ...] = ()
+    failure: CallError | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether the result stands for an error."""
+        meta_data = self.value.get("meta_data")
+        return isinstance(meta_data, Mapping) and meta_data.get("is_error") is True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    home: OpenHome | None
+    inline_max_bytes: int
+    max_bytes: int
+    keep: Keep
+
+
+@dataclass(slots=True)
+class _Progress:
+    files: list[ArtifactFile] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    deferred_files: list[ArtifactFile] = field(default_factory=list)
+    deferred: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+
+def failed(error: CallError) -> Processed:
+    """Return the result of a call that ended with `error`."""
+    return Processed(value=envelope(error), failure=error)
+
+
+def process_artifacts(
+    normalised: Normalised,
+    *,
+    home: OpenHome | None,
+    inline_max_bytes: int,
+    max_bytes: int,
+    keep: Keep,
+) -> Processed:
+    """Take the files of a normalised result.
+
+    No process of the call may be alive any more.
+
+    Args:
+        normalised: The result; not changed.
+        home: The home of the call, or None if its tool has none.
+        inline_max_bytes: Largest file that travels as base64; `NEVER_INLINE` for none.
+        max_bytes: Hard cap of one file.
+        keep: Puts each accepted file into My Files.
+    """
+    rules = _Rules(home=home, inline_max_bytes=inline_max_bytes, max_bytes=max_bytes, keep=keep)
+    progress = _Progress()
+    blocks = {name: index for index, name in normalised.blocks.items()}
+    entries = normalised.value.get("artifacts", [])
+    for entry, origin in zip(entries, normalised.origins, strict=True):
+        _take(entry, origin, blocks.get(entry["name"]), rules, progress)
+    for entry in normalised.value.get("deferred_artifacts", []):
+        _defer(entry, rules, progress)
+    for warning in normalised.warnings:
+        _log.warning("tool result mended", extra={"detail": warning})
+    return _result(normalised, progress)
+
+
+def _take(
+    entry: Mapping[str, Any], origin: str | None, block: int | None, rules: _Rules, progress: _Progress
+) -> None:
+    try:
+        with _opened(entry, rules) as source:
+            way = route(source.size, inline_max_bytes=rules.inline_max_bytes, max_bytes=rules.max_bytes)
+            stored = rules.keep(source.fd, name=entry["name"], mime=entry["mime"])
+            content = encode_file(source.fd, source.size) if way is Route.INLINE else None
+    except CallError as error:
+        progress.refusals.append(_refused(entry, error))
+        return
+    except EOFError as error:
+        # Another call of the same user may still write in this home.
+        folder = None if rules.home is None else rules.home.path
+        changed = outside_home(str(entry.get("path")), folder, problem=str(error))
+        progress.refusals.append(_refused(entry, changed))
+        return
+    _compare_size(entry, source.size)
+    carried = {"s3_ref": s3_ref(stored.s3_key)} if content is None else {"b64": content}
+    progress.entries.append(_processed(entry, stored, source.size, carried))
+    progress.renamed[entry["name"]] = stored.name
+    progress.files.append(_file(entry, stored, source.size, origin=origin, block=block))
+
+
+def _defer(entry: Mapping[str, Any], rules: _Rules, progress: _Progress) -> None:
+    try:
+        with _opened(entry, rules) as source:
+            stored = rules.keep(source.fd, name=entry["name"], mime=entry["mime"])
+    except CallError as error:
+        progress.refusals.append(_refused(entry, error))
+        return
+    progress.deferred.append(_processed(entry, stored, source.size, {}))
+    progress.deferred_files.append(_file(entry, stored, source.size, origin=str(entry["path"]), block=None))
+    progress.renamed[entry["name"]] = stored.name
+
+
+def _file(
+    entry: Mapping[str, Any], stored: Stored, size: int, *, origin: str | None, block: int | None
+) -> ArtifactFile:
+    return ArtifactFile(
+        id=stored.id,
+        name=stored.name,
+        mime=entry["mime"],
+        size=size,
+        sha256=stored.sha256,
+        origin=origin,
+        block=block,
+    )
+
+
+@contextmanager
+def _opened(entry: Mapping[str, Any], rules: _Rules) -> Iterator[Collected]:
+    if "b64" in entry:
+        with _in_memory(decode(entry["b64"])) as source:
+            yield source
+    elif rules.home is None:
+        raise outside_home(str(entry["path"]), None)
+    else:
+        with collect(entry["path"], rules.home, max_bytes=rules.max_bytes) as source:
+            yield source
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[Collected]:
+    fd = os.memfd_create("artifact", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(fd), "wb") as target:
+            target.write(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield Collected(fd=fd, size=len(content))
+    finally:
+        os.close(fd)
+
+
+def _compare_size(entry: Mapping[str, Any], size: int) -> None:
+    declared = entry.get("size", size)
+    if declared != size:
+        detail = f"artifact {entry['name']!r} declares size {declared!r}, measured {size}"
+        _log.warning("tool result mended", extra={"detail": detail})
+
+
+def _processed(
+    entry: Mapping[str, Any], stored: Stored, size: int, carried: dict[str, Any]
+) -> dict[str, Any]:
+    ours = {"name": stored.name, **carried, "mime": entry["mime"], "size": size}
+    return ours | {
+        key: value for key, value in entry.items() if key not in ours and key not in ("b64", "path")
+    }
+
+
+def _refused(entry: Mapping[str, Any], error: CallError) -> Refusal:
+    reason = _REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
+    return Refusal(name=entry["name"], reason=reason, error=error)
+
+
+def _result(normalised: Normalised, progress: _Progress) -> Processed:
+    value = {key: item for key, item in normalised.value.items() if key not in _REPLACED}
+    if progress.refusals:
+        value["meta_data"] = with_refusals(value.get("meta_data", {}), progress.refusals)
+    value |= {key: items for key, items in _lists(progress).items() if items}
+    if "display" in value:
+        value["display"] = _renamed_display(value["display"], progress.renamed)
+    refusals = (*normalised.refusals, *progress.refusals)
+    failure = refusals[0].error if refusals and _says_nothing(value, normalised.texts) else None
+    if failure is not None:
+        said = envelope(failure)
+        value |= said | {"meta_data": {**value["meta_data"], **said["meta_data"]}}
+    return Processed(
+        value=flag_meta_data(value),
+        files=tuple(progress.files),
+        deferred=tuple(progress.deferred_files),
+        errors=refusals,
+        texts=normalised.texts,
+        failure=failure,
+    )
+
+
+def _lists(progress: _Progress) -> dict[str, list[dict[str, Any]]]:
+    return {"artifacts": progress.entries, "deferred_artifacts": progress.deferred}
+
+
+def _renamed_display(display: dict[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    primary = display.get("primary_file")
+    if not isinstance(primary, str):
+        return display
+    return display | {"primary_file": renamed.get(primary, primary)}
+
+
+def _says_nothing(value: Mapping[str, Any], texts: tuple[str, ...]) -> bool:
+    said = ("artifacts", "deferred_artifacts", "canvas", "links")
+    return value.get("results") is None and not texts and not any(key in value for key in said)

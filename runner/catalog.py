@@ -1,0 +1,101 @@
+"""What the host knows of a tool file: its server's identity and its tools. Made from a zygote's hello."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["FILE_ARGUMENTS", "Catalog", "ToolSpec"]
+
+FILE_ARGUMENTS = ("filename", "filenames")
+"""The only argument names that are resolved to staged input files (S1-28 to S1-30)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """What the host knows of one tool.
+
+    Attributes:
+        name: Its name on the wire.
+        parameters: JSON Schema of its arguments.
+        output_schema: JSON Schema of its structured result, if it declares one.
+    """
+
+    name: str
+    parameters: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+
+    def declares(self, argument: str) -> bool:
+        """Say whether the tool has this argument."""
+        properties = self.parameters.get("properties")
+        return isinstance(properties, Mapping) and argument in properties
+
+    @property
+    def takes_username(self) -> bool:
+        """Whether the tool is given the identity, and with it a home that it may write."""
+        return self.declares("username")
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether the tool is given input files."""
+        return any(self.declares(name) for name in FILE_ARGUMENTS)
+
+    @property
+    def wraps_result(self) -> bool:
+        """Whether FastMCP wraps its bare result as `{"result": value}`."""
+        return bool(self.output_schema and self.output_schema.get("x-fastmcp-wrap-result"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """A tool file as its zygote described it.
+
+    Attributes:
+        name: Name of its server.
+        version: Version of its server.
+        instructions: Instructions of its server.
+        website_url: Website of its server.
+        icons: Icons of its server, as on the wire.
+        capabilities: What its server announces, by protocol version.
+        tools: Its tools by name.
+    """
+
+    name: str
+    version: str | None
+    instructions: str | None
+    website_url: str | None
+    icons: tuple[Mapping[str, Any], ...]
+    capabilities: Mapping[str, Mapping[str, Any]]
+    tools: Mapping[str, ToolSpec]
+
+    @classmethod
+    def from_hello(cls, hello: Mapping[str, Any]) -> "Catalog":
+        """Make a catalog of what `runner.program` returned when it loaded.
+
+        Raises:
+            ValueError: It is not a catalog; only a hostile tool file can cause that.
+        """
+        try:
+            tools = [
+                ToolSpec(
+                    name=str(tool["name"]),
+                    parameters=dict(tool["inputSchema"]),
+                    output_schema=tool.get("outputSchema"),
+                )
+                for tool in hello["tools"]
+            ]
+            return cls(
+                name=str(hello["name"]),
+                version=hello["version"],
+                instructions=hello["instructions"],
+                website_url=hello["website_url"],
+                icons=tuple(hello["icons"]),
+                capabilities=dict(hello["capabilities"]),
+                tools={tool.name: tool for tool in tools},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the tool file's catalog is malformed: {error}") from error
+
+    def nearest(self, name: str) -> list[str]:
+        """Return the tools whose names are most like `name`, nearest first."""
+        return difflib.get_close_matches(name, self.tools, n=3)

@@ -1,0 +1,271 @@
+"""The command line: `runner serve`, `call`, `doctor`, `config`. Its names and exit codes are a contract.
+
+Source: `docs/cli.md`.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runner.errors import RunnerError, StartError, UsageError
+from runner.settings import Settings
+from runner.settings_sources import config_report, config_text, load
+from runner.targets import check_targets
+from runner.telemetry import set_up
+from sandbox.errors import ConfinementError, IsolationUnavailable, LoadError, SandboxError
+
+__all__ = ["app", "main"]
+
+EXIT_USAGE = 2
+EXIT_ISOLATION = 5
+
+app = typer.Typer(
+    name="runner",
+    help="Serve a FastMCP file so that every call runs in its own confined, killable process.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_File = Annotated[
+    str, typer.Argument(metavar="FILE", help="A FastMCP file; FILE:NAME picks one object in it.")
+]
+_User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Serve or act as this user.")]
+_Isolation = Annotated[
+    str | None, typer.Option("--isolation", help="auto, process, user, namespace or guard.")
+]
+_Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Instead of ./runner.toml.")]
+_Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where My Files are kept.")]
+_AllowNet = Annotated[str | None, typer.Option("--allow-net", metavar="HOST[:PORT],…", help="Planned.")]
+_AllowEnv = Annotated[
+    str | None, typer.Option("--allow-env", metavar="NAME,…", help="Variables that tools may see.")
+]
+_AllowRun = Annotated[str | None, typer.Option("--allow-run", metavar="PROGRAM,…", help="Planned.")]
+_DenyRun = Annotated[bool | None, typer.Option("--deny-run", help="Tools may run no other program.")]
+_LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
+_LogFormat = Annotated[str | None, typer.Option("--log-format", help="text or json.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
+
+
+@app.command()
+def serve(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="FastMCP files.")],
+    *,
+    transport: Annotated[str | None, typer.Option(help="auto, stdio or http.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    user: _User = None,
+    isolation: _Isolation = None,
+    config: _Config = None,
+    store: _Store = None,
+    allow_net: _AllowNet = None,
+    allow_env: _AllowEnv = None,
+    allow_run: _AllowRun = None,
+    deny_run: _DenyRun = None,
+    log_level: _LogLevel = None,
+    log_format: _LogFormat = None,
+) -> None:
+    """Serve tool files over MCP: stdio when standard input is a pipe, HTTP when it is a terminal."""
+    flags = _flags(
+        locals(), "transport", "host", "port", "user", "isolation", "store", "allow_net", "allow_env",
+        "allow_run", "deny_run", "log_level", "log_format",
+    )  # fmt: skip
+    _exit(lambda: _serve(files, flags, config))
+
+
+@app.command()
+def call(
+    file: _File,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[name=value | name:=json | name=@path]...")
+    ] = None,
+    *,
+    args: Annotated[str | None, typer.Option(metavar="JSON", help="All arguments as one object.")] = None,
+    put: Annotated[
+        list[Path] | None, typer.Option("--file", metavar="PATH", help="Put a file into My Files first.")
+    ] = None,
+    user: _User = None,
+    as_json: _Json = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write artifacts to this folder.")] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Longest silence.")] = None,
+    total_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Longest call.")] = None,
+    session: Annotated[str, typer.Option(metavar="NAME", help="Session the call belongs to.")] = "cli",
+    isolation: _Isolation = None,
+    config: _Config = None,
+    store: _Store = None,
+    allow_net: _AllowNet = None,
+    allow_env: _AllowEnv = None,
+    allow_run: _AllowRun = None,
+    deny_run: _DenyRun = None,
+    log_level: _LogLevel = None,
+    log_format: _LogFormat = None,
+) -> None:
+    """Call one tool and print its result; progress and notices go to standard error."""
+    flags = _flags(
+        locals(), "user", "isolation", "store", "allow_net", "allow_env", "allow_run", "deny_run",
+        "log_format",
+    )  # fmt: skip
+    flags |= {"idle_timeout_s": timeout, "total_timeout_s": total_timeout}
+    flags["log_level"] = log_level or "warning"
+    given = {"tool": tool, "words": arguments or [], "args": args, "put": put or [], "as_json": as_json}
+    _exit(lambda: _call(file, flags, config, {**given, "out": out, "session": session}))
+
+
+@app.command()
+def doctor(
+    *,
+    as_json: _Json = False,
+    isolation: _Isolation = None,
+    config: _Config = None,
+    store: _Store = None,
+    user: _User = None,
+) -> None:
+    """Say what this machine and configuration can enforce, and what not, with the cure."""
+    flags = _flags(locals(), "isolation", "store", "user")
+    _exit(lambda: _doctor(flags, config, as_json=as_json))
+
+
+@app.command("config")
+def show_config(
+    *,
+    as_json: _Json = False,
+    user: _User = None,
+    isolation: _Isolation = None,
+    config: _Config = None,
+    store: _Store = None,
+    allow_env: _AllowEnv = None,
+    deny_run: _DenyRun = None,
+    log_level: _LogLevel = None,
+    log_format: _LogFormat = None,
+) -> None:
+    """Print the effective settings and where each one came from."""
+    flags = _flags(locals(), "user", "isolation", "store", "allow_env", "deny_run", "log_level", "log_format")
+    _exit(lambda: _config(flags, config, as_json=as_json))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _flags(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: values[name] for name in names if values[name] is not None}
+
+
+def _exit(command: Callable[[], int]) -> None:
+    """Run a command and end with its status; our own errors end as one sentence, never a traceback."""
+    try:
+        status = command()
+    except UsageError as error:
+        status = _say(error, EXIT_USAGE)
+    except LoadError as error:
+        status = _say(error, EXIT_USAGE)
+    except (StartError, ConfinementError, IsolationUnavailable) as error:
+        status = _say(error, EXIT_ISOLATION)
+    except (RunnerError, SandboxError) as error:
+        status = _say(error, EXIT_USAGE)
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:
+        # Whoever read our output has enough; there is nobody left to tell.
+        status = 1
+    raise typer.Exit(status)
+
+
+def _say(error: Exception, status: int) -> int:
+    print(f"runner: {error}", file=sys.stderr)  # noqa: T201
+    return status
+
+
+def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
+    settings = load(flags, config=config)
+    set_up(settings.log_level, settings.log_format)
+    _check_isolation(settings)
+    return settings
+
+
+def _check_isolation(settings: Settings) -> None:
+    """Refuse an isolation that was asked for by name and that this machine or version cannot give."""
+    # The probe asks the kernel; `config` does without.
+    from sandbox.probe import Tier, missing  # noqa: PLC0415
+
+    wanted = Tier.PROCESS if settings.isolation == "auto" else Tier(settings.isolation)
+    lacking = missing(wanted)
+    if lacking:
+        raise IsolationUnavailable(lacking)
+
+
+def _serve(files: list[str], flags: dict[str, Any], config: Path | None) -> int:
+    targets = check_targets(files)
+    settings = _settings(flags, config)
+    # FastMCP takes 0.7 s to import; a wrong file name or setting is answered before that.
+    from runner.serve import serve as run  # noqa: PLC0415
+
+    return asyncio.run(_explained(run(settings, targets), targets))
+
+
+def _call(file: str, flags: dict[str, Any], config: Path | None, given: dict[str, Any]) -> int:
+    target = check_targets([file])[0]
+    settings = _settings(flags, config)
+    from runner.arguments import parse_arguments  # noqa: PLC0415 - after the cheap checks, as above
+    from runner.identity import resolve  # noqa: PLC0415
+    from runner.shell_call import CallOptions, call_from_shell  # noqa: PLC0415
+
+    user = resolve(settings, transport="stdio", claims=None, host=settings.host)
+    options = CallOptions(
+        target=target,
+        tool=given["tool"],
+        arguments=parse_arguments(given["words"], given["args"]),
+        files=tuple(given["put"]),
+        as_json=given["as_json"],
+        out=given["out"],
+        session=given["session"],
+    )
+    return asyncio.run(_explained(call_from_shell(settings, user, options), [target]))
+
+
+async def _explained(command: Any, targets: list[str]) -> int:
+    """Name the tool file in front of what is wrong with it."""
+    try:
+        status: int = await command
+    except LoadError as error:
+        names = ", ".join(Path(target).name for target in targets)
+        raise LoadError(f"{names} cannot be served: {error}", error.line) from error
+    return status
+
+
+def _doctor(flags: dict[str, Any], config: Path | None, *, as_json: bool) -> int:
+    from runner.doctor import report  # noqa: PLC0415 - tries every layer, which only `doctor` needs
+
+    settings = load(flags, config=config)
+    found = report(settings)
+    print(json.dumps(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
+    return found.exit_status
+
+
+def _config(flags: dict[str, Any], config: Path | None, *, as_json: bool) -> int:
+    settings = load(flags, config=config)
+    print(json.dumps(config_report(settings), indent=2) if as_json else config_text(settings))  # noqa: T201
+    return 0
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    *, show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False
+) -> None:
+    """Serve a FastMCP file so that every call runs in its own confined, killable process."""
+    if show:
+        print(version("toolcell"))  # noqa: T201
+        raise typer.Exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The shape of a result: reading what tools return, writing what callers get."""

@@ -1,0 +1,276 @@
+"""Error envelopes and notices: the exact words of the contract, one constructor for each way to fail.
+
+Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get.
+
+Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, assert_never
+
+from runner.errors import CallError, Code
+from sandbox.deadlines import LAST_NOTICE_BEFORE_END_S, Deadlines, Rung
+
+__all__ = [
+    "Refusal",
+    "artifact_missing",
+    "busy",
+    "cancelled",
+    "crashed",
+    "envelope",
+    "file_not_found",
+    "invalid_argument",
+    "invalid_result",
+    "legible",
+    "notice",
+    "out_of_memory",
+    "outside_home",
+    "timed_out",
+    "too_large",
+    "tool_not_found",
+    "tool_raised",
+    "with_refusals",
+]
+
+TEXT_MAX_CHARS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One file of a result that could not be accepted.
+
+    Attributes:
+        name: The name the tool gave it, or None.
+        reason: One word of the contract, for example `invalid_path`.
+        error: The error the file alone would have been.
+    """
+
+    name: str | None
+    reason: str
+    error: CallError
+
+    def entry(self) -> dict[str, Any]:
+        """Return the item of `meta_data.artifact_errors`."""
+        return {"name": self.name, "reason": self.reason, "error": envelope(self.error)}
+
+
+def envelope(error: CallError) -> dict[str, Any]:
+    """Return the result that stands for `error`."""
+    meta_data: dict[str, Any] = {
+        "is_error": True,
+        "reason": error.code.reason,
+        "error_code": error.code.name,
+    }
+    if error.details:
+        meta_data["details"] = dict(error.details)
+    meta_data["retryable"] = error.retryable
+    return {"results": {"error": error.message}, "retryable": error.retryable, "meta_data": meta_data}
+
+
+def notice(rung: Rung, deadlines: Deadlines) -> str:
+    """Return what the user is told when silence has reached `rung`."""
+    match rung:
+        case Rung.FIRST_NOTICE:
+            return "The tool is taking longer than expected. Please wait..."
+        case Rung.SECOND_NOTICE:
+            return "Still processing your request. This may take a few more moments."
+        case Rung.LAST_NOTICE:
+            left = _whole(min(LAST_NOTICE_BEFORE_END_S, deadlines.idle_s))
+            return f"Processing continues. The tool will timeout in {left} seconds if no progress."
+        case Rung.IDLE_END | Rung.TOTAL_END:
+            return (
+                "Tool failed to respond in a reasonable amount of time. "
+                "Please try again or use a smaller dataset."
+            )
+        case _:
+            assert_never(rung)
+
+
+def timed_out(
+    deadlines: Deadlines, *, limit: Literal["idle", "total"], last_progress: str | None
+) -> CallError:
+    """Return the error of a call that reached one of its two time limits."""
+    seconds = _whole(deadlines.idle_s if limit == "idle" else deadlines.total_s)
+    details: dict[str, Any] = {
+        "timeout_seconds": seconds,
+        "last_progress": None if last_progress is None else legible(last_progress),
+        "suggestion": ("Consider breaking large operations into smaller chunks or using progress reporting"),
+    }
+    if limit == "total":
+        details["limit"] = "total"
+    return CallError(Code.E_TIMEOUT, f"Tool execution timed out after {seconds} seconds", details=details)
+
+
+def outside_home(attempted: str, home: Path | None, *, problem: str | None = None) -> CallError:
+    """Return the error of a path that the call may not use.
+
+    Args:
+        attempted: The path as the tool named it.
+        home: The home of the call, or None if the tool has none.
+        problem: Why the path was refused, where "outside" does not say it.
+    """
+    suggestion = "Use /tmp/{username}/ prefix for file operations"
+    if home is None:
+        suggestion += "; the tool has no such folder until it declares a parameter `username: str`"
+    details: dict[str, Any] = {
+        "attempted_path": legible(attempted),
+        "allowed_prefix": None if home is None else f"{home}/",
+        "suggestion": suggestion,
+    }
+    if problem is not None:
+        details["problem"] = problem
+    return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
+
+
+def too_large(size: int, limit: int) -> CallError:
+    """Return the error of a file above the hard cap. Both numbers are bytes."""
+    return CallError(
+        Code.E_FILE_TOO_LARGE,
+        "Generated file exceeds processing limits",
+        details={
+            "file_size_bytes": size,
+            "current_limit_bytes": limit,
+            "suggestion": "Consider generating summary or using chunked processing",
+        },
+    )
+
+
+def artifact_missing(path: str) -> CallError:
+    """Return the error of an artifact whose file does not exist."""
+    shown = legible(path)
+    return CallError(
+        Code.E_INVALID_RESULT,
+        f"The tool named the file {shown!r} in its result, but there is no such file",
+        details={
+            "where": "artifacts",
+            "attempted_path": shown,
+            "suggestion": "Write and close the file before returning its path",
+        },
+    )
+
+
+def tool_raised(
+    exception_type: str, message: str, *, frames: Sequence[str] = (), retryable: bool = False
+) -> CallError:
+    """Return the error of a tool that raised.
+
+    Args:
+        exception_type: Name of the exception's class.
+        message: Its text; may be empty.
+        frames: The author's own frames, outermost first, already as text.
+        retryable: What the tool says about trying again.
+    """
+    kind, said = legible(exception_type), legible(message)
+    details: dict[str, Any] = {"exception_type": kind, "message": said}
+    if frames:
+        details["frames"] = [legible(frame) for frame in frames]
+    return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
+
+
+def crashed(status: str | None, *, memory_peak_bytes: int | None = None, output: str = "") -> CallError:
+    """Return the error of a worker that died.
+
+    Args:
+        status: The wait status in words, where known.
+        memory_peak_bytes: Its memory peak, where known.
+        output: Last lines it wrote to standard output and error.
+    """
+    details: dict[str, Any] = {"status": status or "unknown"}
+    if memory_peak_bytes is not None:
+        details["memory_peak_bytes"] = memory_peak_bytes
+    if output:
+        details["output"] = legible(output)
+    details["suggestion"] = "Look at the tool's own output; native code that fails ends the whole process"
+    return CallError(
+        Code.E_CRASHED,
+        f"The tool's process ended before it answered ({status or 'for an unknown reason'})",
+        details=details,
+    )
+
+
+def out_of_memory(limit_bytes: int, *, memory_peak_bytes: int | None = None) -> CallError:
+    """Return the error of a call that its memory limit ended."""
+    details: dict[str, Any] = {"limit_bytes": limit_bytes}
+    if memory_peak_bytes is not None:
+        details["memory_peak_bytes"] = memory_peak_bytes
+    details["suggestion"] = "Read the data in chunks, or raise the memory limit of this tool"
+    return CallError(
+        Code.E_MEMORY, f"The tool needed more memory than its limit of {limit_bytes} bytes", details=details
+    )
+
+
+def tool_not_found(name: str, names: Sequence[str]) -> CallError:
+    """Return the error of a call to a tool that does not exist. `names` are those that do."""
+    nearest = difflib.get_close_matches(legible(name), names, n=3, cutoff=0.5)
+    hint = f"Did you mean {_listed(nearest)}?" if nearest else f"The tools are {_listed(names) or 'none'}"
+    return CallError(
+        Code.E_TOOL_NOT_FOUND,
+        f"There is no tool named {legible(name)!r}",
+        details={"name": legible(name), "nearest": nearest, "suggestion": hint},
+    )
+
+
+def invalid_argument(message: str, *, argument: str | None = None) -> CallError:
+    """Return the error of arguments that fail the tool's schema."""
+    details = {} if argument is None else {"argument": legible(argument)}
+    return CallError(Code.E_INVALID_ARGUMENT, legible(message), details=details)
+
+
+def file_not_found(name: str, nearest: Sequence[str]) -> CallError:
+    """Return the error of a call that failed for want of a file the user does not have."""
+    hint = f"Did you mean {_listed(nearest)}?" if nearest else "Put the file into My Files first"
+    return CallError(
+        Code.E_FILE_NOT_FOUND,
+        f"There is no file named {legible(name)!r} among the user's files",
+        details={"name": legible(name), "nearest": list(nearest), "suggestion": hint},
+    )
+
+
+def invalid_result(where: str, problem: str) -> CallError:
+    """Return the error of a result, or a part of one, that breaks the contract."""
+    return CallError(
+        Code.E_INVALID_RESULT,
+        f"The tool's result breaks the contract: {problem}",
+        details={"where": where, "suggestion": "Return one JSON object with `results`, see the contract"},
+    )
+
+
+def cancelled() -> CallError:
+    """Return the error of a call that its client cancelled."""
+    return CallError(Code.E_CANCELLED, "The call was cancelled before the tool answered")
+
+
+def busy(retry_after_s: float) -> CallError:
+    """Return the error of a call that was not admitted."""
+    seconds = _whole(retry_after_s)
+    return CallError(
+        Code.E_BUSY,
+        f"Too many calls are running; try again in {seconds} seconds",
+        details={"retry_after_seconds": seconds},
+    )
+
+
+def legible(text: str, limit: int = TEXT_MAX_CHARS) -> str:
+    """Return `text` so that it can be written as JSON in UTF-8, cut to `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut.encode("utf-8", "replace").decode("utf-8")
+
+
+def with_refusals(meta_data: Mapping[str, Any], refusals: Sequence[Refusal]) -> dict[str, Any]:
+    """Return `meta_data` with `refusals` added to its `artifact_errors`."""
+    if not refusals:
+        return dict(meta_data)
+    before = meta_data.get("artifact_errors")
+    listed = before if isinstance(before, list) else []
+    return {**meta_data, "artifact_errors": [*listed, *(refusal.entry() for refusal in refusals)]}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _whole(seconds: float) -> int | float:
+    return int(seconds) if seconds == int(seconds) else seconds

@@ -1,0 +1,184 @@
+"""The files of one result on their way in: artifacts, legacy arrays, typed content, deferred ones.
+
+Checks what can be checked without the disk, gives every file a safe and unique name, and keeps
+what it refused with the reason. Reading a `path` is the business of `runner.artifacts`.
+
+Source: rules N8 to N14 of the conformance cases; documents 000 (5), 001 (6, 7), 002.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.artifacts.encode import canonical
+from runner.artifacts.mime import DEFAULT_MIME, extension, guess, is_mime
+from runner.contract.envelope import Refusal, invalid_result, legible
+from runner.filenames import safe_name, unique_name
+
+__all__ = ["DEFERRAL_REASONS", "VIEWERS", "Intake"]
+
+VIEWERS = frozenset({"image", "pdf", "html", "code", "data", "auto"})
+DEFERRAL_REASONS = frozenset({"needs_editing", "draft", "incomplete", "awaiting_approval"})
+
+# What the runner itself writes into an artifact; a tool may not.
+_OURS = ("s3_ref", "uri")
+
+_PROBLEMS = {
+    "missing_name": "a file has no name",
+    "missing_content": "the file {name!r} has neither `path` nor `b64`",
+    "missing_path": "the deferred file {name!r} has no `path`",
+    "invalid_base64": "the content of the file {name!r} is not base64",
+    "s3_ref_not_allowed": "the file {name!r} names a place in the object store, which only the runner may",
+}
+
+
+@dataclass(slots=True)
+class Intake:
+    """Collects the files of one result.
+
+    Attributes:
+        artifacts: Accepted so far, each with `name`, `mime` and either `b64` (canonical) or `path`.
+        origins: For each artifact the very string by which the tool gave it, a path or base64.
+        deferred: Accepted deferred artifacts, each with `name`, `mime` and `path`.
+        incomplete: Names that the tool announced without content.
+        refusals: What was left out.
+        warnings: What was mended, for the log.
+        renamed: Names as the tool used them → names as they are now.
+        blocks: Index of a content block → name of the artifact it became.
+    """
+
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
+    origins: list[str | None] = field(default_factory=list)
+    deferred: list[dict[str, Any]] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    blocks: dict[int, str] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=set)
+
+    def artifact(self, entry: object) -> str | None:
+        """Take one item of `artifacts`; return its name, or None if it was refused."""
+        given, name = _given(entry)
+        if name is None:
+            self._refuse(None, "missing_name")
+            return None
+        reason = _fault(given)
+        if reason is not None:
+            self._refuse(name, reason)
+            return None
+        item = {key: value for key, value in given.items() if key not in _OURS and value is not None}
+        origin = item.get("b64", item.get("path"))
+        if "b64" in item:
+            content = canonical(item["b64"])
+            if content is None:
+                self._refuse(name, "invalid_base64")
+                return None
+            if item.pop("path", None) is not None:
+                self.warnings.append(f"artifact {name!r} has both b64 and path; its path is ignored")
+            item["b64"] = content
+            self._measure(item, name, content)
+        self._describe(item, name)
+        self.artifacts.append(item)
+        self.origins.append(origin if isinstance(origin, str) else None)
+        return str(item["name"])
+
+    def defer(self, entry: object) -> None:
+        """Take one item of `deferred_artifacts`."""
+        given, name = _given(entry)
+        if name is None or given.get("path") in (None, ""):
+            self._refuse(name, "missing_name" if name is None else "missing_path")
+            return
+        unwanted = (*_OURS, "b64")
+        item = {key: value for key, value in given.items() if key not in unwanted and value is not None}
+        if "reason" in item and item["reason"] not in DEFERRAL_REASONS:
+            self.warnings.append(f"deferred file {name!r} has an unknown reason {item['reason']!r}")
+        self._describe(item, name)
+        self.deferred.append(item)
+
+    def legacy(self, names: object, contents: object) -> None:
+        """Take the two arrays of the first version, paired by position."""
+        called = names if isinstance(names, list) else []
+        held = contents if isinstance(contents, list) else []
+        if len(called) != len(held) and not (not called and all(isinstance(c, Mapping) for c in held)):
+            self.warnings.append(f"mismatch: {len(called)} returned_file_names, {len(held)} contents")
+        for position, content in enumerate(held):
+            own = content if isinstance(content, Mapping) else {"b64": content}
+            name = called[position] if position < len(called) else own.get("name")
+            if name is None:
+                self.warnings.append(f"mismatch: returned_file_contents[{position}] has no name, ignored")
+                continue
+            self.artifact({"name": name, "b64": own.get("b64")})
+        self.incomplete += [legible(n, 255) for n in called[len(held) :] if isinstance(n, str)]
+
+    def block(self, index: int, block: Mapping[str, Any]) -> None:
+        """Take the bytes of one `image`, `audio` or embedded `blob` content block."""
+        kind = str(block.get("type"))
+        embedded = block.get("resource")
+        entry = _from_blob(embedded) if isinstance(embedded, Mapping) else self._from_media(kind, block)
+        if entry is None or not isinstance(entry["b64"], str):
+            return
+        if canonical(entry["b64"]) is None:
+            self.warnings.append(f"content block {index} ({kind}) is not base64, dropped")
+            return
+        name = self.artifact(entry)
+        if name is not None:
+            self.origins[-1] = None
+            self.blocks[index] = name
+
+    def _from_media(self, kind: str, block: Mapping[str, Any]) -> dict[str, Any] | None:
+        mime = block.get("mimeType")
+        if not isinstance(mime, str) or not is_mime(mime) or not mime.lower().startswith(f"{kind}/"):
+            self.warnings.append(f"a block of type {kind} declares the mime type {mime!r}, dropped")
+            return None
+        number = sum(1 for name in self.blocks.values() if name.startswith(f"{kind}_")) + 1
+        viewer = {"viewer": "image"} if kind == "image" else {}
+        name = f"{kind}_{number}{extension(mime)}"
+        return {"name": name, "b64": block.get("data"), "mime": mime, **viewer}
+
+    def _refuse(self, name: str | None, reason: str) -> None:
+        shown = None if name is None else legible(name, 255)
+        error = invalid_result("artifacts", _PROBLEMS[reason].format(name=shown))
+        self.refusals.append(Refusal(name=shown, reason=reason, error=error))
+
+    def _measure(self, item: dict[str, Any], name: str, content: str) -> None:
+        size = len(content) // 4 * 3 - content[-2:].count("=")
+        if "size" in item and item["size"] != size:
+            self.warnings.append(f"artifact {name!r} declares size {item['size']!r}, measured {size}")
+        item["size"] = size
+
+    def _describe(self, item: dict[str, Any], name: str) -> None:
+        safe = unique_name(safe_name(name), self._taken)
+        self._taken.add(safe)
+        self.renamed.setdefault(name, safe)
+        item["name"] = safe
+        if not is_mime(item.get("mime")):
+            item["mime"] = guess(safe)
+            self.warnings.append(f"file {safe!r} declares no mime type, taken as {item['mime']}")
+        if "viewer" in item and item["viewer"] not in VIEWERS:
+            self.warnings.append(f"file {safe!r} declares an unknown viewer, taken as auto")
+            item["viewer"] = "auto"
+
+
+def _given(entry: object) -> tuple[Mapping[str, Any], str | None]:
+    if not isinstance(entry, Mapping):
+        return {}, None
+    name = entry.get("name")
+    return entry, name if isinstance(name, str) and name.strip() else None
+
+
+def _fault(entry: Mapping[str, Any]) -> str | None:
+    if entry.get("s3_ref") is not None:
+        return "s3_ref_not_allowed"
+    if entry.get("b64") is None and entry.get("path") in (None, ""):
+        return "missing_content"
+    return None
+
+
+def _from_blob(resource: Mapping[str, Any]) -> dict[str, Any]:
+    uri, mime = resource.get("uri"), resource.get("mimeType")
+    place = uri if isinstance(uri, str) else ""
+    last = place.partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2]
+    declared = mime if isinstance(mime, str) else DEFAULT_MIME
+    name = last if last.strip() else f"resource{extension(declared)}"
+    return {"name": name, "b64": resource.get("blob"), "mime": mime, "source": {"uri": legible(place)}}

@@ -1,0 +1,316 @@
+"""Whatever a tool returned, of any version of the contract or none, becomes one contract value.
+
+The value has the spelling of version 2.1. Its artifacts are checked and named, but still carry the
+tool's `path` or base64: `runner.artifacts` replaces those. Decides only, and never raises.
+
+Source: rules N1 to N16 of the conformance cases; contradictions C3, C5, C6, C11, C13, C23, C45, C48.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any
+
+from runner.contract.envelope import Refusal, envelope, invalid_result, legible, with_refusals
+from runner.contract.intake import Intake
+from runner.contract.jsonable import NotJsonError, jsonable
+
+__all__ = ["META_DATA_MAX_BYTES", "Normalised", "flag_meta_data", "normalise", "parsed"]
+
+META_DATA_MAX_BYTES = 4096
+
+_FILE_KEYS: Mapping[str, type | UnionType] = {
+    "artifacts": dict,
+    "deferred_artifacts": dict,
+    "returned_file_names": str,
+    "returned_file_contents": dict | str,
+}
+_MEDIA = ("image", "audio")
+_UNSPOKEN = "The tool reported an error and said nothing about it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalised:
+    """One result in the contract's present version.
+
+    Attributes:
+        value: The contract value; artifacts have `name`, `mime` and either `b64` or `path`.
+        speaks_contract: Whether the tool returned an envelope, not a bare value.
+        texts: Texts of the tool beside the payload, for the model to read.
+        links: The tool's `resource_link` blocks as given; also in `value`.
+        origins: For each artifact of `value` the string by which the tool gave it.
+        blocks: Index of a content block → name of the artifact that it became.
+        renamed: File names as the tool used them → as they are now.
+        refusals: Files that were left out; also in `value`.
+        warnings: What was mended, for the log. No contents of files or arguments.
+    """
+
+    value: dict[str, Any]
+    speaks_contract: bool = False
+    texts: tuple[str, ...] = ()
+    links: tuple[Mapping[str, Any], ...] = ()
+    origins: tuple[str | None, ...] = ()
+    blocks: Mapping[int, str]
+    renamed: Mapping[str, str]
+    refusals: tuple[Refusal, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Payload:
+    """What the tool meant to say, found in one of the places where a result may carry it."""
+
+    value: Any
+    texts: list[str]
+
+
+def normalise(wire: Mapping[str, Any], *, wrapped: bool, data: object = None) -> Normalised:
+    """Return the contract value of one `tools/call` result.
+
+    Args:
+        wire: The result as on the wire, keys in camelCase.
+        wrapped: Whether the tool's output schema carries `x-fastmcp-wrap-result`: then
+            `{"result": x}` is FastMCP's way to send a bare `x` and not the author's.
+        data: What a client library parsed from the same result, where one did.
+    """
+    intake = Intake()
+    blocks = _blocks(wire, intake.warnings)
+    try:
+        found = _payload(wire, blocks, data, intake.warnings)
+        payload = _unwrapped(jsonable(found.value), wrapped=wrapped, warnings=intake.warnings)
+        links = [jsonable(block) for block in blocks.values() if block.get("type") == "resource_link"]
+    except NotJsonError as error:
+        refused = envelope(invalid_result("results", str(error)))
+        return Normalised(value=refused, blocks={}, renamed={}, warnings=(*intake.warnings, str(error)))
+    speaks = _speaks_contract(payload)
+    if wire.get("isError") is True:
+        value = _error_value(payload, blocks) if not speaks else _marked(payload)
+    else:
+        value = dict(payload) if speaks else {"results": payload}
+    texts = [] if wire.get("isError") is True and not speaks else found.texts
+    value = _take_files(value, blocks, intake)
+    value = _mend(value, intake, links)
+    return Normalised(
+        value=value,
+        speaks_contract=speaks,
+        texts=(*texts, *_embedded_texts(blocks)),
+        links=tuple(links),
+        origins=tuple(intake.origins),
+        blocks=intake.blocks,
+        renamed=intake.renamed,
+        refusals=tuple(intake.refusals),
+        warnings=tuple(intake.warnings),
+    )
+
+
+def flag_meta_data(value: dict[str, Any]) -> dict[str, Any]:
+    """Return `value` with `meta_data_truncated` if its `meta_data` is too large for a model to read."""
+    text = json.dumps(value.get("meta_data"), ensure_ascii=False)
+    return value | {"meta_data_truncated": True} if len(text.encode()) > META_DATA_MAX_BYTES else value
+
+
+def parsed(text: str) -> Any:
+    """Return the JSON object or array that `text` is, else None."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _blocks(wire: Mapping[str, Any], warnings: list[str]) -> dict[int, Mapping[str, Any]]:
+    content = wire.get("content")
+    known: dict[int, Mapping[str, Any]] = {}
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        fault = _block_fault(block)
+        if fault is None:
+            known[index] = block
+        else:
+            warnings.append(f"content block {index} {fault}, dropped")
+    return known
+
+
+def _block_fault(block: object) -> str | None:
+    if not isinstance(block, Mapping):
+        return "is no object"
+    match block.get("type"):
+        case "text":
+            return None if isinstance(block.get("text"), str) else "has no text"
+        case "resource":
+            return None if isinstance(block.get("resource"), Mapping) else "has no resource"
+        case "image" | "audio" | "resource_link":
+            return None
+        case other:
+            return f"has the unknown type {legible(str(other), 100)!r}"
+
+
+def _payload(
+    wire: Mapping[str, Any], blocks: Mapping[int, Mapping[str, Any]], data: object, warnings: list[str]
+) -> _Payload:
+    structured = wire.get("structuredContent")
+    texts = [_clean(block["text"]) for block in blocks.values() if block.get("type") == "text"]
+    if structured is not None:
+        if data is not None and data not in (structured, _only_result(structured)):
+            warnings.append("structured_content and data differ; structured_content is used")
+        return _Payload(structured, [text for text in texts if not _says(text, structured)])
+    if data is not None:
+        return _Payload(data, [text for text in texts if not _says(text, data)])
+    for position, text in enumerate(texts):
+        found = parsed(text)
+        if found is not None:
+            return _Payload(found, texts[:position] + texts[position + 1 :])
+    spoken = [text for text in texts if text]
+    return _Payload("\n".join(spoken) if spoken else None, [])
+
+
+def _says(text: str, payload: Any) -> bool:
+    """Say whether `text` is only the payload once more, as FastMCP adds it for older clients."""
+    inner = _only_result(payload)
+    if not text or text == inner:
+        return True
+    try:
+        again = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return again in (payload, inner) if again is not None else inner is None
+
+
+def _only_result(payload: object) -> Any:
+    return payload["result"] if isinstance(payload, Mapping) and set(payload) == {"result"} else None
+
+
+def _unwrapped(payload: Any, *, wrapped: bool, warnings: list[str]) -> Any:
+    if not isinstance(payload, dict) or set(payload) != {"result"}:
+        return payload
+    if not wrapped:
+        warnings.append("the tool returned `result` and nothing else; taken as `results`")
+    return payload["result"]
+
+
+def _speaks_contract(payload: Any) -> bool:
+    """Say whether a payload is an envelope; a field that only shares a name with ours makes none."""
+    if not isinstance(payload, dict):
+        return False
+    return "results" in payload or any(
+        _lists_files(payload.get(key), kind) for key, kind in _FILE_KEYS.items()
+    )
+
+
+def _lists_files(items: object, kind: type | UnionType) -> bool:
+    return isinstance(items, list) and all(isinstance(item, kind) for item in items)
+
+
+def _error_value(payload: Any, blocks: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    texts = [_clean(block["text"]) for block in blocks.values() if block.get("type") == "text"]
+    said = "\n".join(text for text in texts if text)
+    if not said and payload is not None:
+        said = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+    return {"results": {"error": said or _UNSPOKEN}, "meta_data": {"is_error": True}}
+
+
+def _marked(payload: dict[str, Any]) -> dict[str, Any]:
+    meta_data = payload.get("meta_data", payload.get("meta-data"))
+    return payload | {"meta_data": {**(meta_data if isinstance(meta_data, dict) else {}), "is_error": True}}
+
+
+def _take_files(
+    value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], intake: Intake
+) -> dict[str, Any]:
+    artifacts = value.get("artifacts")
+    for entry in artifacts if isinstance(artifacts, list) else ():
+        intake.artifact(entry)
+    if artifacts is not None and not isinstance(artifacts, list):
+        intake.warnings.append("artifacts is no array, ignored")
+    if not artifacts:
+        intake.legacy(value.get("returned_file_names"), value.get("returned_file_contents"))
+    deferred = value.get("deferred_artifacts")
+    for entry in deferred if isinstance(deferred, list) else ():
+        intake.defer(entry)
+    for index, block in blocks.items():
+        if block.get("type") in _MEDIA or "blob" in _resource(block):
+            intake.block(index, block)
+    return {key: item for key, item in value.items() if key not in _FILE_KEYS}
+
+
+def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
+    if "results" not in value:
+        intake.warnings.append("the tool returned no `results`")
+    mended = {"results": value.pop("results", None)}
+    meta_data = with_refusals(_meta_data(value, intake.warnings), intake.refusals)
+    retryable = _retryable(value, meta_data, intake.warnings)
+    if retryable is not None:
+        meta_data["retryable"] = retryable
+    found = {
+        "meta_data": meta_data,
+        "retryable": retryable,
+        "artifacts": intake.artifacts,
+        "deferred_artifacts": intake.deferred,
+        "display": _display(value, intake),
+        "canvas": _object(value, "canvas", intake.warnings),
+        "links": _joined(value.pop("links", None), links),
+        "incomplete": _joined(value.pop("incomplete", None), intake.incomplete),
+    }
+    mended |= {key: item for key, item in found.items() if item not in (None, [], {})}
+    return flag_meta_data({**mended, **value})
+
+
+def _meta_data(value: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+    older = _object(value, "meta-data", warnings)
+    meta_data = _object(value, "meta_data", warnings)
+    if older is not None and meta_data is not None:
+        warnings.append("both meta_data and meta-data are given; meta-data is ignored")
+    return meta_data or older or {}
+
+
+def _object(value: dict[str, Any], key: str, warnings: list[str]) -> dict[str, Any] | None:
+    item = value.pop(key, None)
+    if item is None or isinstance(item, dict):
+        return item
+    warnings.append(f"{key} is no object, ignored")
+    return None
+
+
+def _retryable(value: dict[str, Any], meta_data: dict[str, Any], warnings: list[str]) -> bool | None:
+    outer, inner = value.pop("retryable", None), meta_data.pop("retryable", None)
+    for given in (outer, inner):
+        if isinstance(given, bool):
+            return given
+        if given is not None:
+            warnings.append("retryable is no boolean, ignored")
+    return None
+
+
+def _display(value: dict[str, Any], intake: Intake) -> dict[str, Any] | None:
+    display = _object(value, "display", intake.warnings)
+    if display is None or not isinstance(display.get("primary_file"), str):
+        return display
+    primary = display["primary_file"]
+    return display | {"primary_file": intake.renamed.get(primary, primary)}
+
+
+def _joined(before: Any, added: Sequence[Any]) -> Any:
+    """Return the tool's own value of a key, with ours added where it is a list or absent."""
+    if not added:
+        return before
+    listed = before if isinstance(before, list) else []
+    return [*listed, *(item for item in added if item not in listed)]
+
+
+def _resource(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    resource = block.get("resource")
+    return resource if block.get("type") == "resource" and isinstance(resource, Mapping) else {}
+
+
+def _embedded_texts(blocks: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    found = []
+    for block in blocks.values():
+        resource = _resource(block)
+        if isinstance(resource.get("text"), str):
+            found.append(_clean(f"{resource.get('uri')}\n{resource['text']}"))
+    return found
+
+
+def _clean(text: str) -> str:
+    return text if text.isascii() else legible(text, len(text))

@@ -1,0 +1,305 @@
+"""`runner doctor`: what this machine and this configuration can enforce, and what not, with the cure.
+
+Layers are tried, not guessed from a version: `sandbox.probe.layers` confines a child for each.
+"""
+
+import enum
+import errno
+import fcntl
+import importlib.metadata
+import os
+import platform
+import pwd
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import RunnerError
+from runner.identity import auth_provider, check_startable
+from runner.settings import Settings
+from sandbox.probe import Tier, layers, missing
+
+__all__ = ["SUPPORTED", "Level", "Line", "Report", "reflinks", "report"]
+
+SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 2)), "mcp": ((2, 3), (2, 4))}
+"""Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
+
+_LITTLE_SPACE = 1024**3
+# ioctl_ficlone(2); in linux/fs.h, not in the standard library.
+_FICLONE = 0x40049409
+_STRONGEST_FIRST = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
+_CURES = {
+    "landlock": "boot a kernel of 5.13 or newer with landlock among its security modules (lsm=landlock,…)",
+    "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+}
+_OTHER_CURE = "look for a container profile that forbids it; docs/container.md has one that works"
+
+
+class Level(enum.Enum):
+    """How a line is meant."""
+
+    OK = "ok"
+    NOTE = "note"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One finding.
+
+    Attributes:
+        section: What it is about: machine, isolation, folders, versions or configuration.
+        name: What was looked at.
+        level: Whether it is as it should be; `MISSING` lets the command fail.
+        detail: What was found.
+        cure: What to do about it; always there where something is missing.
+    """
+
+    section: str
+    name: str
+    level: Level
+    detail: str
+    cure: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.level is Level.MISSING and not self.cure:
+            raise ValueError(f"a missing line needs its cure: {self.name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All findings.
+
+    Attributes:
+        tier: Isolation tier in force, or None where calls cannot be confined as asked.
+        lines: The findings, in the order they are read.
+    """
+
+    tier: str | None
+    lines: tuple[Line, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """Return 0 when everything needed is there, else 1."""
+        return 1 if any(line.level is Level.MISSING for line in self.lines) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON-serialisable object."""
+        lines = [{**asdict(line), "level": line.level.value} for line in self.lines]
+        return {"ok": self.exit_status == 0, "tier": self.tier, "lines": lines}
+
+    def text(self) -> str:
+        """Return the report for people: a block for each section, the cure below its line."""
+        rows: list[str] = []
+        section = ""
+        for line in self.lines:
+            if line.section != section:
+                section = line.section
+                rows += ["", section]
+            rows.append(f"  {line.level.value:<8} {line.name:<14} {line.detail}")
+            if line.cure:
+                rows.append(f"  {'':<8} {'':<14} → {line.cure}")
+        return "\n".join([f"isolation: {self.tier or 'none, calls would be refused'}", *rows])
+
+
+def report(settings: Settings) -> Report:
+    """Look at the machine, the folders, the versions and the configuration."""
+    tier = _tier(settings)
+    lines = (
+        *_machine(),
+        *_layers(tier),
+        *_tiers(settings, tier),
+        *_folders(settings),
+        *_versions(),
+        *_configuration(settings),
+    )
+    return Report(tier=tier.value if tier else None, lines=lines)
+
+
+def reflinks(source: Path, target: Path) -> bool:
+    """Say whether a file of `source` can be shared with `target` without copying its bytes.
+
+    Raises:
+        OSError: A file cannot be made in one of the folders.
+    """
+    with tempfile.TemporaryFile(dir=source) as original, tempfile.TemporaryFile(dir=target) as clone:
+        original.write(b"reflink")
+        original.flush()
+        try:
+            fcntl.ioctl(clone.fileno(), _FICLONE, original.fileno())
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY):
+                return False
+            raise
+    return True
+
+
+def _tier(settings: Settings) -> Tier | None:
+    if settings.isolation == "auto":
+        return next((tier for tier in _STRONGEST_FIRST if not missing(tier)), None)
+    asked = Tier(settings.isolation)
+    return None if missing(asked) else asked
+
+
+def _machine() -> Iterator[Line]:
+    system = platform.uname()
+    detail = f"{system.system} {system.release} {system.machine}"
+    if system.system == "Linux":
+        yield Line(section="machine", name="kernel", level=Level.OK, detail=detail)
+    else:
+        cure = "run it on Linux, in a container or a virtual machine"
+        yield Line(section="machine", name="kernel", level=Level.MISSING, detail=detail, cure=cure)
+
+
+def _layers(tier: Tier | None) -> Iterator[Line]:
+    for layer in layers():
+        level, cure = Level.OK, None
+        if not layer.enforced:
+            level = Level.NOTE if tier is Tier.GUARD else Level.MISSING
+            cure = _CURES.get(layer.name, _OTHER_CURE)
+        yield Line(section="layers", name=layer.name, level=level, detail=layer.detail, cure=cure)
+
+
+def _tiers(settings: Settings, force: Tier | None) -> Iterator[Line]:
+    if force is Tier.GUARD:
+        detail = "chosen by name: the kernel enforces nothing, a hostile tool file gets out"
+        cure = "use it for your own tool files only; leave --isolation out elsewhere"
+        yield Line(section="tiers", name="guard", level=Level.NOTE, detail=detail, cure=cure)
+    for tier in _STRONGEST_FIRST:
+        faults = missing(tier)
+        wanted = force is None and settings.isolation in (tier.value, "auto")
+        if tier is force:
+            yield Line(section="tiers", name=tier.value, level=Level.OK, detail="in force")
+        elif not faults:
+            yield Line(section="tiers", name=tier.value, level=Level.OK, detail="available")
+        elif wanted and (tier is Tier.PROCESS or settings.isolation != "auto"):
+            cure = "; ".join(faults)
+            yield Line(
+                section="tiers",
+                name=tier.value,
+                level=Level.MISSING,
+                detail="asked for, not available",
+                cure=cure,
+            )
+        else:
+            yield Line(section="tiers", name=tier.value, level=Level.NOTE, detail="; ".join(faults))
+
+
+def _folders(settings: Settings) -> Iterator[Line]:
+    yield _own_folder("state", settings.state_dir)
+    yield _own_folder("store", settings.store_path)
+    yield _homes_folder(settings.homes)
+    yield from _sharing(settings.store_path, settings.homes)
+
+
+def _own_folder(name: str, path: Path) -> Line:
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    status = there.stat()
+    found = f"{path}: {_described(there)}" if there == path else f"{path}: will be made in {there}"
+    usable = stat.S_ISDIR(status.st_mode) and os.access(there, os.W_OK | os.X_OK)
+    if not usable or (there == path and status.st_uid != os.geteuid()):
+        cure = f"make it a folder of the user {_user(os.geteuid())}, or name another with RUNNER_"
+        cure += "STATE_DIR" if name == "state" else "STORE"
+        return Line(section="folders", name=name, level=Level.MISSING, detail=found, cure=cure)
+    if there == path and status.st_mode & 0o077:
+        return Line(
+            section="folders",
+            name=name,
+            level=Level.NOTE,
+            detail=f"{found}, open to others",
+            cure=f"chmod 700 {path}",
+        )
+    return _with_space("folders", name, found, there)
+
+
+def _homes_folder(path: Path) -> Line:
+    if not path.is_dir():
+        return Line(
+            section="folders",
+            name="homes",
+            level=Level.MISSING,
+            detail=f"{path}: no folder",
+            cure=f"mkdir -m 1777 {path}, or name another with RUNNER_HOMES",
+        )
+    status, found = path.stat(), f"{path}: {_described(path)}"
+    if status.st_uid not in (0, os.geteuid()):
+        cure = "let it belong to root or to this user, or name another with RUNNER_HOMES"
+        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        cure = f"chmod +t {path}: without it anybody may replace a home"
+        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+    if not os.access(path, os.W_OK | os.X_OK):
+        cure = f"let {_user(os.geteuid())} write there, or name another with RUNNER_HOMES"
+        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+    return _with_space("folders", "homes", found, path)
+
+
+def _sharing(store: Path, homes: Path) -> Iterator[Line]:
+    there = next(folder for folder in (store, *store.parents) if folder.exists())
+    try:
+        shared = reflinks(there, homes)
+    except OSError:
+        # The lines above say what is wrong with the folder.
+        return
+    if shared:
+        yield Line(
+            section="folders", name="reflink", level=Level.OK, detail="inputs are staged without copying"
+        )
+    else:
+        yield Line(
+            section="folders",
+            name="reflink",
+            level=Level.NOTE,
+            detail="inputs are copied when they are staged",
+            cure="for large inputs put store and homes on one XFS or Btrfs file system",
+        )
+
+
+def _with_space(section: str, name: str, found: str, path: Path) -> Line:
+    free = shutil.disk_usage(path).free
+    detail = f"{found}, {free / 1024**3:.1f} GiB free"
+    if free < _LITTLE_SPACE:
+        return Line(section=section, name=name, level=Level.NOTE, detail=detail, cure="free some space")
+    return Line(section=section, name=name, level=Level.OK, detail=detail)
+
+
+def _described(path: Path) -> str:
+    status = path.stat()
+    return f"{stat.filemode(status.st_mode)} of {_user(status.st_uid)}"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _versions() -> Iterator[Line]:
+    yield Line(section="versions", name="python", level=Level.OK, detail=platform.python_version())
+    for name, (first, end) in SUPPORTED.items():
+        found = importlib.metadata.version(name)
+        wanted = f">={'.'.join(map(str, first))},<{'.'.join(map(str, end))}"
+        number = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
+        if first <= number < end:
+            yield Line(section="versions", name=name, level=Level.OK, detail=found)
+        else:
+            cure = f"pip install '{name}{wanted}'"
+            yield Line(section="versions", name=name, level=Level.MISSING, detail=found, cure=cure)
+
+
+def _configuration(settings: Settings) -> Iterator[Line]:
+    try:
+        auth_provider(settings)
+        if settings.transport == "http":
+            check_startable(settings, "http")
+    except RunnerError as error:
+        cure = "docs/settings.md lists what belongs together, under HTTP"
+        yield Line(section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure)
+    else:
+        yield Line(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)

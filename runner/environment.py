@@ -1,0 +1,56 @@
+"""The environment of forkserver, zygote and worker: made from names we know, never inherited whole.
+
+While a file is imported, everything that libraries write on the side goes to the zygote's scratch
+folder, which its workers see read-only. In a call the same names point into the home.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["FOLDERS", "call_environment", "framework_environment", "load_environment"]
+
+_INHERITED = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "TZ", "TERM")
+
+_FIXED = {
+    # One line on standard error for each `ctx.info` would be all they add.
+    "FASTMCP_LOG_ENABLED": "false",
+    "FASTMCP_CHECK_FOR_UPDATES": "off",
+    # Threads started by an import would forbid forking; workers may start as many as they like.
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "MPLBACKEND": "Agg",
+}
+
+FOLDERS = {
+    "TMPDIR": ".tmp",
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+    "XDG_RUNTIME_DIR": ".run",
+    "MPLCONFIGDIR": ".config/matplotlib",
+    "NUMBA_CACHE_DIR": ".cache/numba",
+    "PYTHONPYCACHEPREFIX": ".cache/pycache",
+}
+"""Variables that name a folder, and the folder below the home that each one names."""
+
+
+def framework_environment(host: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
+    """Return what the forkserver is started with: no secrets, unless named in `allowed`."""
+    names = (*_INHERITED, *allowed)
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", **_FIXED, **{n: host[n] for n in names if n in host}}
+
+
+def load_environment(framework: Mapping[str, str], *, user: str, scratch: Path) -> dict[str, str]:
+    """Return what a tool file sees while it is imported."""
+    return {**framework, **_personal(user, scratch)}
+
+
+def call_environment(*, user: str, home: Path) -> dict[str, str]:
+    """Return what changes when a call begins: everything personal points into `home`."""
+    return _personal(user, home)
+
+
+def _personal(user: str, home: Path) -> dict[str, str]:
+    folders = {name: str(home / folder) for name, folder in FOLDERS.items()}
+    return {"HOME": str(home), "USER": user, "LOGNAME": user, **folders}

@@ -1,0 +1,204 @@
+"""Who a request comes from. Decided from settings, transport and verified claims; never from arguments.
+
+1. A server bound to one user (`user`) serves that user and refuses a token of another.
+2. Otherwise the claims of a verified token name the user: the first of `identity_claim` that is present.
+3. Without a token the user of the operating system counts, on stdio or on a loopback address only.
+
+`client_id` is not among the default claims: two people using one client program would share a home.
+
+Source: architecture, decision "Identity"; requirements S0-55, S0-69, S1-32, S1-105.
+"""
+
+import json
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from runner.errors import RunnerError, UsageError
+from runner.settings import Settings
+from runner.usernames import home_segment
+
+if TYPE_CHECKING:
+    from fastmcp.server.auth import TokenVerifier
+
+__all__ = ["IdentityError", "User", "auth_provider", "check_startable", "is_loopback", "os_user", "resolve"]
+
+MIN_TOKEN_CHARS = 16
+
+
+class IdentityError(RunnerError):
+    """A request comes from nobody, or from someone this server does not serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated user.
+
+    Attributes:
+        name: The identity, as the token or the operating system gives it; what tools get as `username`.
+
+    Raises:
+        IdentityError: The name cannot name a home.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        try:
+            home_segment(self.name)
+        except ValueError as error:
+            raise IdentityError(f"the user name {self.name!r} cannot be used: {error}") from error
+
+    @property
+    def segment(self) -> str:
+        """Return the folder name of the user's home, and the user's part of store keys."""
+        return home_segment(self.name)
+
+
+def resolve(
+    settings: Settings,
+    *,
+    transport: Literal["stdio", "http"],
+    claims: Mapping[str, Any] | None,
+    host: str,
+    process_user: str | None = None,
+) -> User:
+    """Return the user a request comes from.
+
+    Args:
+        settings: The server's settings.
+        transport: How the request came.
+        claims: Claims of the verified token, or None where there was none.
+        host: Address the HTTP server listens on; of no meaning on stdio.
+        process_user: User of the operating system; by default the one this process runs as.
+
+    Raises:
+        IdentityError: There is no identity where one is needed, or it is not the one served.
+    """
+    if claims is None:
+        return _without_token(settings, transport, host, process_user)
+    named = _claimed(claims, settings.identity_claim)
+    if settings.user not in (None, named):
+        raise IdentityError(
+            f"this server belongs to the user {settings.user!r}, and the token names {named!r}; "
+            "connect to a server of your own"
+        )
+    return User(named)
+
+
+def check_startable(settings: Settings, transport: Literal["stdio", "http"]) -> None:
+    """Refuse a server that would serve strangers.
+
+    Raises:
+        UsageError: HTTP would listen beyond this machine with neither tokens nor one user.
+    """
+    anybody = settings.user is None and settings.auth.kind == "none"
+    if transport == "http" and anybody and not is_loopback(settings.host):
+        raise UsageError(
+            f"--host {settings.host} is reachable from other machines, and nothing says who may call; "
+            "set auth.kind (see docs/settings.md), bind the server to one user with --user, "
+            "or listen on 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address to listen on is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        # Another name may resolve to anything, and to something else tomorrow.
+        return False
+
+
+def os_user() -> str:
+    """Return the name of the user this process runs as."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        # Usual in containers: a numeric user without an entry.
+        return f"uid{os.geteuid()}"
+
+
+def auth_provider(settings: Settings) -> "TokenVerifier | None":
+    """Return what checks bearer tokens for FastMCP, or None where there are none.
+
+    Raises:
+        UsageError: The key or the tokens file cannot be used.
+    """
+    auth = settings.auth
+    if auth.kind == "none":
+        return None
+    # FastMCP takes 0.7 s to import; `config` and `doctor` do without it.
+    from fastmcp.server.auth.providers.jwt import JWTVerifier, StaticTokenVerifier  # noqa: PLC0415
+
+    if auth.tokens_file is not None:
+        users = _tokens(auth.tokens_file)
+        return StaticTokenVerifier(
+            {token: _static(user, settings.identity_claim) for token, user in users.items()}
+        )
+    try:
+        return JWTVerifier(
+            jwks_uri=auth.jwks_uri,
+            public_key=auth.public_key.get_secret_value() if auth.public_key else None,
+            algorithm=auth.algorithm,
+            issuer=auth.issuer,
+            audience=auth.audience,
+        )
+    except ValueError as error:
+        raise UsageError(f"the settings under auth cannot be used: {error}") from error
+
+
+def _without_token(
+    settings: Settings, transport: Literal["stdio", "http"], host: str, process_user: str | None
+) -> User:
+    if transport == "http" and settings.auth.kind != "none":
+        raise IdentityError("this request carries no token, and the server needs one; log in first")
+    if settings.user is not None:
+        return User(settings.user)
+    if transport == "stdio" or is_loopback(host):
+        return User(process_user or os_user())
+    raise IdentityError("nothing says who this request comes from; give the server --user or auth.kind")
+
+
+def _claimed(claims: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    for name in names:
+        value = claims.get(name)
+        if not isinstance(value, str) or not value:
+            continue
+        # An address its holder has not proved may be somebody else's.
+        if name == "email" and claims.get("email_verified", True) not in (True, "true"):
+            raise IdentityError(
+                "the token's e-mail address is not verified; verify it with your login provider"
+            )
+        return value
+    raise IdentityError(
+        f"the token names no user: it has none of the claims {', '.join(names)} (identity_claim)"
+    )
+
+
+def _tokens(path: Path) -> dict[str, str]:
+    try:
+        mode = path.stat().st_mode
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"auth.tokens_file {path} cannot be read: {error}") from error
+    if mode & 0o027:
+        raise UsageError(f"auth.tokens_file {path} is open to other users; chmod 600 {path}")
+    if not isinstance(content, dict) or not all(isinstance(user, str) and user for user in content.values()):
+        raise UsageError(f"auth.tokens_file {path} must be a JSON object from token to user name")
+    if short := [user for token, user in content.items() if len(token) < MIN_TOKEN_CHARS]:
+        raise UsageError(
+            f"auth.tokens_file {path}: the token of {', '.join(sorted(short))} has fewer than "
+            f"{MIN_TOKEN_CHARS} characters; make one with: openssl rand -hex 32"
+        )
+    return content
+
+
+def _static(user: str, identity_claim: tuple[str, ...]) -> dict[str, Any]:
+    return {**dict.fromkeys(identity_claim, user), "client_id": user, "scopes": []}

@@ -1,0 +1,268 @@
+"""The only module that touches private names of fastmcp and mcp; their minor versions are pinned.
+
+Three uses, each with its reason:
+
+- A worker serves one raw request with the SDK's own single-exchange driver, so that claims,
+  headers, session id, state and elicitation reach the tool exactly as in plain FastMCP.
+- The host relays what a worker answers, innermost in the SDK's middleware, so that authentication
+  and the sealing of request state stay where the SDK puts them.
+- Warming up a zygote builds what the first call would build.
+
+`tests/contract_fastmcp/` holds the tests that fail when a name here changes its meaning.
+"""
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import anyio
+from fastmcp import FastMCP
+from fastmcp.server.auth import AccessToken
+from fastmcp.server.context import set_transport
+from fastmcp.server.dependencies import without_injected_parameters
+from fastmcp.server.providers.base import Provider
+from fastmcp.server.providers.wrapped_provider import _WrappedProvider
+from fastmcp.tools.function_tool import FunctionTool, _wrap_body_errors
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp.utilities.types import get_cached_typeadapter
+from mcp.server.auth.middleware.auth_context import auth_context_var
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.connection import Connection, allowed_log_levels
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.request_state import RequestStateBoundary
+from mcp.server.runner import modern_error_data, serve_one
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types import LoggingLevel
+from starlette.requests import Request
+
+from runner.request import RequestFacts, WireError
+
+__all__ = [
+    "capabilities",
+    "facts_of",
+    "inner_provider",
+    "is_ready",
+    "lifespan",
+    "message_levels",
+    "notify_client",
+    "relay_innermost",
+    "request_client",
+    "serve_raw",
+    "single_call_server",
+    "use_input_schemas",
+    "warm_type_adapters",
+]
+
+_LEVELS: tuple[str, ...] = get_args(LoggingLevel)
+
+Relay = Callable[[ServerRequestContext[Any, Any], CallNext], Coroutine[Any, Any, HandlerResult]]
+
+
+# ---------------------------------------------------------------- worker and zygote
+
+
+def inner_provider(provider: Provider) -> Provider:
+    """Return the provider inside its namespace and transform wrappers."""
+    while isinstance(provider, _WrappedProvider):
+        provider = provider._inner
+    return provider
+
+
+async def single_call_server(server: FastMCP, state_store: Any) -> None:
+    """Change a loaded server so that a worker can serve one request with it.
+
+    The host seals request state, so the server must not; background tasks would outlive the worker,
+    so every tool runs in the foreground; session state lives in the host.
+    """
+    low = server._mcp_server
+    low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
+    for tool in await server._local_provider.list_tools():
+        tool.task_config = TaskConfig(mode="forbidden")
+    server._extensions.clear()
+    server._state_storage = state_store
+    # Its lazy imports cost 200 ms, which no call should pay.
+    server._state_store  # noqa: B018
+
+
+async def warm_type_adapters(server: FastMCP) -> None:
+    """Build the argument validators that the first call of each tool would build."""
+    for tool in await server._local_provider.list_tools():
+        if isinstance(tool, FunctionTool):
+            body = _wrap_body_errors(tool.fn, materialize_generators=True)
+            outer = without_injected_parameters(body, run_in_thread=tool.run_in_thread)
+            get_cached_typeadapter(_wrap_body_errors(outer))
+
+
+@asynccontextmanager
+async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
+    """Enter the server's own lifespan; yields the state its requests need."""
+    low = server._mcp_server
+    async with server._lifespan_manager(), low.lifespan(low) as state:
+        yield state
+
+
+def capabilities(server: FastMCP, protocol: str) -> dict[str, Any]:
+    """Return the capabilities that the server announces to a client of this protocol version."""
+    low = server._mcp_server
+    value = low.get_capabilities(low.notification_options, server.experimental_capabilities or None)
+    return value.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+@dataclass
+class _Exchange:
+    """The SDK's dispatch context for one relayed request."""
+
+    request_id: str | int | None
+    can_send_request: bool
+    transport: TransportContext
+    message_metadata: ServerMessageMetadata | None
+    on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
+    on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]]
+    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        await self.on_notify(method, params)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        if not self.can_send_request:
+            raise NoBackChannelError(method)
+        return await self.on_request(method, params)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        params = {"progress": progress, "total": total, "message": message}
+        await self.on_notify("notifications/progress", {k: v for k, v in params.items() if v is not None})
+
+
+async def serve_raw(
+    server: FastMCP,
+    method: str,
+    params: Mapping[str, Any] | None,
+    facts: RequestFacts,
+    state: Any,
+    *,
+    on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
+    on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Serve one raw request with the server's own handlers; return the wire result.
+
+    Raises:
+        WireError: The server answered with a JSON-RPC error.
+    """
+    set_transport(facts.transport)  # type: ignore[arg-type]
+    user = AuthenticatedUser(AccessToken(**facts.token)) if facts.token else None
+    if user is not None:
+        auth_context_var.set(user)
+    exchange = _Exchange(
+        request_id=facts.request_id,
+        can_send_request=facts.can_send_request,
+        transport=TransportContext(kind=facts.transport, can_send_request=facts.can_send_request),
+        message_metadata=_http_request(facts, user),
+        on_notify=on_notify,
+        on_request=on_request,
+    )
+    connection = Connection.from_envelope(
+        facts.protocol, facts.client_info, facts.client_capabilities, outbound=exchange
+    )
+    connection.session_id = facts.session_id
+    connection.state["_fastmcp_state_prefix"] = facts.session_id
+    try:
+        return await serve_one(
+            server._mcp_server, exchange, method, params, connection=connection, lifespan_state=state
+        )
+    except Exception as error:
+        raise WireError(modern_error_data(error).model_dump(by_alias=True, exclude_none=True)) from error
+
+
+def _http_request(facts: RequestFacts, user: AuthenticatedUser | None) -> ServerMessageMetadata | None:
+    if facts.headers is None:
+        return None
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in facts.headers],
+    }
+    if user is not None:
+        scope["user"] = user
+    return ServerMessageMetadata(request_context=Request(scope))
+
+
+# ---------------------------------------------------------------- host
+
+
+def relay_innermost(app: FastMCP, relay: Relay) -> None:
+    """Let `relay` answer requests, inside authentication and the sealing of request state."""
+    app._mcp_server.middleware.append(relay)
+
+
+def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:
+    """Tell the HTTP transport the input schema of a tool, which it would else list all tools for."""
+    app._mcp_server.get_tool_input_schema = schemas
+
+
+def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> RequestFacts:
+    """Gather what a worker needs to know of a request that reached the host."""
+    session = ctx.session
+    info = session.client_params.client_info if session.client_params else None
+    able = session.client_capabilities
+    return RequestFacts(
+        request_id=ctx.request_id,
+        protocol=ctx.protocol_version,
+        session_id=_session_id(ctx),
+        transport="streamable-http" if ctx.request is not None else "stdio",
+        client_info=info.model_dump(by_alias=True, mode="json", exclude_none=True) if info else None,
+        client_capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else None,
+        token=token.model_dump(mode="json") if token else None,
+        headers=list(ctx.request.headers.items()) if ctx.request is not None else None,
+        can_send_request=session.can_send_request,
+    )
+
+
+def _session_id(ctx: ServerRequestContext[Any, Any]) -> str:
+    """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context."""
+    connection = ctx.session._connection
+    known = connection.state.get("_fastmcp_state_prefix") or connection.session_id
+    if known is None and ctx.request is not None:
+        known = ctx.request.headers.get("mcp-session-id")
+    known = str(known or uuid.uuid4())
+    connection.state["_fastmcp_state_prefix"] = known
+    return known
+
+
+def is_ready(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Say whether the connection has finished its handshake, where its era has one."""
+    return bool(ctx.session._connection.initialize_accepted)
+
+
+def message_levels(app: FastMCP, ctx: ServerRequestContext[Any, Any]) -> frozenset[str]:
+    """Return the levels of log messages that the client wants to get, in its era's way of asking."""
+    allowed = allowed_log_levels(ctx.protocol_version, ctx.meta)
+    session = ctx.session._connection.session_id
+    least = app._client_log_levels.get("__no_session__" if session is None else session)
+    if least is None:
+        return frozenset(allowed)
+    return frozenset(level for level in allowed if _LEVELS.index(level) >= _LEVELS.index(least))
+
+
+async def notify_client(
+    ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
+) -> None:
+    """Send a notification on the stream of this request."""
+    await ctx.session._request_outbound.notify(method, params)
+
+
+async def request_client(
+    ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Ask the client something on the stream of this request."""
+    return await ctx.session._request_outbound.send_raw_request(method, params)

@@ -1,0 +1,191 @@
+"""What a running call tells its client: its own progress and messages, and the ladder's notices.
+
+A worker's notification is hostile until checked: only known methods pass, and progress is sent under
+the caller's own token whatever the worker wrote.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from runner.contract.envelope import notice
+from runner.state import SessionState, StateRefused
+from sandbox.deadlines import Deadlines, Rung
+
+__all__ = ["CallListener", "Client", "ClientRefusal", "widened"]
+
+PROGRESS = "notifications/progress"
+MESSAGE = "notifications/message"
+_LIST_CHANGED = (
+    "notifications/tools/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/prompts/list_changed",
+)
+_CLIENT_REQUESTS = ("elicitation/create",)
+_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+_OWN_TOKEN = "toolcell"  # noqa: S105 - a progress token, no secret
+_MAX_TEXT = 4096
+
+
+class ClientRefusal(Exception):
+    """A client answered a request with an error.
+
+    Attributes:
+        code: The JSON-RPC error code.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Client(Protocol):
+    """Who asked for a call and hears of it while it runs."""
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification to the client."""
+        ...
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask the client something and return its result.
+
+        Raises:
+            ClientRefusal: The client refused, or cannot be asked.
+        """
+        ...
+
+
+def widened(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return request params with which a worker reports all its progress and messages.
+
+    FastMCP stays silent where the client asked for no progress or no messages. The ladder must hear
+    them all the same; what the client did not ask for is not passed on.
+    """
+    meta = dict(params.get("_meta") or {})
+    meta.setdefault("progressToken", _OWN_TOKEN)
+    meta[_LEVEL_KEY] = "debug"
+    return {**params, "_meta": meta}
+
+
+@dataclass(slots=True, kw_only=True)
+class CallListener:
+    """Listens to one call on behalf of its client. A `sandbox.lease.Listener`.
+
+    Attributes:
+        client: Who hears of it.
+        params: The params of the client's own request.
+        levels: Levels of log messages that the client wants to get.
+        deadlines: The limits of the call, for the wording of notices.
+        user: Whose session state the call may use.
+        state: Session state of the tools.
+        last_progress: The last thing the tool reported, in words.
+        notices: The notices given so far.
+    """
+
+    client: Client
+    params: Mapping[str, Any]
+    levels: frozenset[str]
+    deadlines: Deadlines
+    user: str
+    state: SessionState
+    last_progress: str | None = None
+    notices: list[str] = field(default_factory=list)
+    _progress: float = 0.0
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        meta = self.params.get("_meta")
+        return meta if isinstance(meta, Mapping) else {}
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Pass on a worker's notification, if it is one that a tool may send and the client asked for."""
+        method, params = value.get("method"), value.get("params")
+        params = dict(params) if isinstance(params, Mapping) else {}
+        if method == PROGRESS:
+            await self._pass_progress(params)
+        elif method == MESSAGE:
+            await self._pass_message(params)
+        elif method in _LIST_CHANGED:
+            await self.client.notify(str(method), {})
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a worker's request: session state here, an elicitation by the client."""
+        method, params = str(value.get("method")), value.get("params")
+        params = dict(params) if isinstance(params, Mapping) else {}
+        try:
+            if method in _CLIENT_REQUESTS:
+                return {"result": dict(await self.client.request(method, params))}
+            return {"result": self._state_request(method, params)}
+        except ClientRefusal as error:
+            return {"error": {"code": error.code, "message": str(error)}}
+        except (StateRefused, KeyError, TypeError) as error:
+            return {"error": {"code": -32602, "message": str(error)}}
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        """A person who is asked something may think for longer than a tool may be silent."""
+        return value.get("method") in _CLIENT_REQUESTS
+
+    async def rung(self, rung: Rung) -> None:
+        """Tell the client that silence has lasted."""
+        await self.tell(notice(rung, self.deadlines))
+
+    async def tell(self, text: str) -> None:
+        """Give the client a notice: as progress if it asked for progress, else as a message."""
+        self.notices.append(text)
+        token = self._meta.get("progressToken")
+        if token is not None:
+            # A progress value must grow with every notification; this is the least it can grow.
+            self._progress = math.nextafter(self._progress, math.inf)
+            params = {"progressToken": token, "progress": self._progress, "message": text}
+            await self.client.notify(PROGRESS, params)
+        elif "warning" in self.levels:
+            data = {"msg": text, "extra": None}
+            await self.client.notify(MESSAGE, {"level": "warning", "logger": "runner", "data": data})
+
+    async def _pass_progress(self, params: dict[str, Any]) -> None:
+        value, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if not isinstance(value, int | float):
+            return
+        self.last_progress = _progress_text(value, total, message)
+        token = self._meta.get("progressToken")
+        if token is None:
+            return
+        self._progress = (
+            max(float(value), math.nextafter(self._progress, math.inf)) if self.notices else value
+        )
+        passed: dict[str, Any] = {"progressToken": token, "progress": self._progress}
+        if isinstance(total, int | float):
+            passed["total"] = total
+        if isinstance(message, str):
+            passed["message"] = message[:_MAX_TEXT]
+        await self.client.notify(PROGRESS, passed)
+
+    async def _pass_message(self, params: dict[str, Any]) -> None:
+        level, data = params.get("level"), params.get("data")
+        text = data.get("msg") if isinstance(data, Mapping) else data
+        if isinstance(text, str):
+            self.last_progress = text[:_MAX_TEXT]
+        if isinstance(level, str) and level in self.levels:
+            passed = {"level": level, "logger": params.get("logger"), "data": data}
+            await self.client.notify(MESSAGE, {k: v for k, v in passed.items() if v is not None})
+
+    def _state_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        key, collection = str(params["key"]), params.get("collection")
+        match method:
+            case "state/get":
+                value, ttl = self.state.get(self.user, collection, key)
+                return {"value": value, "ttl": ttl}
+            case "state/put":
+                self.state.put(self.user, collection, key, params["value"], params.get("ttl"))
+                return {}
+            case "state/delete":
+                return {"deleted": self.state.delete(self.user, collection, key)}
+            case _:
+                raise KeyError(f"a tool cannot ask the host for {method!r}")
+
+
+def _progress_text(value: float, total: object, message: object) -> str:
+    if isinstance(message, str) and message:
+        return message[:_MAX_TEXT]
+    return f"{value:g}/{total:g}" if isinstance(total, int | float) else f"{value:g}"

@@ -1,0 +1,350 @@
+"""From a processed result to what an MCP client gets, and to what a person reads in a shell.
+
+Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
+asked for them and the whole message stays within what transports carry.
+
+Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance cases; MCP `tools/call`.
+"""
+
+import enum
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.artifacts.process import ArtifactFile, Processed
+from runner.artifacts.route import NEVER_INLINE
+from runner.contract.jsonable import NotJsonError, jsonable
+from runner.replacements import Replacements
+
+__all__ = [
+    "MESSAGE_MAX_BYTES",
+    "RESULT_META",
+    "Delivery",
+    "human",
+    "human_size",
+    "inline_limit",
+    "is_open_schema",
+    "model_view",
+    "render",
+]
+
+MESSAGE_MAX_BYTES = 900_000
+
+META_PREFIX = "toolcell/"
+RESULT_META = META_PREFIX + "result"
+CANVAS_META = META_PREFIX + "canvas"
+DOWNLOAD_META = META_PREFIX + "download"
+
+_TOO_LARGE = "the message would be too large for the transport"
+_ANNOTATIONS = frozenset(
+    {
+        "type",
+        "additionalProperties",
+        "title",
+        "description",
+        "$schema",
+        "$id",
+        "$comment",
+        "default",
+        "examples",
+    }
+)
+
+
+class Delivery(enum.Enum):
+    """How the bytes of artifacts reach a client."""
+
+    REFERENCE = "reference"
+    INLINE = "inline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """One way to write the message; later ones are smaller."""
+
+    bytes_inline: bool
+    media_inline: bool
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """All that one message is made of."""
+
+    processed: Processed
+    wire: Mapping[str, Any]
+    closed: bool
+    form: _Form
+    download_url: Callable[[ArtifactFile], str] | None
+    paths: Replacements
+
+
+def inline_limit(delivery: Delivery, inline_max_bytes: int) -> int:
+    """Return the `inline_max_bytes` with which to process artifacts for an MCP client.
+
+    Encoding what would not be sent costs time and memory for nothing.
+    """
+    return NEVER_INLINE if delivery is Delivery.REFERENCE else min(inline_max_bytes, MESSAGE_MAX_BYTES)
+
+
+def render(
+    processed: Processed,
+    *,
+    wire: Mapping[str, Any],
+    output_schema: Mapping[str, Any] | None,
+    delivery: Delivery,
+    download_url: Callable[[ArtifactFile], str] | None = None,
+) -> dict[str, Any]:
+    """Return the `tools/call` result for a client.
+
+    Where the tool's output schema is closed, `structuredContent` stays the tool's own value and
+    the contract value stands in `_meta`; elsewhere `structuredContent` is the contract value.
+
+    Args:
+        processed: The result.
+        wire: What the worker answered; empty if it did not.
+        output_schema: What the tool declares.
+        delivery: How the client takes bytes.
+        download_url: Makes download addresses, over HTTP.
+    """
+    closed = not is_open_schema(output_schema)
+    named = (*processed.files, *processed.deferred)
+    paths = Replacements.of((file.origin, file.uri) for file in named)
+    sent = _sent(wire)
+    message: dict[str, Any] = {}
+    for form in _forms(delivery):
+        draft = _Draft(
+            processed=processed,
+            wire=sent,
+            closed=closed,
+            form=form,
+            download_url=download_url,
+            paths=paths,
+        )
+        message = _message(draft)
+        if len(_dumps(message).encode()) <= MESSAGE_MAX_BYTES:
+            break
+    return message
+
+
+def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
+    """Say whether any object satisfies an output schema, so that the contract value does."""
+    if schema is None:
+        return True
+    return (
+        schema.get("type", "object") == "object"
+        and schema.get("additionalProperties", True) in (True, {})
+        and all(key in _ANNOTATIONS or not schema[key] for key in schema)
+    )
+
+
+def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a contract value a model may read: no bytes, keys, tokens, oversized facts."""
+    view = {**value}
+    if view.get("meta_data_truncated"):
+        view.pop("meta_data", None)
+    if "artifacts" in view:
+        view["artifacts"] = [_without(entry, "b64", "s3_ref", "path") for entry in view["artifacts"]]
+    if isinstance(view.get("canvas"), Mapping):
+        view["canvas"] = _without(view["canvas"], "token")
+    return view
+
+
+def human(processed: Processed) -> str:
+    """Return the result as a person reads it in a shell; ends without a line break."""
+    value = processed.value
+    if processed.is_error:
+        return _human_error(value)
+    results = value.get("results")
+    lines = [results if isinstance(results, str) else json.dumps(results, ensure_ascii=False, indent=2)]
+    lines += processed.texts
+    lines += [f"{file.name}  ({human_size(file.size)}, {file.mime})" for file in processed.files]
+    lines += [
+        f"{entry['name']}  ({human_size(entry['size'])}, kept in My Files)"
+        for entry in value.get("deferred_artifacts", [])
+    ]
+    lines += [f"not delivered: {refusal.name}: {refusal.error.message}" for refusal in processed.errors]
+    return "\n".join(lines)
+
+
+def human_size(size: int) -> str:
+    """Return a number of bytes as `1023B`, `850KB` or `2.1GB`; units are multiples of 1024."""
+    number, units = float(size), ["B", "KB", "MB", "GB"]
+    # Compared as it will be printed: 1023.97 KB is shown as 1MB, not as 1024KB.
+    while round(number, 1) >= 1024 and len(units) > 1:
+        number /= 1024
+        units.pop(0)
+    return f"{number:.1f}".removesuffix(".0") + units[0]
+
+
+def _sent(wire: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        sent: dict[str, Any] = jsonable(wire)
+    except NotJsonError:
+        # Then the contract value already says so; nothing of the original can be sent.
+        return {}
+    return sent
+
+
+def _forms(delivery: Delivery) -> Iterator[_Form]:
+    if delivery is Delivery.INLINE:
+        yield _Form(bytes_inline=True, media_inline=True, note=None)
+        yield _Form(bytes_inline=False, media_inline=True, note=_TOO_LARGE)
+    else:
+        yield _Form(bytes_inline=False, media_inline=True, note=None)
+    yield _Form(bytes_inline=False, media_inline=False, note=_TOO_LARGE)
+
+
+def _message(draft: _Draft) -> dict[str, Any]:
+    value = _client_value(draft)
+    is_error = draft.processed.is_error
+    message: dict[str, Any] = {"content": _content(draft, value), "isError": is_error}
+    meta = _tool_meta(draft.wire)
+    if not draft.closed:
+        message["structuredContent"] = _tokenless(value)
+        if value.get("canvas") != message["structuredContent"].get("canvas"):
+            meta[CANVAS_META] = value["canvas"]
+    else:
+        meta[RESULT_META] = value
+        if not is_error and "structuredContent" in draft.wire:
+            message["structuredContent"] = draft.paths.value(
+                draft.wire["structuredContent"], contents=not draft.form.bytes_inline
+            )
+    if meta:
+        message["_meta"] = meta
+    if "resultType" in draft.wire:
+        message["resultType"] = draft.wire["resultType"]
+    return message
+
+
+def _client_value(draft: _Draft) -> dict[str, Any]:
+    value: dict[str, Any] = draft.paths.value(_without(draft.processed.value, "artifacts"), contents=True)
+    entries = draft.processed.value.get("artifacts", [])
+    if entries:
+        value["artifacts"] = [
+            _client_entry(entry, file, draft)
+            for entry, file in zip(entries, draft.processed.files, strict=True)
+        ]
+    if draft.form.note is not None and draft.processed.files:
+        notes = {"delivery": Delivery.REFERENCE.value, "delivery_reason": draft.form.note}
+        value["meta_data"] = {**value.get("meta_data", {}), **notes}
+    return value
+
+
+def _client_entry(entry: Mapping[str, Any], file: ArtifactFile, draft: _Draft) -> dict[str, Any]:
+    kept = _without(entry, "b64", "s3_ref", "path")
+    if draft.form.bytes_inline and "b64" in entry:
+        return {"name": file.name, "b64": entry["b64"], **kept}
+    return {**kept, "uri": file.uri, "sha256": file.sha256}
+
+
+def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
+    own_texts = draft.closed and not draft.processed.is_error
+    content: list[dict[str, Any]] = [] if own_texts else [_text(_dumps(model_view(value)))]
+    linked: set[str] = set()
+    by_block = {file.block: file for file in draft.processed.files if file.block is not None}
+    for index, block in enumerate(_list(draft.wire.get("content"))):
+        file = by_block.get(index)
+        if file is not None and not _stays(block, draft.form):
+            content.append(_link(file, draft.download_url))
+            linked.add(file.id)
+        else:
+            content += _own_block(block, draft, own=own_texts, accepted=file is not None)
+    if own_texts and draft.processed.errors:
+        content.append(_text("\n".join(_refusal_lines(draft.processed))))
+    entries = value.get("artifacts", [])
+    for entry, file in zip(entries, draft.processed.files, strict=True):
+        if "b64" not in entry and file.id not in linked:
+            content.append(_link(file, draft.download_url))
+            linked.add(file.id)
+    return content
+
+
+def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> list[dict[str, Any]]:
+    """Return a content block of the tool as the client gets it, or nothing."""
+    if not isinstance(block, Mapping):
+        return []
+    match block.get("type"):
+        case "text" if isinstance(block.get("text"), str) and (own or block["text"] in draft.processed.texts):
+            return [{**block, "text": draft.paths.text(block["text"])}]
+        case "resource_link":
+            return [dict(block)]
+        case "resource" if "blob" not in _mapping(block.get("resource")):
+            return [dict(block)]
+        case "image" | "audio" | "resource" if accepted:
+            return [dict(block)]
+        case _:
+            return []
+
+
+def _stays(block: Mapping[str, Any], form: _Form) -> bool:
+    """Say whether the bytes of a block stay in it: what models see or hear does, other files do not."""
+    return form.media_inline and (form.bytes_inline or block.get("type") != "resource")
+
+
+def _link(file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None) -> dict[str, Any]:
+    link: dict[str, Any] = {
+        "type": "resource_link",
+        "uri": file.uri,
+        "name": file.name,
+        "mimeType": file.mime,
+        "size": file.size,
+    }
+    if download_url is not None:
+        link["_meta"] = {DOWNLOAD_META: download_url(file)}
+    return link
+
+
+def _tool_meta(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tool's own `_meta` without anything that could pass for ours."""
+    meta = _mapping(wire.get("_meta"))
+    return {key: item for key, item in meta.items() if not key.startswith(META_PREFIX)}
+
+
+def _tokenless(value: dict[str, Any]) -> dict[str, Any]:
+    canvas = value.get("canvas")
+    return value | {"canvas": _without(canvas, "token")} if isinstance(canvas, Mapping) else value
+
+
+def _refusal_lines(processed: Processed) -> list[str]:
+    return [
+        f"Not delivered: {error.name} ({error.reason}): {error.error.message}" for error in processed.errors
+    ]
+
+
+def _human_error(value: Mapping[str, Any]) -> str:
+    meta_data = _mapping(value.get("meta_data"))
+    details = _mapping(meta_data.get("details"))
+    results = value.get("results")
+    what = results.get("error", results) if isinstance(results, Mapping) else results
+    code = meta_data.get("error_code")
+    lines = [f"Error: {what}" + (f" [{code}]" if code else "")]
+    lines += [
+        f"  {key.replace('_', ' ')}: {item if isinstance(item, str) else _dumps(item)}"
+        for key, item in details.items()
+        if key != "suggestion" and item not in (None, [], "")
+    ]
+    if details.get("suggestion"):
+        lines.append(f"What to do: {details['suggestion']}")
+    return "\n".join(lines)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key not in keys}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,70 @@
+"""Put references where a tool's own value names the files it returned, by path or by content."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Replacements"]
+
+# The only places where the contract, in any version, holds base64.
+_CONTENT_KEYS = ("b64", "returned_file_contents")
+
+
+@dataclass(frozen=True, slots=True)
+class Replacements:
+    """What stands for what.
+
+    Attributes:
+        uris: The string by which a tool gave a file → the file's URI.
+    """
+
+    uris: Mapping[str, str]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str | None, str]]) -> "Replacements":
+        """Make replacements from pairs of origin and URI; files without an origin are left out."""
+        return cls({origin: uri for origin, uri in pairs if origin})
+
+    def value(self, value: Any, *, contents: bool, key: str = "") -> Any:
+        """Return a copy of a JSON value with references in place of paths.
+
+        Args:
+            value: Any JSON value.
+            contents: Whether base64 is replaced as well.
+            key: The object key under which it stands.
+        """
+        match value:
+            case str():
+                return self._string(value, contents=contents, key=key)
+            case dict():
+                return {name: self.value(item, contents=contents, key=name) for name, item in value.items()}
+            case list():
+                return [self.value(item, contents=contents, key=key) for item in value]
+            case _:
+                return value
+
+    def text(self, text: str) -> str:
+        """Return a text for people or models with references in place of paths and base64."""
+        if not self.uris:
+            return text
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            said = None
+        if isinstance(said, dict | list):
+            replaced = self.value(said, contents=True)
+            same = replaced == said
+            return text if same else json.dumps(replaced, ensure_ascii=False, separators=(",", ":"))
+        for origin in sorted(self._paths(), key=len, reverse=True):
+            text = text.replace(origin, self.uris[origin])
+        return text
+
+    def _string(self, text: str, *, contents: bool, key: str) -> str:
+        if key in _CONTENT_KEYS:
+            return self.uris.get(text, text) if contents else text
+        # Elsewhere a short text could equal a relative path or somebody's base64 by chance.
+        return self.uris.get(text, text) if key == "path" or text.startswith("/") else text
+
+    def _paths(self) -> list[str]:
+        return [origin for origin in self.uris if origin.startswith("/")]

@@ -1,0 +1,49 @@
+"""A request on its way from the host to a worker. Imports no framework, so that `runner call` starts fast."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["VISIBILITY_SUFFIX", "RequestFacts", "WireError"]
+
+VISIBILITY_SUFFIX = ":_visibility_rules"
+"""FastMCP reads a session state key that ends like this in every request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFacts:
+    """What a tool can learn of the request it serves. A JSON object on its way to a worker.
+
+    Attributes:
+        request_id: Id of the client's request.
+        protocol: Protocol version of the connection.
+        session_id: The session, in FastMCP's sense.
+        transport: `stdio` or `streamable-http`.
+        client_info: Name and version the client gives itself.
+        client_capabilities: What the client says it can do.
+        token: The verified access token, where there is one.
+        headers: HTTP headers, where there are any.
+        can_send_request: Whether the client can be asked something while the call runs.
+    """
+
+    request_id: str | int | None
+    protocol: str
+    session_id: str
+    transport: str
+    client_info: Mapping[str, Any] | None = None
+    client_capabilities: Mapping[str, Any] | None = None
+    token: Mapping[str, Any] | None = None
+    headers: list[tuple[str, str]] | None = None
+    can_send_request: bool = False
+
+
+class WireError(Exception):
+    """A worker's own server answered with a JSON-RPC error.
+
+    Attributes:
+        error: The error object, with `code`, `message` and perhaps `data`.
+    """
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(str(error.get("message", "")))
+        self.error = dict(error)

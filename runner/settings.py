@@ -1,0 +1,281 @@
+"""Every setting of the runner, as one frozen value. Where values come from is `settings_sources`.
+
+Constructing `Settings` reads nothing but its arguments; `settings_sources.load` reads flags,
+`RUNNER_*` variables and runner.toml.
+
+Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/settings.md`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from runner.errors import UsageError
+from sandbox.deadlines import Deadlines
+from sandbox.policy import MIB, Limits
+
+__all__ = ["Auth", "Settings", "ToolSettings"]
+
+GIB = 1024 * MIB
+_LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.normpath(path.expanduser().absolute()))
+
+
+def _file_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        raise ValueError("stores in S3 come with a later version; use file:///absolute/folder")
+    plain = not (parts.netloc or parts.query or parts.fragment)
+    if parts.scheme != "file" or not plain or not parts.path.startswith("/"):
+        raise ValueError("a store is named as file:///absolute/folder")
+    return url
+
+
+def _https(url: str) -> str:
+    parts = urlsplit(url)
+    origin = f"{parts.scheme}://{parts.netloc.rsplit(':', 1)[0] if parts.port else parts.netloc}"
+    if parts.scheme != "https" and origin not in _LOOPBACK_URLS:
+        raise ValueError("keys are fetched over https only; use an https:// URL")
+    return url
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    # A relative value must be ignored: XDG Base Directory Specification 0.8.
+    given = os.environ.get(variable, "")
+    folder = given if given.startswith("/") else os.path.expanduser(fallback)
+    if folder.startswith("~"):
+        raise UsageError(
+            f"this user has no home folder and {variable} is not set, so there is no default folder; "
+            "give RUNNER_STORE and RUNNER_STATE_DIR"
+        )
+    return Path(folder) / "toolcell"
+
+
+def _default_store() -> str:
+    return (_xdg("XDG_DATA_HOME", "~/.local/share") / "store").as_uri()
+
+
+def _default_state_dir() -> Path:
+    return _xdg("XDG_STATE_HOME", "~/.local/state")
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Folder = Annotated[Path, AfterValidator(_absolute)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class Auth(BaseModel):
+    """Who may call over HTTP, and how that is proved."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["none", "jwt", "static"] = Field(
+        "none", description="How a bearer token is checked: not at all, as a JWT, or against a file."
+    )
+    jwks_uri: Annotated[str, AfterValidator(_https)] | None = Field(
+        None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
+    )
+    public_key: SecretStr | None = Field(
+        None, description="The issuer's key as PEM text, or the shared secret of an HS algorithm; for `jwt`."
+    )
+    algorithm: str = Field("RS256", description="The one signature algorithm accepted; for `jwt`.")
+    issuer: str | None = Field(None, min_length=1, description="The `iss` a token must carry; for `jwt`.")
+    audience: str | None = Field(
+        None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
+    )
+    tokens_file: Folder | None = Field(
+        None, description="JSON object from token to user name, not readable by others; for `static`."
+    )
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if self.kind != "jwt" and (self.jwks_uri or self.public_key or self.issuer or self.audience):
+            raise ValueError(f'keys of a JWT issuer are given, but auth.kind is {self.kind}; set it to "jwt"')
+        if self.kind != "static" and self.tokens_file:
+            raise ValueError(f'auth.tokens_file is given, but auth.kind is {self.kind}; set it to "static"')
+        if self.kind == "static" and not self.tokens_file:
+            raise ValueError('auth.kind is "static", which needs auth.tokens_file')
+        if self.kind == "jwt" and bool(self.jwks_uri) == bool(self.public_key):
+            raise ValueError('auth.kind is "jwt", which needs one of auth.jwks_uri and auth.public_key')
+        if self.kind == "jwt" and not (self.issuer and self.audience):
+            raise ValueError(
+                'auth.kind is "jwt", which needs auth.issuer and auth.audience: '
+                "without them a token made for another service would be accepted"
+            )
+        return self
+
+
+class ToolSettings(BaseModel):
+    """What one tool may have instead of the general value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    idle_timeout_s: Seconds | None = Field(None, description="Instead of `idle_timeout_s`, for this tool.")
+    total_timeout_s: Seconds | None = Field(None, description="Instead of `total_timeout_s`, for this tool.")
+    memory_mb: Count | None = Field(None, description="Instead of `memory_mb`, for this tool.")
+
+
+class Settings(BaseSettings):
+    """Every setting, checked. Times in seconds, sizes in the unit of their name."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix="RUNNER_", env_nested_delimiter="__", env_ignore_empty=True
+    )
+
+    user: str | None = Field(
+        None, min_length=1, description="Serve this one user; tokens of others are refused."
+    )
+    transport: Literal["auto", "stdio", "http"] = Field(
+        "auto", description="`auto` is stdio when standard input is a pipe and HTTP when it is a terminal."
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="Address the HTTP server listens on.")
+    port: int = Field(
+        8000, ge=0, le=65535, description="Port the HTTP server listens on; 0 takes a free one."
+    )
+    isolation: Literal["auto", "process", "user", "namespace", "guard"] = Field(
+        "auto", description="Isolation tier; `auto` takes the strongest that this machine offers."
+    )
+    store: Annotated[str, AfterValidator(_file_url)] = Field(
+        default_factory=_default_store, description="Where My Files are kept, as a file:// URL."
+    )
+    state_dir: Folder = Field(
+        default_factory=_default_state_dir,
+        description="Folder of the runner's own state: keys, locks, records.",
+    )
+    homes: Folder = Field(Path("/tmp"), description="Folder under which each user's home is made.")  # noqa: S108
+    idle_timeout_s: Seconds = Field(
+        30.0, description="Longest silence of a call between two progress reports."
+    )
+    total_timeout_s: Seconds = Field(600.0, description="Longest call, whatever it reports.")
+    base64_size_limit_mb: Count = Field(300, description="Largest artifact handed on inline, in MiB.")
+    max_artifact_bytes: Count = Field(50 * GIB, description="Largest artifact accepted at all.")
+    artifact_delivery: Literal["auto", "reference", "inline"] = Field(
+        "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
+    )
+    inline_clients: Names = Field(
+        (), description="Names of MCP clients that get artifacts inline under `auto`."
+    )
+    memory_mb: Count = Field(2048, description="Memory of each process of a call, in MiB.")
+    cpu_s: Count = Field(600, description="Processor seconds of each process of a call.")
+    open_files: int = Field(1024, ge=64, description="File descriptors of each process of a call.")
+    max_calls: Count = Field(16, description="Calls that run at the same time.")
+    max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
+    max_queue: int = Field(
+        64, ge=0, description="Calls that may wait for a place; the next is told to come back."
+    )
+    idle_workers: int = Field(2, ge=0, description="Workers kept ready for each zygote.")
+    load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
+    session_idle_s: Seconds = Field(
+        1800.0, description="Silence of a user after which the session has ended."
+    )
+    persist_files_across_sessions: bool = Field(
+        default=True, description="Whether My Files stay when a session ends."
+    )
+    allow_env: Names = Field((), description="Environment variables that tools may see.")
+    allow_run: Names = Field((), description="Programs that tools may run. Planned; refused in this version.")
+    deny_run: bool = Field(default=False, description="Whether tools may run no other program at all.")
+    allow_net: Names = Field((), description="Hosts that tools may reach. Planned; refused in this version.")
+    auth: Auth = Field(default_factory=Auth, description="Who may call over HTTP: see the table below.")
+    identity_claim: Names = Field(
+        ("email", "sub"),
+        min_length=1,
+        description="Claims of a token that name the user; the first present counts.",
+    )
+    allowed_hosts: Names = Field(
+        (), description="Further values of the `Host` header that the HTTP server answers to."
+    )
+    allowed_origins: Names = Field(
+        (), description="Further web origins whose pages may call the HTTP server."
+    )
+    max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least important record logged."
+    )
+    log_format: Literal["text", "json"] = Field("text", description="Form of a log record on standard error.")
+    tools: Mapping[str, ToolSettings] = Field(
+        default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
+    )
+
+    # Kept by `settings_sources.load`: where each value given came from, by dotted name; the file read.
+    _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _config: Path | None = PrivateAttr(default=None)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take arguments only: `load` merges the sources itself, since it must know which won."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _is_supported(self) -> Self:
+        if self.allow_run:
+            raise ValueError(
+                "allow_run, which narrows the programs a tool may run, comes with a later version; "
+                "leave it out, or close all of them with deny_run"
+            )
+        if self.allow_net:
+            raise ValueError(
+                "allow_net comes with a later version: tools have no network in this one; leave it out"
+            )
+        return self
+
+    @property
+    def store_path(self) -> Path:
+        """Return the folder of the local store."""
+        return Path(unquote(urlsplit(self.store).path))
+
+    @property
+    def inline_max_bytes(self) -> int:
+        """Return `base64_size_limit_mb` in bytes."""
+        return self.base64_size_limit_mb * MIB
+
+    @property
+    def private_paths(self) -> tuple[Path, ...]:
+        """Return what no worker may ever read: state and keys, the store, tokens, the configuration file."""
+        paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config)
+        return tuple(path for path in paths if path is not None)
+
+    def deadlines(self, tool: str | None = None) -> Deadlines:
+        """Return the deadlines of one tool, or the general ones."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        total_s = own.total_timeout_s or self.total_timeout_s
+        # A total limit below the idle limit is no fault: `--total-timeout 5` alone must work.
+        return Deadlines(idle_s=min(own.idle_timeout_s or self.idle_timeout_s, total_s), total_s=total_s)
+
+    def limits(self, tool: str | None = None) -> Limits:
+        """Return the resource limits of one tool, or the general ones."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        return Limits(
+            memory_bytes=(own.memory_mb or self.memory_mb) * MIB,
+            cpu_s=self.cpu_s,
+            file_bytes=self.max_artifact_bytes,
+            open_files=self.open_files,
+        )

@@ -1,0 +1,133 @@
+"""Logging: standard records to standard error, as text or JSON, with the call's id and no secrets.
+
+The event is a constant lower-case phrase, facts go in `extra`. Arguments, file contents and tokens
+are never logged; what slips into a URL or a header is redacted here as the last line of defence.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Literal, TextIO
+
+__all__ = ["call_scope", "redact", "set_up"]
+
+_call_id: ContextVar[str | None] = ContextVar("call_id", default=None)
+
+_SECRETS = (
+    re.compile(r"(?i)(\b(?:access_|refresh_)?token=)[^&\s\"'<>\\]+"),
+    re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]+"),
+    re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/@\s\"'<>\\]+(?=@)"),
+)
+_NEVER = frozenset({"arguments", "authorization", "content", "password", "secret", "token"})
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "call_id", "taskName"}
+# These print requests, with their arguments, at level DEBUG.
+_CHATTY = ("asyncio", "fastmcp", "httpcore2", "httpx2", "mcp", "sse_starlette", "uvicorn")
+_OWN = ("runner", "sandbox")
+
+
+def set_up(
+    level: Literal["debug", "info", "warning", "error"],
+    form: Literal["text", "json"],
+    *,
+    stream: TextIO | None = None,
+) -> None:
+    """Send every record of the process to standard error, in one form.
+
+    Args:
+        level: Least important record shown.
+        form: One line of text or one JSON object for each record.
+        stream: Where to write instead of standard error. Never standard output: stdio speaks MCP there.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler.addFilter(_add_call_id)
+    wanted = logging.getLevelNamesMapping()[level.upper()]
+    # FastMCP puts handlers of its own on its logger when it is imported, before or after this.
+    os.environ.setdefault("FASTMCP_LOG_ENABLED", "false")
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(wanted, logging.INFO))
+    for name in (*_OWN, *_CHATTY):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(wanted if name in _OWN else max(wanted, logging.INFO))
+
+
+@contextlib.contextmanager
+def call_scope(call_id: str) -> Iterator[None]:
+    """Put `call_id` on every record logged inside, in this task and what it starts."""
+    token = _call_id.set(call_id)
+    try:
+        yield
+    finally:
+        _call_id.reset(token)
+
+
+def redact(text: str) -> str:
+    """Return `text` without tokens: `token=` of URLs, bearer tokens, passwords before an `@`."""
+    for pattern in _SECRETS:
+        text = pattern.sub(r"\1[redacted]", text)
+    return text
+
+
+def _add_call_id(record: logging.LogRecord) -> bool:
+    record.call_id = _call_id.get()
+    return True
+
+
+def _facts(record: logging.LogRecord) -> dict[str, object]:
+    facts = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    call_id = getattr(record, "call_id", None)
+    named = {"call_id": call_id} if call_id else {}
+    return {
+        **named,
+        **{name: "[redacted]" if name.lower() in _NEVER else value for name, value in facts.items()},
+    }
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a record; facts beside the event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        # A fact may not pose as one of the four above.
+        fields = {**_facts(record), **fields}
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return redact(json.dumps(fields, default=str))
+
+
+class _TextFormatter(logging.Formatter):
+    """`time level logger: event name=value …`, always one line but for a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        facts = "".join(f" {name}={_quoted(value)}" for name, value in _facts(record).items())
+        event = _one_line(record.getMessage())
+        line = f"{time} {record.levelname.lower():<7} {record.name}: {event}{facts}"
+        if record.exc_info:
+            line = f"{line}\n{self.formatException(record.exc_info)}"
+        return redact(line)
+
+
+def _one_line(text: str) -> str:
+    # A name from a caller must not be able to forge a record of its own.
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    plain = text and text.isprintable() and not re.search(r"[\s=\"]", text)
+    return text if plain else json.dumps(text, ensure_ascii=False)

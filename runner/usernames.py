@@ -1,0 +1,36 @@
+"""One user name → one path segment: the name of a home, and the user's part of store keys.
+
+The rule is injective, so that no two users share a home. A name that is a safe segment stays as it
+is, since tools write to `/tmp/{username}/` and mean it. Any other name is marked by `=`, which names
+that stay never contain.
+
+Source: requirements S1-34, S1-106; contradiction C19; rule U1 of the conformance cases.
+"""
+
+import hashlib
+import re
+
+__all__ = ["home_segment"]
+
+_MAX_BYTES = 200
+_STAYS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+# No dot: `..` of a name that is quoted should not stand in a path, not even where it is harmless.
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@+-")
+
+
+def home_segment(username: str) -> str:
+    """Return the path segment of a user.
+
+    Raises:
+        ValueError: The name is empty, nothing but NUL characters, or not Unicode text.
+    """
+    if _STAYS.fullmatch(username):
+        return username
+    if not username.strip("\0"):
+        raise ValueError("a user name needs at least one character that is not NUL")
+    try:
+        encoded = username.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a user name must be Unicode text; this one holds half of a character") from error
+    quoted = "=q" + "".join(chr(byte) if byte in _PLAIN else f"={byte:02X}" for byte in encoded)
+    return quoted if len(quoted) <= _MAX_BYTES else f"=h{hashlib.sha256(encoded).hexdigest()}"

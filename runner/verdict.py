@@ -1,0 +1,127 @@
+"""From how a worker ended to a wire result or one error of the contract. Decides only."""
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.contract.envelope import (
+    crashed,
+    file_not_found,
+    invalid_argument,
+    invalid_result,
+    out_of_memory,
+    outside_home,
+    timed_out,
+    tool_not_found,
+    tool_raised,
+)
+from runner.errors import CallError
+from runner.ladder import CallListener
+from runner.request import WireError
+from sandbox.outcome import Ending, Outcome
+
+__all__ = ["judge"]
+
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def judge(
+    outcome: Outcome,
+    listener: CallListener,
+    *,
+    home: Path | None,
+    memory_bytes: int,
+    unknown: Sequence[str] = (),
+    nearest: Callable[[str], list[str]] = lambda _name: [],
+) -> Mapping[str, Any]:
+    """Return the wire result of a call that was answered.
+
+    Args:
+        outcome: How the worker ended.
+        listener: Who listened to the call; knows its limits and its last progress.
+        home: The home of the call, or None if its tool may write nothing.
+        memory_bytes: The memory limit of the call.
+        unknown: File arguments that named no file of the user.
+        nearest: Says which names of the user's files are most like a given one.
+
+    Raises:
+        CallError: The call ended in an error of the contract.
+        WireError: The tool's server answered with a JSON-RPC error.
+    """
+    match outcome.ending:
+        case Ending.IDLE_TIMEOUT:
+            raise timed_out(listener.deadlines, limit="idle", last_progress=listener.last_progress)
+        case Ending.TOTAL_TIMEOUT:
+            raise timed_out(listener.deadlines, limit="total", last_progress=listener.last_progress)
+        case Ending.BROKE_PROTOCOL:
+            raise invalid_result("frame", outcome.fault or "the worker sent something that is no frame")
+        case Ending.CRASHED:
+            raise _crash(outcome, memory_bytes)
+        case Ending.ANSWERED:
+            return _answered(outcome.answer or {}, home, unknown, nearest, memory_bytes)
+
+
+def _crash(outcome: Outcome, memory_bytes: int) -> CallError:
+    if "MemoryError" in outcome.output[-2000:]:
+        return out_of_memory(memory_bytes)
+    return crashed(outcome.status, output=outcome.output[-4000:])
+
+
+def _answered(
+    answer: Mapping[str, Any],
+    home: Path | None,
+    unknown: Sequence[str],
+    nearest: Callable[[str], list[str]],
+    memory_bytes: int,
+) -> Mapping[str, Any]:
+    raised, result = answer.get("raised"), answer.get("result")
+    if isinstance(raised, Mapping):
+        raise _raised(raised, home, unknown, nearest, memory_bytes)
+    if isinstance(answer.get("error"), Mapping):
+        raise WireError(answer["error"])
+    if not isinstance(result, Mapping):
+        raise invalid_result("result", "the worker's answer holds no result")
+    return result
+
+
+def _raised(
+    raised: Mapping[str, Any],
+    home: Path | None,
+    unknown: Sequence[str],
+    nearest: Callable[[str], list[str]],
+    memory_bytes: int,
+) -> CallError:
+    kind, type_name = raised.get("kind"), str(raised.get("type"))
+    message, filename = str(raised.get("message", "")), raised.get("filename")
+    if kind == "arguments":
+        return _arguments(raised.get("faults"))
+    if kind == "not found":
+        return tool_not_found(message, [])
+    if type_name == "MemoryError":
+        return out_of_memory(memory_bytes)
+    if isinstance(filename, str) and raised.get("errno") in _DENIED and not _inside(filename, home):
+        return outside_home(filename, home)
+    if type_name == "FileNotFoundError" and filename in unknown:
+        return file_not_found(str(filename), nearest(str(filename)))
+    frames = raised.get("frames")
+    return tool_raised(type_name, message, frames=_lines(frames if isinstance(frames, list) else []))
+
+
+def _inside(filename: str, home: Path | None) -> bool:
+    return home is not None and Path(filename).is_absolute() and home in Path(filename).parents
+
+
+def _arguments(faults: object) -> CallError:
+    listed = [fault for fault in faults if isinstance(fault, Mapping)] if isinstance(faults, list) else []
+    sentences = [f"{fault.get('argument') or 'arguments'}: {fault.get('problem')}" for fault in listed]
+    first = str(listed[0].get("argument")) if len(listed) == 1 else None
+    return invalid_argument("; ".join(sentences) or "The arguments do not fit the tool", argument=first)
+
+
+def _lines(frames: Sequence[object]) -> list[str]:
+    return [
+        f"{frame.get('file')}, line {frame.get('line')}, in {frame.get('function')}: {frame.get('text')}"
+        for frame in frames
+        if isinstance(frame, Mapping)
+    ]

@@ -1,0 +1,117 @@
+"""The timeout ladder as pure arithmetic: time is an argument, nothing here reads a clock.
+
+All rungs are relative to the last progress, or to the start. Progress never moves the total limit.
+
+Source: requirements S1-113 to S1-128; contradictions C15 to C17.
+"""
+
+import enum
+import math
+from dataclasses import dataclass, field
+
+__all__ = ["FIRST_NOTICE_S", "LAST_NOTICE_BEFORE_END_S", "SECOND_NOTICE_S", "Deadlines", "Ladder", "Rung"]
+
+FIRST_NOTICE_S = 15.0
+SECOND_NOTICE_S = 20.0
+LAST_NOTICE_BEFORE_END_S = 5.0
+
+
+class Rung(enum.Enum):
+    """What silence of a certain length means."""
+
+    FIRST_NOTICE = "first notice"
+    SECOND_NOTICE = "second notice"
+    LAST_NOTICE = "last notice"
+    IDLE_END = "idle end"
+    TOTAL_END = "total end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long one call may take. All values in seconds.
+
+    Attributes:
+        idle_s: Longest silence between two progress reports.
+        total_s: Longest call, whatever it reports. Must not be below `idle_s`.
+    """
+
+    idle_s: float = 30.0
+    total_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.idle_s <= self.total_s < math.inf:
+            raise ValueError(f"need 0 < idle_s <= total_s, got {self.idle_s} and {self.total_s}")
+
+    def rungs(self) -> tuple[tuple[float, Rung], ...]:
+        """Return the rungs of silence in order, each with its second.
+
+        A notice that would not come before the end is dropped.
+        """
+        notices = (
+            (FIRST_NOTICE_S, Rung.FIRST_NOTICE),
+            (SECOND_NOTICE_S, Rung.SECOND_NOTICE),
+            (self.idle_s - LAST_NOTICE_BEFORE_END_S, Rung.LAST_NOTICE),
+        )
+        kept = sorted((n for n in notices if 0 < n[0] < self.idle_s), key=lambda n: n[0])
+        return (*kept, (self.idle_s, Rung.IDLE_END))
+
+
+@dataclass(slots=True)
+class Ladder:
+    """Where one call stands on its ladder.
+
+    Args:
+        deadlines: The limits of the call.
+        now: Any monotonic second; all later ones are compared to it.
+    """
+
+    deadlines: Deadlines
+    now: float
+    _since: float = field(init=False)
+    _next: int = field(init=False, default=0)
+    _paused_at: float | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._since = self.now
+
+    def progress(self, now: float) -> None:
+        """Start the silence anew."""
+        self._since = now
+        self._next = 0
+        if self._paused_at is not None:
+            self._paused_at = now
+
+    def pause(self, now: float) -> None:
+        """Stop counting silence: the call waits for its client, not the client for it."""
+        if self._paused_at is None:
+            self._paused_at = now
+
+    def resume(self, now: float) -> None:
+        """Count silence again, from where it stood."""
+        if self._paused_at is not None:
+            self._since += now - self._paused_at
+            self._paused_at = None
+
+    def wakes_at(self) -> float:
+        """Return the second at which the next rung is reached if nothing happens."""
+        total = self.now + self.deadlines.total_s
+        if self._paused_at is not None:
+            return total
+        return min(total, self._since + self.deadlines.rungs()[self._next][0])
+
+    def climb(self, now: float) -> tuple[Rung, ...]:
+        """Return the rungs reached since the last call, in order; each is returned once.
+
+        After `IDLE_END` or `TOTAL_END` the call is over and nothing more is asked.
+        """
+        if now >= self.now + self.deadlines.total_s:
+            return (Rung.TOTAL_END,)
+        reached: list[Rung] = []
+        if self._paused_at is None:
+            rungs = self.deadlines.rungs()
+            while self._next < len(rungs) and now >= self._since + rungs[self._next][0]:
+                reached.append(rungs[self._next][1])
+                if rungs[self._next][1] is Rung.IDLE_END:
+                    break
+                self._next += 1
+        return tuple(reached)

@@ -1,0 +1,68 @@
+"""What can go wrong in the sandbox itself. How a *call* ended is an `Outcome`, not an exception.
+
+SandboxError
+├── ConfinementError      a layer could not be put in place; nothing ran
+├── IsolationUnavailable  this machine cannot enforce the isolation asked for
+├── FrameError            the peer broke the frame protocol
+├── LoadError             the program could not be loaded in the zygote
+└── ZygoteDied            a zygote or the forkserver ended unexpectedly
+"""
+
+__all__ = [
+    "ConfinementError",
+    "FrameError",
+    "IsolationUnavailable",
+    "LoadError",
+    "SandboxError",
+    "ZygoteDied",
+]
+
+
+class SandboxError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfinementError(SandboxError):
+    """A layer could not be put in place, so nothing was run.
+
+    Attributes:
+        layer: Name of the layer, as `doctor` prints it.
+        reason: What the kernel answered.
+    """
+
+    def __init__(self, layer: str, reason: str) -> None:
+        super().__init__(f"layer {layer} could not be put in place: {reason}")
+        self.layer = layer
+        self.reason = reason
+
+
+class IsolationUnavailable(SandboxError):
+    """This machine cannot enforce the isolation asked for.
+
+    Attributes:
+        missing: One sentence for each thing missing, with its cure.
+    """
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__("; ".join(missing))
+        self.missing = missing
+
+
+class FrameError(SandboxError):
+    """The peer sent something that is not a frame, or a frame above its limit."""
+
+
+class LoadError(SandboxError):
+    """The program could not be loaded: the author's file is at fault.
+
+    Attributes:
+        line: Line of the author's file, where known.
+    """
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class ZygoteDied(SandboxError):
+    """A zygote or the forkserver ended although nobody asked it to."""

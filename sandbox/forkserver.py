@@ -1,0 +1,180 @@
+"""The host's side of the forkserver: start it, order zygotes from it, end it."""
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandbox.errors import FrameError, ZygoteDied
+from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode
+from sandbox.policy import Policy
+from sandbox.zygote import Zygote
+
+__all__ = ["Forkserver"]
+
+log = logging.getLogger(__name__)
+
+_STOP_S = 5.0
+
+
+@dataclass(slots=True)
+class Forkserver:
+    """A running forkserver. Make one with `start`; `close` ends it and everything below it."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    _orders: "itertools.count[int]" = field(default_factory=itertools.count)
+    _waiting: dict[int, "asyncio.Future[int]"] = field(default_factory=dict)
+    _zygotes: dict[int, Zygote] = field(default_factory=dict)
+    _decoder: Decoder = field(default_factory=lambda: Decoder(CONTROL_BYTES))
+    _closing: bool = False
+
+    @classmethod
+    async def start(cls, program: str, *, environment: Mapping[str, str]) -> "Forkserver":
+        """Start a forkserver that offers `program`, a module with a `PROGRAM`.
+
+        Args:
+            program: Name of the module.
+            environment: The whole environment of the forkserver and all below it; no secrets.
+
+        Raises:
+            ZygoteDied: It ended before it was ready; its own words are on standard error.
+        """
+        ours, theirs = socket.socketpair()
+        command = [
+            *(sys.executable, "-P", "-m", "sandbox.inside.forkserver_main"),
+            *(str(theirs.fileno()), str(os.getpid()), program),
+        ]
+        process = subprocess.Popen(  # noqa: ASYNC220 - fork and exec only; nothing is waited for
+            command,
+            env=dict(environment),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        server = cls(process=process, control=ours)
+        ready = server._waiting[-1] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(ours.fileno(), server._readable)
+        await ready
+        return server
+
+    @property
+    def alive(self) -> bool:
+        """Whether zygotes can still be had."""
+        return not self._closing and self.process.poll() is None
+
+    async def zygote(
+        self, policy: Policy, config: Mapping[str, object], *, home_fd: int | None, once: bool = False
+    ) -> Zygote:
+        """Have a zygote forked for `policy`. It is loading when this returns: see `Zygote.load`.
+
+        Args:
+            policy: What it may touch, for its whole life.
+            config: Handed to the program's `load`.
+            home_fd: Descriptor of the policy's home; stays the caller's.
+            once: Ask for a one-shot interpreter instead: see `sandbox.inside.zygote_main.Order`.
+
+        Raises:
+            ZygoteDied: The forkserver has ended.
+        """
+        loop = asyncio.get_running_loop()
+        number = next(self._orders)
+        started: asyncio.Future[int] = loop.create_future()
+        self._waiting[number] = started
+        control, their_control = socket.socketpair()
+        parked, their_parked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        output, their_output = os.pipe()
+        descriptors = [their_control.fileno(), their_parked.fileno(), their_output]
+        if home_fd is not None:
+            descriptors.append(home_fd)
+        order = {"order": number, "policy": policy.to_json(), "config": config, "once": once}
+        try:
+            await self._send(encode(Kind.ZYGOTE, order), descriptors)
+            pid = await started
+        except (OSError, ZygoteDied):
+            control.close()
+            parked.close()
+            os.close(output)
+            raise
+        finally:
+            their_control.close()
+            their_parked.close()
+            os.close(their_output)
+        zygote = Zygote(pid=pid, policy=policy, control=control, parked=parked, output=output, once=once)
+        self._zygotes[pid] = zygote
+        return zygote
+
+    async def close(self) -> None:
+        """End the forkserver, its zygotes and their workers, and wait until they are gone."""
+        self._closing = True
+        asyncio.get_running_loop().remove_reader(self.control.fileno())
+        for zygote in self._zygotes.values():
+            zygote.close()
+        self.control.close()
+        try:
+            await asyncio.to_thread(self.process.wait, _STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            await asyncio.to_thread(self.process.wait)
+        self._fail(ZygoteDied("the forkserver was closed"))
+
+    async def _send(self, frame: bytes, descriptors: list[int]) -> None:
+        sent = socket.send_fds(self.control, [frame], descriptors)
+        await asyncio.get_running_loop().sock_sendall(self.control, frame[sent:])
+
+    def _readable(self) -> None:
+        try:
+            data = self.control.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._died()
+            return
+        try:
+            for kind, body in self._decoder.feed(data):
+                self._frame(kind, decode(body))
+        except FrameError:
+            log.exception("forkserver broke the frame protocol")
+            self._died()
+
+    def _frame(self, kind: Kind, value: object) -> None:
+        if not isinstance(value, dict):
+            raise FrameError("a control frame that is no object")
+        if kind is Kind.STARTED:
+            future = self._waiting.pop(int(value.get("order", -1)), None)
+            if future is not None and not future.done():
+                future.set_result(int(value["pid"]))
+        elif kind is Kind.ENDED:
+            zygote = self._zygotes.pop(int(value["pid"]), None)
+            if zygote is not None:
+                zygote.ended(int(value["status"]))
+
+    def _died(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.control.fileno())
+        if not self._closing:
+            log.error("forkserver ended unexpectedly", extra={"pid": self.process.pid})
+        self._fail(ZygoteDied("the forkserver ended unexpectedly; its last words are on standard error"))
+
+    def _fail(self, error: ZygoteDied) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+        self._waiting.clear()
+
+
+def _has_fileno(stream: object) -> bool:
+    try:
+        stream.fileno()  # type: ignore[attr-defined]
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True

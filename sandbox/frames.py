@@ -1,0 +1,147 @@
+"""Frames: length-prefixed JSON messages between host, zygote and worker.
+
+A frame is a four-byte big-endian body length, one byte that says its kind, and the body: one JSON
+value in UTF-8. Whatever a worker sends is hostile until proven otherwise: lengths are capped before
+memory is taken, bodies are JSON and nothing else, and a body that is not is a `FrameError`.
+"""
+
+import enum
+import json
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+
+from sandbox.errors import FrameError
+
+__all__ = ["CONTROL_BYTES", "Decoder", "Kind", "decode", "encode", "receive", "send"]
+
+_HEADER = struct.Struct(">Ic")
+
+CONTROL_BYTES = 64 * 1024 * 1024
+"""Largest frame on a control socket; the catalog of a tool file is the largest thing there."""
+
+_MAX_DESCRIPTORS = 8
+
+
+class Kind(enum.Enum):
+    """What a frame says."""
+
+    # Host to forkserver, host to zygote.
+    ZYGOTE = b"Z"
+    FORK = b"F"
+    # Forkserver and zygote to host.
+    STARTED = b"S"
+    LOADED = b"L"
+    FAILED = b"X"
+    ENDED = b"E"
+    # Host to worker.
+    CALL = b"C"
+    REPLY = b"Y"
+    # Worker to host.
+    NOTIFY = b"N"
+    REQUEST = b"Q"
+    DENIED = b"D"
+    ANSWER = b"A"
+
+
+def encode(kind: Kind, value: object) -> bytes:
+    """Return `value` as one frame.
+
+    Raises:
+        ValueError: The value is not JSON (NaN and infinities are not).
+        TypeError: The value is not JSON.
+    """
+    body = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return _HEADER.pack(len(body), kind.value) + body
+
+
+def decode(body: bytes | bytearray | memoryview) -> object:
+    """Return the value of a frame body.
+
+    Raises:
+        FrameError: The body is not JSON, or nested too deeply to be honest.
+    """
+    try:
+        value: object = json.loads(bytes(body), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"the frame is not JSON: {error}") from error
+    return value
+
+
+class Decoder:
+    """Cut a byte stream into frames.
+
+    Args:
+        limit_bytes: Largest body accepted.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
+        """Take in bytes and yield the frames that are complete, bodies not yet decoded.
+
+        Raises:
+            FrameError: A frame is above the limit or of an unknown kind.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _HEADER.size:
+            length, kind = _header(self._buffer, self._limit)
+            end = _HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            body = bytes(memoryview(self._buffer)[_HEADER.size : end])
+            del self._buffer[:end]
+            yield kind, body
+
+
+def send(channel: socket.socket, kind: Kind, value: object, descriptors: Sequence[int] = ()) -> None:
+    """Write one frame to a blocking socket, with open descriptors if any."""
+    frame = memoryview(encode(kind, value))
+    if descriptors:
+        sent = socket.send_fds(channel, [frame], descriptors)
+        frame = frame[sent:]
+    channel.sendall(frame)
+
+
+def receive(channel: socket.socket, limit_bytes: int) -> tuple[Kind, object, list[int]] | None:
+    """Read one frame from a blocking socket; None when the peer has closed it.
+
+    Returns:
+        The kind, the value and the descriptors that came along (the caller closes them).
+
+    Raises:
+        FrameError: What came is not a frame, or the peer left in the middle of one.
+    """
+    head, descriptors, _, _ = socket.recv_fds(channel, _HEADER.size, _MAX_DESCRIPTORS)
+    if not head:
+        return None
+    if len(head) < _HEADER.size:
+        head += _read(channel, _HEADER.size - len(head))
+    length, kind = _header(head, limit_bytes)
+    return kind, decode(_read(channel, length)), descriptors
+
+
+def _header(data: bytes | bytearray, limit_bytes: int) -> tuple[int, Kind]:
+    length, letter = _HEADER.unpack_from(data)
+    if length > limit_bytes:
+        raise FrameError(f"a frame of {length} bytes is above the limit of {limit_bytes}")
+    try:
+        return length, Kind(letter)
+    except ValueError:
+        raise FrameError(f"a frame of unknown kind {letter!r}") from None
+
+
+def _read(channel: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        chunk = channel.recv(min(count - len(data), 1 << 20))
+        if not chunk:
+            raise FrameError(f"the peer left after {len(data)} of {count} bytes of a frame")
+        data += chunk
+    return bytes(data)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

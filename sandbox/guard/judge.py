@@ -1,0 +1,130 @@
+"""Applies the rules to one file operation: lets it pass, or reports it and raises `GuardDenied`."""
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+from sandbox.guard.paths import Act, Rules, Verdict, base_of, decide, is_moot
+from sandbox.outcome import Denial
+
+__all__ = ["GuardDenied", "Judge", "name_of", "shown"]
+
+_MAX_PATH = 4096
+
+
+class GuardDenied(PermissionError):  # noqa: N818 - it says who denied, as `Denial` does
+    """What the kernel was about to deny, in words; `filename` is the path as it was named."""
+
+
+class _Thread(threading.local):
+    passed: tuple[str, ...] = ()
+    reporting: bool = False
+
+
+class Judge:
+    """Decides for the patches and for the audit hook alike.
+
+    Args:
+        rules: Resolved rules.
+        report: Called with each denial before it is raised.
+    """
+
+    def __init__(self, rules: Rules, report: Callable[[Denial], None]) -> None:
+        self._rules = rules
+        self._report = report
+        self._thread = _Thread()
+        self._homes = tuple(str(top) for top in rules.homes)
+
+    def is_plain_read(self, path: object) -> bool:
+        """Say, at the cost of a few comparisons, whether reading `path` needs no further look.
+
+        A link from elsewhere into a home is missed here; the kernel does not miss it.
+        """
+        return (
+            type(path) is str
+            and path.startswith("/")
+            and not path.startswith(self._homes)
+            and ".." not in path
+        )
+
+    def check(
+        self,
+        operation: str,
+        act: Act,
+        path: object,
+        dir_fd: object = None,
+        *,
+        error: type[GuardDenied] = GuardDenied,
+    ) -> None:
+        """Return if the rules let `act` pass, or leave it to the kernel.
+
+        Raises:
+            GuardDenied: The kernel is about to deny it.
+        """
+        name = name_of(path)
+        if name is None or self._thread.reporting:
+            return
+        base = base_of(name, dir_fd if isinstance(dir_fd, int) else None)
+        if base is None:
+            return
+        verdict = decide(act, name, base=base, rules=self._rules)
+        if verdict in (Verdict.ALLOWED, Verdict.UNKNOWN) or is_moot(act, name, base=base):
+            return
+        # A name relative to a descriptor says nothing without the folder.
+        named = name if dir_fd is None else os.path.join(base, name)
+        # The interpreter tries to cache bytecode wherever it imports from, and expects to fail.
+        if "__pycache__" not in name:
+            self.report(operation, named)
+        raise error(errno.EACCES, _sentence(verdict, self._rules), named)
+
+    def report(self, operation: str, path: str) -> None:
+        """Report a denial, without raising anything."""
+        if self._thread.reporting:
+            return
+        self._thread.reporting = True
+        try:
+            self._report(Denial(operation=operation, path=shown(path)))
+        finally:
+            self._thread.reporting = False
+
+    def has_passed(self, path: object) -> bool:
+        """Say whether a patch has looked at `path` and is now calling the original."""
+        return bool(self._thread.passed) and name_of(path) in self._thread.passed
+
+    @contextlib.contextmanager
+    def passing(self, *paths: object) -> Iterator[None]:
+        """Let the audit hook ask nothing about `paths`: they were looked at.
+
+        The hook knows less than a patch: of `os.open` it is not told the `dir_fd`, of `open` not
+        the `opener`.
+        """
+        before = self._thread.passed
+        self._thread.passed = tuple(name for name in map(name_of, paths) if name is not None)
+        try:
+            yield
+        finally:
+            self._thread.passed = before
+
+
+def name_of(path: object) -> str | None:
+    """Return a path as text, or None for descriptors and for what is no path."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    return os.fsdecode(path) if isinstance(path, str | bytes) else None
+
+
+def shown(path: str) -> str:
+    """Return `path` so that it can be printed and sent: undecodable bytes as escapes, and not too long."""
+    return path[:_MAX_PATH].encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _sentence(verdict: Verdict, rules: Rules) -> str:
+    if rules.home is not None:
+        allowed = f"allowed is {rules.home}/"
+    elif verdict is Verdict.NOT_READABLE:
+        allowed = "this call may not read the files of users"
+    else:
+        allowed = "this call may not write files"
+    return f"File operation outside allowed directory: {allowed}"

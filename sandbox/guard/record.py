@@ -1,0 +1,39 @@
+"""What a worker tried and was denied, kept once each and bounded."""
+
+import contextlib
+from collections.abc import Callable
+
+from sandbox.outcome import Denial
+
+__all__ = ["MAX_DENIALS", "Recorder"]
+
+MAX_DENIALS = 100
+
+
+class Recorder:
+    """Collects denials; a tool that hits the same wall a million times is told of once.
+
+    Args:
+        forward: Called with every denial that is new, for example to tell the host.
+        limit: How many different denials are kept; later ones are dropped.
+    """
+
+    def __init__(self, forward: Callable[[Denial], None] | None = None, *, limit: int = MAX_DENIALS) -> None:
+        self._forward = forward
+        self._limit = limit
+        # A dictionary keeps the order and needs no lock: a signal handler may report within a report.
+        self._denials: dict[Denial, None] = {}
+
+    def report(self, denial: Denial) -> None:
+        """Keep `denial` if it is new and there is room."""
+        if denial in self._denials or len(self._denials) >= self._limit:
+            return
+        self._denials[denial] = None
+        if self._forward is not None:
+            # The denial must reach the caller as such, also when the host has gone.
+            with contextlib.suppress(OSError):
+                self._forward(denial)
+
+    def denials(self) -> tuple[Denial, ...]:
+        """Return what was kept, oldest first."""
+        return tuple(self._denials)

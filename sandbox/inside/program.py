@@ -1,0 +1,60 @@
+"""What a program is to the sandbox: something a zygote loads once and a worker runs once.
+
+The sandbox knows nothing of what a program does; it carries JSON values to it and from it.
+"""
+
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Protocol
+
+from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+
+__all__ = ["Channel", "Program"]
+
+
+class Channel:
+    """The worker's end of its connection to the host. Safe to use from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, kind: Kind, value: object) -> None:
+        """Send one frame; blocks while the host is behind.
+
+        Raises:
+            ValueError: The value is not JSON.
+            TypeError: The value is not JSON.
+        """
+        with self._lock:
+            send(self.connection, kind, value)
+
+    def receive(self) -> tuple[Kind, object] | None:
+        """Wait for the next frame of the host; None when the host has let go."""
+        frame = receive(self.connection, CONTROL_BYTES)
+        return None if frame is None else (frame[0], frame[1])
+
+
+class Program(Protocol):
+    """Loaded by a zygote, run by its workers. A module offers one as `PROGRAM`."""
+
+    def load(self, config: Mapping[str, object]) -> object:
+        """Load what `config` names, in the zygote, confined; return a JSON value for the host.
+
+        Raises:
+            LoadError: The author's file is at fault.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """Make ready in a worker that has no call yet.
+
+        Raises:
+            LoadError: The author's file is at fault.
+        """
+        ...
+
+    def serve(self, call: object, channel: Channel) -> object:
+        """Run one call to its end and return the answer, a JSON value."""
+        ...

@@ -1,0 +1,68 @@
+"""A worker: takes its last layers, waits for one call, answers it, and is gone."""
+
+import os
+import socket
+import traceback
+from typing import NoReturn
+
+from sandbox.errors import ConfinementError, LoadError
+from sandbox.frames import Kind
+from sandbox.guard.install import install_guard
+from sandbox.guard.paths import Rules
+from sandbox.inside.confine import WorkerLayers
+from sandbox.inside.program import Channel, Program
+from sandbox.outcome import Denial
+from sandbox.policy import Policy
+
+__all__ = ["run_worker"]
+
+
+def run_worker(
+    program: Program, layers: WorkerLayers, policy: Policy, parked: socket.socket, *, parent: int
+) -> NoReturn:
+    """Be one worker. Never returns and never raises: the process ends here."""
+    status = 1
+    try:
+        channel = _park(program, layers, policy, parked, parent)
+        if channel is not None:
+            frame = channel.receive()
+            if frame is not None and frame[0] is Kind.CALL:
+                channel.send(Kind.ANSWER, program.serve(frame[1], channel))
+        status = 0
+    except BaseException:  # noqa: BLE001 - the last stop: whatever it was, the host must read about it
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _park(
+    program: Program, layers: WorkerLayers, policy: Policy, parked: socket.socket, parent: int
+) -> Channel | None:
+    """Get ready, and hand the host its end of the connection and of the output pipe."""
+    try:
+        layers.apply(parent=parent)
+        # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        channel = Channel(ours)
+        if policy.guard:
+            _install_guard(policy, channel)
+        program.prepare()
+    except (ConfinementError, LoadError) as error:
+        parked.send(f"failed: {error}".encode()[:60_000])
+        return None
+    read, write = os.pipe()
+    os.dup2(write, 1)
+    os.dup2(write, 2)
+    socket.send_fds(parked, [b"parked"], [theirs.fileno(), read])
+    for descriptor in (theirs.detach(), read, write, parked.detach()):
+        os.close(descriptor)
+    return channel
+
+
+def _install_guard(policy: Policy, channel: Channel) -> None:
+    def report(denial: Denial) -> None:
+        facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
+        channel.send(Kind.DENIED, facts)
+
+    rules = Rules(home=policy.home, homes=policy.homes)
+    install_guard(rules, report)

@@ -1,0 +1,231 @@
+"""Layer `landlock`: which files may be read, written, listed and executed.
+
+Two domains, each narrower than what was before: the zygote's, and the one that takes the scratch
+folder's write rights from a worker. Domains only intersect.
+
+Not stopped by Landlock, and left to seccomp: chmod, utime, extended attributes, ioctl on files,
+sockets. Existence and metadata of a file that may not be read stay visible to stat.
+
+Below ABI 3 the kernel would let any file be truncated, so this layer refuses to pretend.
+
+Source: landlock(7), linux/landlock.h.
+"""
+
+import enum
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.policy import Policy
+from sandbox.syscalls import (
+    landlock_abi,
+    landlock_add_path_rule,
+    landlock_create_ruleset,
+    landlock_restrict_self,
+)
+
+__all__ = [
+    "HOME",
+    "MINIMUM_ABI",
+    "SIGNAL_SCOPE_ABI",
+    "Access",
+    "Rule",
+    "apply",
+    "handled",
+    "narrowing_ruleset",
+    "pin",
+    "zygote_rules",
+    "zygote_ruleset",
+]
+
+MINIMUM_ABI = 3
+SIGNAL_SCOPE_ABI = 6
+_NET_ABI = 4
+_IOCTL_ABI = 5
+_REFER_ABI = 2
+
+_TCP_BIND_AND_CONNECT = 0b11
+_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
+
+
+class Access(enum.IntFlag):
+    """Rights on files, as the kernel numbers them."""
+
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIR = 1 << 3
+    REMOVE_DIR = 1 << 4
+    REMOVE_FILE = 1 << 5
+    MAKE_CHAR = 1 << 6
+    MAKE_DIR = 1 << 7
+    MAKE_REG = 1 << 8
+    MAKE_SOCK = 1 << 9
+    MAKE_FIFO = 1 << 10
+    MAKE_BLOCK = 1 << 11
+    MAKE_SYM = 1 << 12
+    REFER = 1 << 13
+    TRUNCATE = 1 << 14
+    IOCTL_DEV = 1 << 15
+
+
+_CHANGE = (
+    Access.WRITE_FILE
+    | Access.REMOVE_DIR
+    | Access.REMOVE_FILE
+    | Access.MAKE_DIR
+    | Access.MAKE_REG
+    | Access.MAKE_SYM
+    | Access.REFER
+    | Access.TRUNCATE
+)
+_READ = Access.READ_FILE | Access.READ_DIR
+_ALL = Access((1 << 16) - 1)
+# What a rule on something that is no folder may carry; the kernel answers EINVAL to more.
+_ON_FILES = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+# What the second domain of a worker handles, and so denies wherever it grants nothing.
+_NARROWED = _CHANGE | Access.MAKE_CHAR | Access.MAKE_SOCK | Access.MAKE_FIFO | Access.MAKE_BLOCK
+
+# Nothing written can be executed, and no FIFO, socket or device can be left for others to open.
+HOME = _READ | _CHANGE
+
+_SINKS = ("/dev/null", "/dev/zero", "/dev/full")
+_SOURCES = ("/dev/random", "/dev/urandom")
+# File by file: the folders would also tell the names of sockets, processes and mounts.
+_PROC_FILES = (
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/pid_max",
+    "/proc/sys/vm/overcommit_memory",
+)
+# The C library and allocators count processors and page sizes here.
+_SYS_FILES = (
+    "/sys/devices/system/cpu/online",
+    "/sys/devices/system/cpu/possible",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is allowed on one file, or on one folder and all that lies beneath it."""
+
+    path: Path
+    access: Access
+
+
+def zygote_rules(policy: Policy) -> list[Rule]:
+    """Return what a zygote with this policy may do by path; home and scratch are granted by descriptor."""
+    read = _READ | Access.EXECUTE if policy.programs else _READ
+    rules = [Rule(path, read) for path in policy.read]
+    rules += [Rule(path, Access.READ_DIR) for path in policy.list_only]
+    rules += [Rule(Path(name), Access.READ_FILE) for name in (*_PROC_FILES, *_SYS_FILES, *_SOURCES)]
+    rules += [Rule(Path(name), Access.READ_FILE | Access.WRITE_FILE) for name in _SINKS]
+    return rules
+
+
+def handled(abi: int) -> Access:
+    """Return the rights a kernel of this ABI knows."""
+    known = _ALL
+    if abi < _IOCTL_ABI:
+        known &= ~Access.IOCTL_DEV
+    if abi < MINIMUM_ABI:
+        known &= ~Access.TRUNCATE
+    if abi < _REFER_ABI:
+        known &= ~Access.REFER
+    return known
+
+
+def zygote_ruleset(policy: Policy, *, home: int | None) -> int:
+    """Build the domain of a zygote and return its descriptor.
+
+    Args:
+        policy: What may be touched.
+        home: Descriptor of the home folder. A path could be exchanged between check and use.
+    """
+    abi = _usable_abi()
+    ruleset = landlock_create_ruleset(
+        filesystem=handled(abi),
+        network=_TCP_BIND_AND_CONNECT if abi >= _NET_ABI else 0,
+        scoped=_ABSTRACT_SOCKETS_AND_SIGNALS if abi >= SIGNAL_SCOPE_ABI else 0,
+        abi=abi,
+    )
+    _grant(ruleset, zygote_rules(policy), handled(abi))
+    if home is not None:
+        landlock_add_path_rule(ruleset, parent=home, access=HOME & handled(abi))
+    if policy.scratch is not None:
+        # Not through a link: whoever could put one there would choose what may be written.
+        scratch = os.open(policy.scratch, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+        landlock_add_path_rule(ruleset, parent=scratch, access=HOME & handled(abi))
+        os.close(scratch)
+    return ruleset
+
+
+def narrowing_ruleset(*, home: int | None) -> int:
+    """Build the domain a worker adds: as before, but of all folders only the home can be changed."""
+    abi = _usable_abi()
+    known = _NARROWED & handled(abi)
+    ruleset = landlock_create_ruleset(filesystem=known, network=0, scoped=0, abi=abi)
+    _grant(ruleset, [Rule(Path(name), Access.WRITE_FILE) for name in _SINKS], known)
+    if home is not None:
+        landlock_add_path_rule(ruleset, parent=home, access=HOME & known)
+    return ruleset
+
+
+def apply(ruleset: int) -> None:
+    """Put this process under the ruleset for good, and close its descriptor."""
+    landlock_restrict_self(ruleset)
+    os.close(ruleset)
+
+
+def pin() -> tuple[int, ...]:
+    """Hold the granted files of /proc open, by path only, for as long as the zygote lives.
+
+    The kernel makes a new inode for such a file once it has forgotten the old one, and a rule
+    speaks of the old one. What is held open is not forgotten.
+    """
+    opened = (_open(Path(name)) for name in _PROC_FILES)
+    return tuple(descriptor for descriptor in opened if descriptor is not None)
+
+
+def _usable_abi() -> int:
+    abi = landlock_abi()
+    if abi < MINIMUM_ABI:
+        raise OSError(
+            errno.ENOSYS,
+            f"this kernel offers Landlock ABI {abi}, {MINIMUM_ABI} is needed (Linux 6.2 or newer, "
+            "with landlock among its security modules)",
+        )
+    return abi
+
+
+def _grant(ruleset: int, rules: Iterable[Rule], known: Access) -> None:
+    for rule in rules:
+        descriptor = _open(rule.path)
+        # What is not there cannot be granted; should it appear later, it stays denied.
+        if descriptor is None:
+            continue
+        try:
+            is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            access = rule.access & known & (_ALL if is_folder else _ON_FILES)
+            # A rule without any right is an error to the kernel.
+            if access:
+                landlock_add_path_rule(ruleset, parent=descriptor, access=access)
+        finally:
+            os.close(descriptor)
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None

@@ -1,0 +1,87 @@
+"""Layer `rlimits`: how much memory, processor time, file and descriptors a process may use.
+
+Memory is RLIMIT_DATA, counted from what the process has already. RLIMIT_AS would count address
+space that is reserved and never touched (allocators reserve 64 MiB to 1 GiB at a time) and every
+library the zygote has mapped, so it kills honest programs long before the limit that it names.
+
+What this layer cannot bound: shared anonymous memory, the sum over several processes, and their
+number. Those need the host's poll or a cgroup.
+
+Source: getrlimit(2), proc_pid_status(5).
+"""
+
+import os
+import re
+import resource
+from collections.abc import Mapping
+
+from sandbox.policy import Limits
+
+__all__ = ["apply", "data_bytes", "narrowed", "open_status", "worker_limits", "zygote_limits"]
+
+_KIB = 1024
+_LOCKED_BYTES = 64 * _KIB
+_STATUS_BYTES = 8192
+_VM_DATA = re.compile(rb"^VmData:\s*(\d+) kB$", re.MULTILINE)
+
+Pairs = Mapping[int, tuple[int, int]]
+
+
+def apply(limits: Pairs) -> None:
+    """Set soft and hard limits; a hard limit that is lower already stays, so this never asks for privilege."""
+    for which, (soft, hard) in limits.items():
+        resource.setrlimit(which, narrowed((soft, hard), resource.getrlimit(which)[1]))
+
+
+def narrowed(wanted: tuple[int, int], present_hard: int) -> tuple[int, int]:
+    """Return `wanted` with neither half above the present hard limit."""
+    if present_hard == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted[0], present_hard), min(wanted[1], present_hard)
+
+
+def zygote_limits(limits: Limits, *, data: int) -> Pairs:
+    """Return the limits of a zygote that uses `data` bytes now; its workers inherit them.
+
+    The hard limit of memory leaves room for the load and for a worker's own share on top of it.
+    """
+    fixed = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    return {
+        **{which: (value, value) for which, value in fixed.items()},
+        resource.RLIMIT_DATA: (data + limits.memory_bytes, data + 2 * limits.memory_bytes),
+    }
+
+
+def worker_limits(limits: Limits, *, data: int) -> Pairs:
+    """Return the further limits of a worker whose zygote uses `data` bytes.
+
+    Processor time is limited here only: a zygote lives as long as its server.
+    """
+    memory = data + limits.memory_bytes
+    return {
+        resource.RLIMIT_DATA: (memory, memory),
+        # One second between SIGXCPU, which Python code may see, and SIGKILL.
+        resource.RLIMIT_CPU: (limits.cpu_s, limits.cpu_s + 1),
+    }
+
+
+def open_status() -> int:
+    """Return a descriptor on this process's status file.
+
+    Landlock hides /proc from what is forked later, and the descriptor still answers.
+    """
+    return os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def data_bytes(status: int) -> int:
+    """Return the private writable memory, in bytes, of the process whose status file is `status`."""
+    found = _VM_DATA.search(os.pread(status, _STATUS_BYTES, 0))
+    if found is None:
+        raise OSError(f"the status file on descriptor {status} names no VmData")
+    return int(found[1]) * _KIB

@@ -1,0 +1,247 @@
+"""Layer `seccomp`: the system calls that Landlock does not govern.
+
+A list of what is denied, and an end to it: calls younger than the list do not exist (ENOSYS), so a
+new kernel opens nothing. Two filters, built as bytes by pure functions and loaded with one call:
+
+- `main_filter`, in a zygote before it loads the author's file, inherited by its workers;
+- `worker_filter`, small, in a worker: nothing leaves its process group or outlives it.
+
+Choices that are not obvious:
+
+- chmod and utime answer success without effect: all homes may belong to one user id, where they
+  would reach into the next home, and shutil, git and zip stop working when they fail.
+- clone3 answers ENOSYS: its flags lie in memory, where no filter sees them. The C library falls
+  back to clone, whose flags are in a register.
+- setsid answers success without effect, so every descendant of a zygote has its session for life.
+- A UNIX socket pair may be a stream or a sequence of packets. A datagram end, which SOCK_RAW makes
+  as well, could send to any named socket of the machine.
+- Where Landlock cannot confine signals (below ABI 6) every sending of signals is denied, except to
+  one's own process group: a filter cannot tell a child from the host. Killing a subprocess fails
+  there with EPERM, and abort() ends in SIGSEGV.
+
+Source: seccomp(2), linux/filter.h, clone(2), unix(7); sandbox notes on the process tier.
+"""
+
+import errno
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sandbox.layers.syscall_table import (
+    CHANGED_MODE,
+    DENIED,
+    NEWEST,
+    SIGNALS,
+    Architecture,
+    present_architecture,
+)
+from sandbox.syscalls import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    PR_SET_PTRACER,
+    seccomp_set_filter,
+)
+
+__all__ = ["Filter", "main_filter", "supported_architecture", "worker_filter"]
+
+_LOAD, _JUMP, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _JUMP_IF_ANY_BIT, _AND, _RETURN = (
+    0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06,
+)  # fmt: skip
+# Offsets in struct seccomp_data; both architectures are little-endian.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+
+_ALLOW = 0x7FFF_0000
+_KILL = 0x8000_0000
+_ERRNO = 0x0005_0000
+_PRETEND = _ERRNO
+_EPERM = _ERRNO | errno.EPERM
+_EACCES = _ERRNO | errno.EACCES
+_ENOSYS = _ERRNO | errno.ENOSYS
+
+# CLONE_PARENT would hand a child to the zygote's parent; the rest are the namespaces.
+_CLONE_DENIED = 0x7E02_0000 | 0x8000
+_AF_UNIX = 1
+_SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
+_SOCK_TYPE_MASK = 0xF
+_PRIO_PROCESS = 0
+# A descriptor's owner gets signals: FIOSETOWN and SIOCSPGRP here, F_SETOWN and F_SETOWN_EX below.
+_IOCTLS_DENIED = (
+    0x5412,  # TIOCSTI
+    0x541C,  # TIOCLINUX
+    0x8901,  # FIOSETOWN
+    0x8902,  # SIOCSPGRP
+    0x4008_6602,  # FS_IOC_SETFLAGS
+    0x4004_6602,  # FS_IOC32_SETFLAGS
+    0x401C_5820,  # FS_IOC_FSSETXATTR
+    0x4008_7602,  # FS_IOC_SETVERSION
+    0x4004_7602,  # FS_IOC32_SETVERSION
+    0x4100_9432,  # FS_IOC_SETFSLABEL
+)
+_FCNTLS_DENIED = (8, 15)
+
+_ACCEPTING = ("connect", "bind", "listen", "accept", "accept4")
+_OF_ANOTHER_PROCESS = (
+    "prlimit64",
+    "sched_setaffinity",
+    "sched_setscheduler",
+    "sched_setparam",
+    "sched_setattr",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A BPF program, ready to load."""
+
+    program: bytes
+
+    def load(self) -> None:
+        """Put the calling thread, and what it forks, under this filter for good."""
+        seccomp_set_filter(self.program)
+
+
+def supported_architecture() -> Architecture:
+    """Return the architecture of this process.
+
+    Raises:
+        OSError: The filter has no table for it.
+    """
+    found = present_architecture()
+    if found is None:
+        raise OSError(errno.ENOSYS, "no table of system calls for this architecture: x86_64 and aarch64 only")
+    return found
+
+
+def main_filter(architecture: Architecture, *, signals_are_scoped: bool) -> Filter:
+    """Build the filter of a zygote.
+
+    Args:
+        architecture: For which calls are numbered.
+        signals_are_scoped: Whether Landlock keeps signals inside, so that they need no denial here.
+    """
+    number = architecture.number
+    parts = [
+        _entry(architecture),
+        _answer([number("clone3")], _ENOSYS),
+        _answer(architecture.known(DENIED), _EPERM),
+        _answer(architecture.known(CHANGED_MODE), _PRETEND),
+        _answer([number("setsid")], _PRETEND),
+        _inspect(number("clone"), _deny_bits(0, _CLONE_DENIED, _EPERM)),
+        *(_inspect(n, _deny_unless(0, [0], _EPERM)) for n in architecture.known(_OF_ANOTHER_PROCESS)),
+        _inspect(
+            number("setpriority"), _deny_unless(0, [_PRIO_PROCESS], _EPERM) + _deny_unless(1, [0], _EPERM)
+        ),
+        _inspect(
+            number("prctl"),
+            _deny_values(0, [PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER], _EPERM),
+        ),
+        _inspect(number("ioctl"), _deny_values(1, _IOCTLS_DENIED, _EPERM)),
+        _inspect(number("fcntl"), _deny_values(1, _FCNTLS_DENIED, _EPERM)),
+        _no_network(architecture),
+    ]
+    if not signals_are_scoped:
+        parts.append(_inspect(number("kill"), _deny_unless(0, [0], _EPERM)))
+        parts.append(_answer(architecture.known(tuple(n for n in SIGNALS if n != "kill")), _EPERM))
+    parts += [_jump(_JUMP_IF_AT_LEAST, NEWEST + 1, 0, 1), _return(_ENOSYS), _return(_ALLOW)]
+    return Filter(b"".join(parts))
+
+
+def worker_filter(architecture: Architecture) -> Filter:
+    """Build the filter that a worker adds; the kernel asks both and takes the stricter answer."""
+    number = architecture.number
+    parts = [
+        _entry(architecture),
+        _answer([number("setsid"), number("setpgid")], _PRETEND),
+        _inspect(number("prctl"), _deny_values(0, [PR_SET_PDEATHSIG], _EPERM)),
+        _return(_ALLOW),
+    ]
+    return Filter(b"".join(parts))
+
+
+def _no_network(architecture: Architecture) -> bytes:
+    number = architecture.number
+    pair = _deny_unless(0, [_AF_UNIX], _EACCES) + _deny_unless(
+        1, [_SOCK_STREAM, _SOCK_SEQPACKET], _EACCES, mask=_SOCK_TYPE_MASK
+    )
+    return (
+        _answer([number("socket"), *architecture.known(_ACCEPTING)], _EACCES)
+        + _inspect(number("socketpair"), pair)
+        + _inspect(number("sendto"), _deny_pointer(4, _EACCES))
+    )
+
+
+# Every part begins and ends with the number of the call in the accumulator, so parts can be joined.
+
+
+def _entry(architecture: Architecture) -> bytes:
+    parts = [
+        _operation(_LOAD, _ARCHITECTURE),
+        _jump(_JUMP_IF_EQUAL, architecture.audit, 1, 0),
+        _return(_KILL),
+        _operation(_LOAD, _NUMBER),
+    ]
+    if architecture.foreign_bit:
+        parts += [_jump(_JUMP_IF_AT_LEAST, architecture.foreign_bit, 0, 1), _return(_KILL)]
+    return b"".join(parts)
+
+
+def _answer(numbers: Sequence[int], action: int) -> bytes:
+    """Answer `action` to each of the calls."""
+    return _matching(numbers, action)
+
+
+def _inspect(number: int, body: bytes) -> bytes:
+    """Run `body` for one call only."""
+    inside = body + _operation(_LOAD, _NUMBER)
+    return _jump(_JUMP_IF_EQUAL, number, 0, len(inside) // 8) + inside
+
+
+def _deny_values(argument: int, values: Sequence[int], action: int) -> bytes:
+    return _operation(_LOAD, _low_half(argument)) + _matching(values, action)
+
+
+def _deny_unless(argument: int, values: Sequence[int], action: int, *, mask: int | None = None) -> bytes:
+    masked = b"" if mask is None else _operation(_AND, mask)
+    # From each test to just behind the return.
+    tests = (_jump(_JUMP_IF_EQUAL, value, len(values) - i, 0) for i, value in enumerate(values))
+    return _operation(_LOAD, _low_half(argument)) + masked + b"".join(tests) + _return(action)
+
+
+def _deny_bits(argument: int, bits: int, action: int) -> bytes:
+    return _operation(_LOAD, _low_half(argument)) + _jump(_JUMP_IF_ANY_BIT, bits, 0, 1) + _return(action)
+
+
+def _deny_pointer(argument: int, action: int) -> bytes:
+    """Answer `action` unless the argument is a null pointer: both halves of it are looked at."""
+    low = _low_half(argument)
+    return (
+        _operation(_LOAD, low)
+        + _jump(_JUMP_IF_EQUAL, 0, 0, 2)
+        + _operation(_LOAD, low + 4)
+        + _jump(_JUMP_IF_EQUAL, 0, 1, 0)
+        + _return(action)
+    )
+
+
+def _matching(values: Sequence[int], action: int) -> bytes:
+    tests: Iterable[bytes] = (
+        _jump(_JUMP_IF_EQUAL, value, len(values) - i, 0) for i, value in enumerate(values)
+    )
+    return b"".join(tests) + _operation(_JUMP, 1) + _return(action)
+
+
+def _low_half(argument: int) -> int:
+    return _ARGUMENTS + 8 * argument
+
+
+def _return(action: int) -> bytes:
+    return _operation(_RETURN, action)
+
+
+def _operation(code: int, value: int) -> bytes:
+    return struct.pack("<HBBI", code, 0, 0, value)
+
+
+def _jump(code: int, value: int, if_true: int, if_false: int) -> bytes:
+    return struct.pack("<HBBI", code, if_true, if_false, value)

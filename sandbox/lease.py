@@ -1,0 +1,259 @@
+"""The right to one worker, from its call to its certain death.
+
+`Lease.run` sends the call, carries frames both ways, applies the ladder and returns how it ended.
+When it returns, no process of the call is alive. It never raises for what a worker does.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sandbox.deadlines import Deadlines, Ladder, Rung
+from sandbox.errors import FrameError
+from sandbox.frames import Decoder, Kind, decode, encode
+from sandbox.outcome import Denial, Ending, Outcome
+from sandbox.policy import Limits
+from sandbox.zygote import Worker, Zygote
+
+__all__ = ["Lease", "Listener"]
+
+log = logging.getLogger(__name__)
+
+_NOTICE_BACKLOG = 1024
+_DRAIN_S = 1.0
+_REAP_S = 5.0
+_MAX_DENIALS = 100
+
+
+class Listener(Protocol):
+    """What the owner of a call wants to hear while it runs."""
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Hear a notification of the program."""
+        ...
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a request of the program."""
+        ...
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        """Say whether a request waits for a person or client, so that silence does not count."""
+        ...
+
+    async def rung(self, rung: Rung) -> None:
+        """Hear that silence has reached a rung of the ladder that does not end the call."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Lease:
+    """One worker, for one call."""
+
+    zygote: Zygote
+    worker: Worker
+    limits: Limits
+    _ladder: Ladder = field(init=False)
+    _moved: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _denials: dict[Denial, None] = field(init=False, default_factory=dict)
+    _output: bytearray = field(init=False, default_factory=bytearray)
+    _answer: Mapping[str, object] | None = field(init=False, default=None)
+    _fault: str | None = field(init=False, default=None)
+    _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _notices: "asyncio.Queue[Mapping[str, object] | Rung]" = field(init=False)
+
+    async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
+        """Run one call to its end.
+
+        If this coroutine is cancelled the worker is killed first, and then the cancellation goes on.
+        """
+        loop = asyncio.get_running_loop()
+        started = time.monotonic()
+        self._ladder = Ladder(deadlines, now=started)
+        self._notices = asyncio.Queue(maxsize=_NOTICE_BACKLOG)
+        loop.add_reader(self.worker.output, self._output_readable)
+        died = loop.create_future()
+        loop.add_reader(self.worker.pidfd, _settle, died)
+        pump = asyncio.create_task(self._pump(call, listener))
+        teller = asyncio.create_task(self._tell(listener))
+        try:
+            ending = await self._watch(pump, died)
+            if ending is Ending.ANSWERED:
+                await self._drain(teller)
+        finally:
+            status = await self._end(pump, teller)
+        if ending is Ending.ANSWERED and self._answer is None:
+            ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
+        return Outcome(
+            ending=ending,
+            answer=self._answer if ending is Ending.ANSWERED else None,
+            status=status,
+            fault=self._fault,
+            denials=tuple(self._denials),
+            output=self._output.decode(errors="replace"),
+            elapsed_s=time.monotonic() - started,
+        )
+
+    async def _watch(self, pump: "asyncio.Task[None]", died: "asyncio.Future[None]") -> Ending:
+        """Climb the ladder until the pump is done, the worker is dead or time is up."""
+        waited: set[asyncio.Future[None]] = {pump, died}
+        while True:
+            now = time.monotonic()
+            for rung in self._ladder.climb(now):
+                if rung is Rung.TOTAL_END:
+                    return Ending.TOTAL_TIMEOUT
+                if rung is Rung.IDLE_END:
+                    return Ending.IDLE_TIMEOUT
+                self._offer(rung)
+            delay = max(0.0, self._ladder.wakes_at() - now)
+            done, _ = await asyncio.wait(waited, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+            if pump in done:
+                return Ending.ANSWERED
+            if died in done:
+                # A left-behind child may hold the socket open; with the group dead it ends.
+                # The frame first: a finished call must not be reported as a crash.
+                self.worker.kill()
+                await asyncio.wait({pump}, timeout=_DRAIN_S)
+                return Ending.ANSWERED
+
+    async def _pump(self, call: object, listener: Listener) -> None:
+        """Send the call, then take in frames until the answer or the end of the stream."""
+        loop = asyncio.get_running_loop()
+        connection = self.worker.connection
+        decoder = Decoder(self.limits.frame_bytes)
+        try:
+            await loop.sock_sendall(connection, encode(Kind.CALL, call))
+            while data := await loop.sock_recv(connection, 1 << 18):
+                for kind, body in decoder.feed(data):
+                    self._frame(kind, decode(body), listener)
+                    if kind is Kind.ANSWER:
+                        return
+        except FrameError as error:
+            self._fault = str(error)
+        except OSError as error:
+            log.debug("worker connection ended", extra={"fault": str(error)})
+
+    def _frame(self, kind: Kind, value: object, listener: Listener) -> None:
+        if not isinstance(value, dict):
+            raise FrameError("a frame that is no object")
+        match kind:
+            case Kind.ANSWER:
+                self._answer = value
+            case Kind.NOTIFY:
+                self._ladder.progress(time.monotonic())
+                self._offer(value)
+            case Kind.REQUEST:
+                task = asyncio.create_task(self._reply(value, listener))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            case Kind.DENIED:
+                self._deny(value)
+            case _:
+                raise FrameError(f"a worker may not send a {kind.name} frame")
+
+    def _offer(self, notice: Mapping[str, object] | Rung) -> None:
+        """Queue a notice; a client that does not keep up loses some, the call loses nothing."""
+        try:
+            self._notices.put_nowait(notice)
+        except asyncio.QueueFull:
+            log.debug("a notification was dropped: the client does not keep up")
+
+    async def _tell(self, listener: Listener) -> None:
+        while True:
+            notice = await self._notices.get()
+            if isinstance(notice, Rung):
+                await listener.rung(notice)
+            else:
+                await listener.notify(notice)
+            self._notices.task_done()
+
+    async def _drain(self, teller: "asyncio.Task[None]") -> None:
+        """Let notifications that came before the answer reach the client before it."""
+        if not self._notices.empty() and not teller.done():
+            drained = asyncio.create_task(self._notices.join())
+            await asyncio.wait({drained, teller}, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+            drained.cancel()
+
+    async def _reply(self, value: Mapping[str, object], listener: Listener) -> None:
+        waits = listener.waits_for_client(value)
+        if waits:
+            self._ladder.pause(time.monotonic())
+        try:
+            answer = {"id": value.get("id"), **await listener.request(value)}
+        finally:
+            if waits:
+                self._ladder.resume(time.monotonic())
+        try:
+            frame = encode(Kind.REPLY, answer)
+            await asyncio.get_running_loop().sock_sendall(self.worker.connection, frame)
+        except OSError as error:
+            log.debug("worker was gone before its reply", extra={"fault": str(error)})
+
+    def _deny(self, value: Mapping[str, object]) -> None:
+        denial = Denial(
+            operation=str(value.get("operation", ""))[:64],
+            path=str(value.get("path", ""))[:4096],
+            layer="kernel" if value.get("layer") == "kernel" else "guard",
+        )
+        if len(self._denials) < _MAX_DENIALS:
+            self._denials[denial] = None
+
+    def _output_readable(self) -> None:
+        try:
+            data = os.read(self.worker.output, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(self.worker.output)
+            return
+        self._output += data
+        # The end of the output is what explains a crash.
+        del self._output[: -self.limits.output_bytes]
+
+    async def _end(self, pump: "asyncio.Task[None]", teller: "asyncio.Task[None]") -> str | None:
+        """Kill the worker and its group, and stay until the kernel says that nobody is left."""
+        self.worker.kill()
+        loop = asyncio.get_running_loop()
+        for task in (pump, teller, *self._tasks):
+            task.cancel()
+        await asyncio.gather(pump, teller, *self._tasks, return_exceptions=True)
+        reaped = asyncio.create_task(self.zygote.reaped(self.worker.pid, _REAP_S))
+        try:
+            status = await asyncio.shield(reaped)
+        except asyncio.CancelledError:
+            # Cancelled a second time: the death of the group is still waited for.
+            status = await reaped
+        await self._group_gone()
+        loop.remove_reader(self.worker.pidfd)
+        self._output_readable_rest()
+        loop.remove_reader(self.worker.output)
+        self.worker.close()
+        return status
+
+    def _output_readable_rest(self) -> None:
+        before = -1
+        while before != len(self._output) < self.limits.output_bytes:
+            before = len(self._output)
+            self._output_readable()
+
+    async def _group_gone(self) -> None:
+        """Repeat the kill until the process group is empty: a fork may have been under way."""
+        deadline = time.monotonic() + _REAP_S
+        delay = 0.0002
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.worker.pid, 9)
+            except ProcessLookupError:
+                return
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 0.02)
+        log.error("a process group outlived its kill; its zygote is ended", extra={"pid": self.worker.pid})
+        self.zygote.close()
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

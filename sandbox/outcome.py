@@ -1,0 +1,67 @@
+"""How a worker ended: frames and wait status become one value."""
+
+import enum
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Denial", "Ending", "Outcome", "describe_status"]
+
+
+class Ending(enum.Enum):
+    """The ways a call can end."""
+
+    ANSWERED = "answered"
+    IDLE_TIMEOUT = "idle timeout"
+    TOTAL_TIMEOUT = "total timeout"
+    CRASHED = "crashed"
+    BROKE_PROTOCOL = "broke protocol"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """One thing the worker tried and was not allowed.
+
+    Attributes:
+        operation: What it tried, for example `open` or `os.mkdir`.
+        path: The path it named.
+        layer: Which layer said no: `guard`, or `kernel` where only the kernel found it.
+    """
+
+    operation: str
+    path: str
+    layer: str = "guard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one call ended.
+
+    Attributes:
+        ending: The kind of end.
+        answer: The program's answer frame, for `ANSWERED`.
+        status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
+        fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.
+        denials: What the worker tried and was denied.
+        output: Last bytes of its standard output and error, decoded.
+        elapsed_s: Seconds from lease to end.
+    """
+
+    ending: Ending
+    answer: Mapping[str, object] | None = None
+    status: str | None = None
+    fault: str | None = None
+    denials: tuple[Denial, ...] = ()
+    output: str = ""
+    elapsed_s: float = 0.0
+
+
+def describe_status(status: int) -> str:
+    """Say a wait status (as `os.waitpid` gives it) in words."""
+    exit_code = -(status & 0x7F) if status & 0x7F else (status >> 8) & 0xFF
+    if exit_code >= 0:
+        return f"exit status {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"signal {-exit_code}"

@@ -1,0 +1,150 @@
+"""Everything one worker may touch, as a frozen value. What is not named is denied.
+
+A policy is made by the host, sent to the forkserver as JSON, and put in place before any code
+of the tool author runs. Policies only narrow: `Policy.contains` is the test.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+__all__ = ["MIB", "Limits", "Policy"]
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Resource limits of one worker.
+
+    Attributes:
+        memory_bytes: Private writable memory of each process, on top of what the zygote gave it.
+        cpu_s: Processor seconds of each process.
+        file_bytes: Largest file a process may write.
+        open_files: File descriptors of each process.
+        frame_bytes: Largest single frame the host accepts from the worker.
+        output_bytes: Standard output and error the host keeps of one call; the rest is dropped.
+    """
+
+    memory_bytes: int = 2048 * MIB
+    cpu_s: int = 600
+    file_bytes: int = 51_200 * MIB
+    open_files: int = 1024
+    frame_bytes: int = 64 * MIB
+    output_bytes: int = 1 * MIB
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value <= 0:
+                raise ValueError(f"limit {name} must be positive, got {value}")
+
+    def within(self, outer: "Limits") -> bool:
+        """Say whether no limit here is wider than the same limit of `outer`."""
+        wider = asdict(outer)
+        return all(value <= wider[name] for name, value in asdict(self).items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What one zygote and its workers may touch.
+
+    Attributes:
+        home: The one folder a worker may write, or None for a worker that may write nothing.
+        scratch: Warm-up folder: written while the program loads, read-only for workers.
+        read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy.
+        homes: Folders under which the homes of users lie; the guard explains denied reads there.
+        list_only: Hierarchies whose folders may be listed, their files not read.
+        programs: Whether other programs may be run, inside the same confinement.
+        environment: The whole environment of a worker.
+        limits: Resource limits.
+        guard: Whether the Python patches explain denials. They never protect.
+    """
+
+    home: Path | None = None
+    scratch: Path | None = None
+    read: tuple[Path, ...] = ()
+    homes: tuple[Path, ...] = ()
+    list_only: tuple[Path, ...] = ()
+    programs: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    guard: bool = True
+
+    def __post_init__(self) -> None:
+        folders = [p for p in (self.home, self.scratch) if p is not None]
+        for path in (*folders, *self.read, *self.homes, *self.list_only):
+            if not path.is_absolute():
+                raise ValueError(f"a policy names absolute paths only, got {str(path)!r}")
+
+    def contains(self, inner: "Policy") -> bool:
+        """Say whether `inner` allows nothing that this policy denies."""
+        return (
+            inner.home in (None, self.home)
+            and inner.scratch in (None, self.scratch)
+            and all(_covered(path, self.read) for path in inner.read)
+            and all(_covered(path, self.read + self.list_only) for path in inner.list_only)
+            and (self.programs or not inner.programs)
+            and inner.limits.within(self.limits)
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Return a JSON object from which `from_json` makes an equal policy."""
+        return {
+            "home": str(self.home) if self.home else None,
+            "scratch": str(self.scratch) if self.scratch else None,
+            "read": [str(path) for path in self.read],
+            "homes": [str(path) for path in self.homes],
+            "list_only": [str(path) for path in self.list_only],
+            "programs": self.programs,
+            "environment": dict(self.environment),
+            "limits": asdict(self.limits),
+            "guard": self.guard,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> "Policy":
+        """Make a policy from what `to_json` returned.
+
+        Raises:
+            ValueError: A key is missing or a value has the wrong type.
+        """
+        try:
+            return cls(
+                home=_optional_path(data["home"]),
+                scratch=_optional_path(data["scratch"]),
+                read=_paths(data["read"]),
+                homes=_paths(data["homes"]),
+                list_only=_paths(data["list_only"]),
+                programs=bool(data["programs"]),
+                environment=_strings(data["environment"]),
+                limits=Limits(**_integers(data["limits"])),
+                guard=bool(data["guard"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a policy: {error}") from error
+
+
+def _covered(path: Path, hierarchies: tuple[Path, ...]) -> bool:
+    return any(path == top or top in path.parents for top in hierarchies)
+
+
+def _optional_path(value: object) -> Path | None:
+    return None if value is None else Path(str(value))
+
+
+def _paths(value: object) -> tuple[Path, ...]:
+    if not isinstance(value, list):
+        raise TypeError("expected a list of paths")
+    return tuple(Path(str(item)) for item in value)
+
+
+def _strings(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError("expected an object of strings")
+    return {str(key): str(item) for key, item in value.items()}
+
+
+def _integers(value: object) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise TypeError("expected an object of integers")
+    return {str(key): int(item) for key, item in value.items()}

@@ -1,0 +1,136 @@
+"""Parked workers of one policy, ahead of need; hides whether they are forked or one-shot.
+
+A program that starts threads while it loads cannot be forked safely. Such a pool keeps one-shot
+interpreters instead, each loaded before its call comes: slower to refill, as fast when stocked.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandbox.errors import ZygoteDied
+from sandbox.forkserver import Forkserver
+from sandbox.lease import Lease
+from sandbox.policy import Limits, Policy
+from sandbox.zygote import Loaded, Zygote
+
+__all__ = ["Pool"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pool:
+    """Workers of one policy. Make one with `start`.
+
+    Attributes:
+        loaded: What the program said when it was loaded.
+        forks: Whether workers are forked from the zygote; otherwise each is a one-shot interpreter.
+    """
+
+    forkserver: Forkserver
+    policy: Policy
+    config: Mapping[str, object]
+    home_fd: int | None
+    load_timeout_s: float
+    target: int
+    loaded: Loaded
+    zygote: Zygote
+    forks: bool
+    _oneshots: "deque[Zygote]" = field(init=False, default_factory=deque)
+    _closed: bool = field(init=False, default=False)
+
+    @classmethod
+    async def start(
+        cls,
+        forkserver: Forkserver,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        load_timeout_s: float,
+        target: int,
+    ) -> "Pool":
+        """Load the program under `policy` and park `target` workers.
+
+        Args:
+            forkserver: Where zygotes come from.
+            policy: What the workers may touch.
+            config: For the program's `load`.
+            home_fd: Descriptor of the policy's home; must stay open as long as the pool.
+            load_timeout_s: Seconds the program may take to load.
+            target: Workers to keep parked.
+
+        Raises:
+            LoadError: The author's file is at fault.
+            ConfinementError: A layer could not be put in place.
+            ZygoteDied: The zygote ended while loading.
+        """
+        zygote = await forkserver.zygote(policy, config, home_fd=home_fd)
+        loaded = await zygote.load(load_timeout_s)
+        pool = cls(
+            forkserver=forkserver,
+            policy=policy,
+            config=config,
+            home_fd=home_fd,
+            load_timeout_s=load_timeout_s,
+            target=target,
+            loaded=loaded,
+            zygote=zygote,
+            forks=loaded.threads == 1,
+        )
+        if not pool.forks:
+            zygote.close()
+        await pool.refill()
+        return pool
+
+    @property
+    def alive(self) -> bool:
+        """Whether workers can still be had."""
+        return not self._closed and (self.zygote.alive or not self.forks)
+
+    async def refill(self) -> None:
+        """Order as many workers as are missing."""
+        if self._closed:
+            return
+        if self.forks:
+            self.zygote.order(self.target - self.zygote.idle)
+            return
+        while len(self._oneshots) < max(1, self.target):
+            self._oneshots.append(await self._oneshot())
+
+    async def lease(self, limits: Limits) -> Lease:
+        """Return the right to one worker; its `run` must be called, or its worker killed.
+
+        Raises:
+            SandboxError: No worker could get ready; the message says why.
+        """
+        zygote = self.zygote
+        if not self.forks:
+            zygote = self._oneshots.popleft() if self._oneshots else await self._oneshot()
+            await zygote.load(self.load_timeout_s)
+        worker = await zygote.take()
+        return Lease(zygote=zygote, worker=worker, limits=limits)
+
+    def close(self) -> None:
+        """Kill every zygote and worker of this pool."""
+        self._closed = True
+        self.zygote.close()
+        for zygote in self._oneshots:
+            zygote.close()
+
+    async def ready(self) -> None:
+        """Wait until one worker is parked, which proves that the program's workers can get ready.
+
+        Raises:
+            SandboxError: They cannot; the message says why.
+        """
+        if self.forks:
+            worker = await self.zygote.take()
+            self.zygote.park(worker)
+
+    async def _oneshot(self) -> Zygote:
+        if not self.forkserver.alive:
+            raise ZygoteDied("the forkserver has ended")
+        return await self.forkserver.zygote(self.policy, self.config, home_fd=self.home_fd, once=True)

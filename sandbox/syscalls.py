@@ -1,0 +1,213 @@
+"""System calls that Python has no name for, typed, through ctypes and the C library only.
+
+Not here: what Python offers itself (`os.pidfd_open`, `signal.pidfd_send_signal`, `resource`).
+Every function raises OSError with the kernel's error number and the name of the call.
+
+Source: landlock(7), landlock_create_ruleset(2), landlock_add_rule(2), landlock_restrict_self(2),
+prctl(2), seccomp(2), openat2(2), close_range(2), capset(2), unshare(2), clearenv(3).
+"""
+
+import ctypes
+import enum
+import os
+import struct
+
+__all__ = [
+    "PR_CAPBSET_DROP",
+    "PR_CAP_AMBIENT",
+    "PR_CAP_AMBIENT_CLEAR_ALL",
+    "PR_SET_CHILD_SUBREAPER",
+    "PR_SET_DUMPABLE",
+    "PR_SET_NO_NEW_PRIVS",
+    "PR_SET_PDEATHSIG",
+    "PR_SET_PTRACER",
+    "PR_SET_SECUREBITS",
+    "Resolve",
+    "clear_environment",
+    "close_range",
+    "drop_capability_sets",
+    "landlock_abi",
+    "landlock_add_path_rule",
+    "landlock_create_ruleset",
+    "landlock_restrict_self",
+    "openat2",
+    "prctl",
+    "seccomp_set_filter",
+    "unshare",
+]
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_SECUREBITS = 28
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+PR_SET_PTRACER = 0x59616D61
+
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+
+# The same on every architecture: all are younger than the common numbering that began with 424.
+_NR_CLOSE_RANGE = 436
+_NR_OPENAT2 = 437
+_NR_LANDLOCK_CREATE_RULESET = 444
+_NR_LANDLOCK_ADD_RULE = 445
+_NR_LANDLOCK_RESTRICT_SELF = 446
+
+_LANDLOCK_CREATE_RULESET_VERSION = 1
+_LANDLOCK_RULE_PATH_BENEATH = 1
+
+# The kernel refuses an attribute larger than it knows, unless the surplus is zero (E2BIG),
+# so each ABI gets the size it was born with.
+_RULESET_ATTR_BYTES_NET = 16
+_RULESET_ATTR_BYTES_SCOPED = 24
+_ABI_WITH_NET = 4
+_ABI_WITH_SCOPED = 6
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class Resolve(enum.IntFlag):
+    """How `openat2` walks a path."""
+
+    NO_XDEV = 0x01
+    NO_MAGICLINKS = 0x02
+    NO_SYMLINKS = 0x04
+    BENEATH = 0x08
+    IN_ROOT = 0x10
+
+
+class _SockFprog(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def landlock_abi() -> int:
+    """Return the version of Landlock this kernel speaks; 0 where it has none or it is switched off."""
+    answer = _libc.syscall(
+        ctypes.c_long(_NR_LANDLOCK_CREATE_RULESET),
+        None,
+        ctypes.c_size_t(0),
+        ctypes.c_uint32(_LANDLOCK_CREATE_RULESET_VERSION),
+    )
+    return max(0, int(answer))
+
+
+def landlock_create_ruleset(*, filesystem: int, network: int, scoped: int, abi: int) -> int:
+    """Return the descriptor of a new ruleset that handles the given rights."""
+    attribute = struct.pack("=QQQ", filesystem, network, scoped)
+    size = 8
+    if abi >= _ABI_WITH_NET:
+        size = _RULESET_ATTR_BYTES_NET
+    if abi >= _ABI_WITH_SCOPED:
+        size = _RULESET_ATTR_BYTES_SCOPED
+    return _syscall(
+        "landlock_create_ruleset",
+        _NR_LANDLOCK_CREATE_RULESET,
+        ctypes.c_char_p(attribute),
+        ctypes.c_size_t(size),
+        ctypes.c_uint32(0),
+    )
+
+
+def landlock_add_path_rule(ruleset: int, *, parent: int, access: int) -> None:
+    """Allow `access` on the file or hierarchy that the descriptor `parent` stands for."""
+    _syscall(
+        "landlock_add_rule",
+        _NR_LANDLOCK_ADD_RULE,
+        ctypes.c_int(ruleset),
+        ctypes.c_int(_LANDLOCK_RULE_PATH_BENEATH),
+        ctypes.c_char_p(struct.pack("=Qi", access, parent)),
+        ctypes.c_uint32(0),
+    )
+
+
+def landlock_restrict_self(ruleset: int) -> None:
+    """Put the calling thread, and what it forks, under the ruleset for good."""
+    _syscall(
+        "landlock_restrict_self",
+        _NR_LANDLOCK_RESTRICT_SELF,
+        ctypes.c_int(ruleset),
+        ctypes.c_uint32(0),
+    )
+
+
+def prctl(option: int, argument: int = 0, second: int = 0) -> int:
+    """Call prctl(2) with integers."""
+    answer = _libc.prctl(
+        ctypes.c_int(option),
+        ctypes.c_ulong(argument),
+        ctypes.c_ulong(second),
+        ctypes.c_ulong(0),
+        ctypes.c_ulong(0),
+    )
+    return _checked(f"prctl {option}", int(answer))
+
+
+def seccomp_set_filter(program: bytes) -> None:
+    """Load a BPF program, an array of 8-byte instructions, as filter of the calling thread."""
+    instructions = ctypes.create_string_buffer(program, len(program))
+    fprog = _SockFprog(len(program) // 8, ctypes.addressof(instructions))
+    answer = _libc.prctl(
+        ctypes.c_int(_PR_SET_SECCOMP),
+        ctypes.c_ulong(_SECCOMP_MODE_FILTER),
+        ctypes.byref(fprog),
+        ctypes.c_ulong(0),
+        ctypes.c_ulong(0),
+    )
+    _checked("prctl PR_SET_SECCOMP", int(answer))
+
+
+def openat2(path: str, flags: int, *, directory: int, resolve: Resolve, mode: int = 0) -> int:
+    """Open `path` below the descriptor `directory`, walking as `resolve` says; return the descriptor."""
+    return _syscall(
+        "openat2",
+        _NR_OPENAT2,
+        ctypes.c_int(directory),
+        ctypes.c_char_p(os.fsencode(path)),
+        ctypes.c_char_p(struct.pack("=QQQ", flags, mode, resolve)),
+        ctypes.c_size_t(24),
+    )
+
+
+def close_range(first: int, last: int) -> None:
+    """Close every descriptor from `first` to `last`, both included."""
+    _syscall(
+        "close_range",
+        _NR_CLOSE_RANGE,
+        ctypes.c_uint(first),
+        ctypes.c_uint(last),
+        ctypes.c_uint(0),
+    )
+
+
+def drop_capability_sets() -> None:
+    """Empty the effective, permitted and inheritable capabilities of the calling thread."""
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    empty = struct.pack("=6I", 0, 0, 0, 0, 0, 0)
+    answer = _libc.capset(ctypes.c_char_p(header), ctypes.c_char_p(empty))
+    _checked("capset", int(answer))
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by `flags`."""
+    _checked("unshare", int(_libc.unshare(ctypes.c_int(flags))))
+
+
+def clear_environment() -> None:
+    """Empty the environment the C library sees, including what Python never knew of."""
+    _checked("clearenv", -abs(int(_libc.clearenv())))
+
+
+def _syscall(name: str, number: int, *arguments: "ctypes._CDataType") -> int:
+    return _checked(name, int(_libc.syscall(ctypes.c_long(number), *arguments)))
+
+
+def _checked(name: str, answer: int) -> int:
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+    return answer

@@ -1,0 +1,498 @@
+"""Whatever tools return, one contract value comes out."""
+
+import json
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.contract.normalise import Normalised, normalise
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+contract_keys = st.sampled_from(
+    [
+        "results",
+        "result",
+        "meta_data",
+        "meta-data",
+        "retryable",
+        "artifacts",
+        "deferred_artifacts",
+        "display",
+        "canvas",
+        "links",
+        "incomplete",
+        "returned_file_names",
+        "returned_file_contents",
+        "name",
+        "b64",
+        "path",
+        "mime",
+        "size",
+        "s3_ref",
+        "primary_file",
+        "type",
+        "text",
+        "resource",
+        "blob",
+        "uri",
+        "data",
+        "mimeType",
+    ]
+)
+contract_like = st.recursive(
+    st.none() | st.booleans() | st.sampled_from(["a.txt", "aGk=", "image", "text", "image/png", "/x", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(contract_keys, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+def taken(payload: Any, *content: dict[str, Any], **more: Any) -> Normalised:
+    wire = {"structuredContent": payload, "content": list(content), **more}
+    return normalise(wire, wrapped=False)
+
+
+def reasons(result: Normalised) -> list[str]:
+    return [refusal.reason for refusal in result.refusals]
+
+
+def warned(result: Normalised, word: str) -> bool:
+    return any(word in warning for warning in result.warnings)
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+# payload
+
+
+def test_a_bare_value_becomes_results_whole() -> None:
+    payload = {"operation": "evaluate", "result": 22698}
+
+    result = taken(payload, text(json.dumps(payload)))
+
+    assert result.value == {"results": payload}
+    assert result.texts == ()
+    assert not result.speaks_contract
+
+
+def test_an_envelope_is_forwarded_unchanged() -> None:
+    payload = {"results": 0, "meta_data": {"a": 1}, "mood": "good"}
+
+    result = taken(payload)
+
+    assert result.value == payload
+    assert result.speaks_contract
+
+
+def test_no_output_at_all_is_null() -> None:
+    assert normalise({"content": []}, wrapped=False).value == {"results": None}
+
+
+def test_an_empty_object_is_the_value_the_tool_meant() -> None:
+    assert taken({}).value == {"results": {}}
+
+
+def test_the_first_text_that_is_json_is_the_payload_and_the_other_text_is_kept() -> None:
+    result = normalise({"content": [text("Added 2 rows"), text('{"results": {"a": 1}}')]}, wrapped=False)
+
+    assert result.value == {"results": {"a": 1}}
+    assert result.texts == ("Added 2 rows",)
+
+
+def test_texts_without_json_are_joined() -> None:
+    result = normalise({"content": [text("a"), text(""), text("[b")]}, wrapped=False)
+
+    assert result.value == {"results": "a\n[b"}
+    assert result.texts == ()
+
+
+def test_text_beside_structured_content_is_kept_unless_it_says_the_same() -> None:
+    result = taken({"results": 1}, text('{"results":1}'), text("Note: rounded"))
+
+    assert result.texts == ("Note: rounded",)
+
+
+def test_a_list_is_wrapped_as_results() -> None:
+    assert taken([1, 2]).value == {"results": [1, 2]}
+
+
+def test_data_is_used_where_there_is_no_structured_content() -> None:
+    assert normalise({"content": []}, wrapped=False, data={"a": 1}).value == {"results": {"a": 1}}
+
+
+def test_structured_content_wins_over_other_data_with_a_warning_naming_both() -> None:
+    result = normalise({"structuredContent": {"a": 1}}, wrapped=False, data={"a": 2})
+
+    assert result.value == {"results": {"a": 1}}
+    assert warned(result, "structured_content and data")
+
+
+def test_a_lone_result_key_is_unwrapped_with_a_warning() -> None:
+    result = taken({"result": {"x": 1}})
+
+    assert result.value == {"results": {"x": 1}}
+    assert warned(result, "`results`")
+
+
+def test_what_fastmcp_wrapped_is_unwrapped_without_a_warning() -> None:
+    result = normalise({"structuredContent": {"result": 3}, "content": [text("3")]}, wrapped=True)
+
+    assert (result.value, result.texts, result.warnings) == ({"results": 3}, (), ())
+
+
+def test_a_field_that_only_shares_a_name_with_ours_stays_data() -> None:
+    payload = {"artifacts": 12, "museum": "north"}
+
+    assert taken(payload).value == {"results": payload}
+
+
+def test_artifacts_alone_are_an_envelope_with_null_results() -> None:
+    result = taken({"artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]})
+
+    assert result.value == {
+        "results": None,
+        "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain", "size": 2}],
+    }
+    assert warned(result, "`results`")
+
+
+# errors
+
+
+def test_an_error_in_plain_text_becomes_the_first_versions_error() -> None:
+    result = normalise({"content": [text("boom")], "isError": True}, wrapped=False)
+
+    assert result.value == {"results": {"error": "boom"}, "meta_data": {"is_error": True}}
+
+
+def test_an_error_that_is_an_envelope_is_not_wrapped_again() -> None:
+    said = {"results": {"error": "x"}, "meta_data": {"is_error": True, "error_code": "E_TIMEOUT"}}
+
+    result = normalise({"content": [text(json.dumps(said))], "isError": True}, wrapped=False)
+
+    assert result.value == said
+
+
+def test_a_silent_error_still_says_a_sentence() -> None:
+    value = normalise({"content": [], "isError": True}, wrapped=False).value
+
+    assert value["results"]["error"].startswith("The tool reported an error")
+
+
+def test_retryable_is_said_in_both_places() -> None:
+    inside = taken({"results": 1, "meta_data": {"retryable": True}}).value
+    outside = taken({"results": 1, "retryable": True}).value
+
+    assert inside == outside == {"results": 1, "meta_data": {"retryable": True}, "retryable": True}
+
+
+def test_a_result_that_is_no_json_becomes_an_error_envelope() -> None:
+    value = taken({"results": b"\0\xff"}).value
+
+    assert value["meta_data"]["error_code"] == "E_INVALID_RESULT"
+    assert "bytes" in value["results"]["error"]
+
+
+def test_a_result_that_nests_without_end_becomes_an_error_envelope() -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+
+    value = taken({"results": deep}).value
+
+    assert value["meta_data"]["error_code"] == "E_INVALID_RESULT"
+
+
+def test_not_a_number_becomes_null_and_costs_nothing_else() -> None:
+    assert taken({"results": [1.5, math.nan, math.inf]}).value == {"results": [1.5, None, None]}
+
+
+# facts and hints
+
+
+def test_the_older_spelling_of_meta_data_is_renamed() -> None:
+    assert taken({"results": 1, "meta-data": {"a": 1}}).value == {"results": 1, "meta_data": {"a": 1}}
+
+
+def test_meta_data_wins_over_its_older_spelling_with_a_warning() -> None:
+    result = taken({"results": 1, "meta-data": {"a": 1}, "meta_data": {"b": 2}})
+
+    assert result.value == {"results": 1, "meta_data": {"b": 2}}
+    assert warned(result, "meta-data")
+
+
+def test_meta_data_above_4096_bytes_is_flagged_and_below_not() -> None:
+    at = {"k": "x" * (4096 - len('{"k": ""}'))}
+    above = {"k": at["k"] + "x"}
+
+    assert "meta_data_truncated" not in taken({"results": 1, "meta_data": at}).value
+    assert taken({"results": 1, "meta_data": above}).value["meta_data_truncated"] is True
+
+
+def test_empty_and_misshapen_optional_keys_are_absent() -> None:
+    payload = {
+        "results": 1,
+        "artifacts": [],
+        "meta_data": {},
+        "display": "big",
+        "canvas": None,
+        "retryable": "yes",
+    }
+
+    result = taken(payload)
+
+    assert result.value == {"results": 1}
+    assert warned(result, "display")
+    assert warned(result, "retryable")
+
+
+def test_the_primary_file_is_found_under_its_safe_name() -> None:
+    artifact = {"name": "out/report.html", "b64": "aGk=", "mime": "text/html"}
+
+    value = taken({"results": 1, "artifacts": [artifact], "display": {"primary_file": "out/report.html"}}).value
+
+    assert value["display"] == {"primary_file": value["artifacts"][0]["name"]} == {"primary_file": "report.html"}
+
+
+# artifacts
+
+
+def test_each_fault_of_an_artifact_has_its_reason_and_costs_no_other_file() -> None:
+    good = {"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}
+    entries = [
+        {"b64": "aGk="},
+        {"name": "b.txt"},
+        {"name": "c.txt", "b64": "@@@"},
+        {"name": "d.txt", "s3_ref": {"key": "bob/x"}},
+        7,
+        good,
+    ]
+
+    result = taken({"results": "ok", "artifacts": entries})
+
+    assert reasons(result) == [
+        "missing_name",
+        "missing_content",
+        "invalid_base64",
+        "s3_ref_not_allowed",
+        "missing_name",
+    ]
+    assert result.value["meta_data"]["artifact_errors"] == [refusal.entry() for refusal in result.refusals]
+    assert result.value["artifacts"] == [good | {"size": 2}]
+
+
+def test_base64_of_either_alphabet_with_blanks_and_without_padding_is_taken() -> None:
+    entry = {"name": "a.bin", "b64": " -_8\r\n", "mime": "application/x-a"}
+
+    value = taken({"results": 1, "artifacts": [entry]}).value
+
+    assert value["artifacts"][0] == {**entry, "b64": "+/8=", "size": 2}
+
+
+def test_an_empty_string_is_an_empty_file() -> None:
+    value = taken({"results": 1, "artifacts": [{"name": "e.txt", "b64": "", "mime": "text/plain"}]}).value
+
+    assert value["artifacts"][0]["size"] == 0
+
+
+def test_a_wrong_size_a_missing_type_and_a_strange_viewer_are_mended_with_warnings() -> None:
+    entry = {"name": "a.csv", "b64": "YSxi", "size": 99, "viewer": "telescope", "category": "report"}
+
+    result = taken({"results": 1, "artifacts": [entry]})
+
+    assert result.value["artifacts"] == [
+        {
+            "name": "a.csv",
+            "b64": "YSxi",
+            "size": 3,
+            "viewer": "auto",
+            "category": "report",
+            "mime": "text/csv",
+        }
+    ]
+    assert [warned(result, word) for word in ("size", "mime", "viewer")] == [True] * 3
+
+
+def test_a_type_that_could_break_a_header_is_replaced() -> None:
+    entry = {"name": "a.txt", "b64": "aGk=", "mime": "text/html\r\nSet-Cookie: a=b"}
+
+    assert taken({"results": 1, "artifacts": [entry]}).value["artifacts"][0]["mime"] == "text/plain"
+
+
+def test_content_wins_over_a_path_with_a_warning() -> None:
+    entry = {"name": "a.txt", "b64": "aGk=", "path": "/tmp/alice/a.txt", "mime": "text/plain"}
+
+    result = taken({"results": 1, "artifacts": [entry]})
+
+    assert "path" not in result.value["artifacts"][0]
+    assert warned(result, "path")
+
+
+def test_a_repeated_name_gets_a_suffix() -> None:
+    entries = [{"name": "d.txt", "b64": "MQ==", "mime": "text/plain"}] * 2
+
+    names = [entry["name"] for entry in taken({"results": 1, "artifacts": entries}).value["artifacts"]]
+
+    assert names[0] == "d.txt"
+    assert len(set(names)) == 2
+
+
+def test_a_hundred_files_are_kept() -> None:
+    entries = [{"name": f"{n}.txt", "b64": "MQ==", "mime": "text/plain"} for n in range(100)]
+
+    assert len(taken({"results": 1, "artifacts": entries}).value["artifacts"]) == 100
+
+
+def test_a_deferred_file_needs_a_path_and_may_have_any_reason() -> None:
+    entries = [
+        {"name": "a.docx", "path": "/tmp/alice/a.docx", "mime": "application/x-a", "reason": "because"},
+        {"name": "b.docx", "b64": "aGk="},
+    ]
+
+    result = taken({"results": 1, "deferred_artifacts": entries})
+
+    assert result.value["deferred_artifacts"] == [entries[0]]
+    assert reasons(result) == ["missing_path"]
+    assert warned(result, "reason")
+
+
+# the two arrays of the first version
+
+
+def test_legacy_arrays_become_artifacts() -> None:
+    payload = {
+        "results": "see files",
+        "returned_file_names": ["a.json", "b.txt"],
+        "returned_file_contents": ["e30=", {"name": "other.txt", "b64": "aGk="}],
+    }
+
+    value = taken(payload).value
+
+    assert value == {
+        "results": "see files",
+        "artifacts": [
+            {"name": "a.json", "b64": "e30=", "size": 2, "mime": "application/json"},
+            {"name": "b.txt", "b64": "aGk=", "size": 2, "mime": "text/plain"},
+        ],
+    }
+
+
+def test_artifacts_win_over_legacy_arrays() -> None:
+    payload = {
+        "results": 1,
+        "artifacts": [{"name": "new.txt", "b64": "aGk=", "mime": "text/plain"}],
+        "returned_file_names": ["old.txt"],
+        "returned_file_contents": ["aGk="],
+    }
+
+    assert [entry["name"] for entry in taken(payload).value["artifacts"]] == ["new.txt"]
+
+
+def test_names_without_content_are_incomplete_and_contents_without_name_ignored() -> None:
+    more_names = {"results": 1, "returned_file_names": ["a", "b"], "returned_file_contents": ["QQ=="]}
+    more_contents = {"results": 1, "returned_file_names": ["a"], "returned_file_contents": ["QQ==", "Qg=="]}
+
+    first, second = taken(more_names), taken(more_contents)
+
+    assert first.value["incomplete"] == ["b"]
+    assert [len(result.value["artifacts"]) for result in (first, second)] == [1, 1]
+    assert [warned(result, "mismatch") for result in (first, second)] == [True, True]
+
+
+# typed content
+
+
+def test_image_audio_and_blob_become_artifacts_beside_structured_content() -> None:
+    blob = {"uri": "x://../../etc/passwd", "mimeType": "text/plain", "blob": "ZGF0YQ=="}
+
+    result = taken(
+        {"results": 1},
+        {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+        {"type": "audio", "data": "UklG", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": blob},
+    )
+
+    assert result.value["artifacts"] == [
+        {"name": "image_1.png", "b64": PIXEL, "mime": "image/png", "viewer": "image", "size": 69},
+        {"name": "audio_1.wav", "b64": "UklG", "mime": "audio/wav", "size": 3},
+        {
+            "name": "passwd",
+            "b64": "ZGF0YQ==",
+            "mime": "text/plain",
+            "source": {"uri": "x://../../etc/passwd"},
+            "size": 4,
+        },
+    ]
+    assert result.blocks == {0: "image_1.png", 1: "audio_1.wav", 2: "passwd"}
+    assert result.origins == (None, None, None)
+
+
+def test_blocks_that_lie_about_their_type_or_hold_no_base64_are_dropped_with_a_warning() -> None:
+    result = normalise(
+        {
+            "content": [
+                {"type": "image", "data": "TVqQAA==", "mimeType": "application/x-msdownload"},
+                {"type": "image", "data": "@@not-base64@@", "mimeType": "image/png"},
+                {"type": "image", "data": None, "mimeType": "image/png"},
+                {"type": "hologram", "data": "zzz"},
+                "text",
+            ]
+        },
+        wrapped=False,
+    )
+
+    assert result.value == {"results": None}
+    assert [warned(result, word) for word in ("mime", "base64", "hologram")] == [True] * 3
+
+
+def test_embedded_text_is_shown_with_its_uri_and_links_are_kept_as_given() -> None:
+    link = {"type": "resource_link", "uri": "tableau://w/1/pdf", "name": "Sales", "size": 2400000}
+
+    result = taken({"results": 1}, {"type": "resource", "resource": {"uri": "a://b", "text": "hi"}}, link)
+
+    assert result.texts == ("a://b\nhi",)
+    assert result.value == {"results": 1, "links": [link]}
+    assert result.links == (link,)
+
+
+# any value
+
+
+@given(json_values, st.booleans())
+def test_any_json_value_becomes_a_value_that_can_be_written(payload: Any, is_error: bool) -> None:
+    value = normalise({"structuredContent": payload, "isError": is_error}, wrapped=False).value
+
+    assert "results" in value
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+
+
+@given(contract_like, st.lists(contract_like, max_size=4), st.booleans(), st.booleans())
+def test_normalising_twice_changes_nothing(payload: Any, content: list[Any], wrapped: bool, is_error: bool) -> None:
+    wire = {"structuredContent": payload, "content": content, "isError": is_error}
+
+    once = normalise(wire, wrapped=wrapped).value
+    twice = normalise({"structuredContent": once}, wrapped=wrapped).value
+
+    assert twice == once
+
+
+@given(contract_like)
+def test_no_reference_of_a_tool_into_the_store_survives(payload: Any) -> None:
+    value = taken({"results": 1, "artifacts": [payload]}).value
+
+    assert all("s3_ref" not in entry for entry in value.get("artifacts", []))
+
+
+def test_an_empty_envelope_is_the_envelope_of_nothing() -> None:
+    assert taken({"results": None}).value == {"results": None}

@@ -1,0 +1,268 @@
+"""Files of a result are kept, routed, or left out with a reason."""
+
+import base64
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FakeHome, Shelf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.artifacts.encode import CHUNK_BYTES, canonical, decode, encode_file
+from runner.artifacts.mime import extension, guess
+from runner.artifacts.process import Processed, failed, process_artifacts
+from runner.artifacts.route import NEVER_INLINE, Route, route
+from runner.contract.envelope import envelope, outside_home, too_large
+from runner.contract.normalise import normalise
+from runner.errors import CallError, Code
+
+MIB = 1024 * 1024
+
+
+def processed(
+    payload: Any,
+    home: FakeHome | None,
+    shelf: Any,
+    *content: Any,
+    inline_max_bytes: int = MIB,
+    max_bytes: int = 4 * MIB,
+) -> Processed:
+    normalised = normalise({"structuredContent": payload, "content": list(content)}, wrapped=False)
+    return process_artifacts(
+        normalised, home=home, inline_max_bytes=inline_max_bytes, max_bytes=max_bytes, keep=shelf
+    )
+
+
+def path_entry(home: FakeHome, name: str, content: bytes = b"hi", **more: Any) -> dict[str, Any]:
+    (home.path / name).write_bytes(content)
+    return {"name": name, "path": f"{home.path}/{name}", "mime": "text/html", **more}
+
+
+# base64
+
+
+@given(st.binary(max_size=200))
+def test_canonical_base64_means_the_same_bytes(content: bytes) -> None:
+    written = base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+    assert canonical(f" {written}\n") == base64.b64encode(content).decode()
+    assert decode(base64.b64encode(content).decode()) == content
+
+
+@pytest.mark.parametrize("text", ["Q", "QQ=", "Q===", "QQ==QQ==", "@@@@", "QQ\x0bQ=", "é", None, 5, b"QQ=="], ids=repr)
+def test_what_is_no_base64_has_no_canonical_form(text: Any) -> None:
+    assert canonical(text) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 2])
+def test_a_file_is_encoded_whole_at_every_chunk_edge(size: int) -> None:
+    content = os.urandom(size)
+
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        text = encode_file(file.fileno(), size)
+
+    assert text == base64.b64encode(content).decode()
+
+
+def test_a_file_that_became_shorter_is_not_encoded() -> None:
+    with tempfile.TemporaryFile() as file, pytest.raises(EOFError, match="ended at byte 0"):
+        encode_file(file.fileno(), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "mime"),
+    [
+        ("a.csv", "text/csv"),
+        ("A.PNG", "image/png"),
+        ("a.parquet", "application/vnd.apache.parquet"),
+        ("a", "application/octet-stream"),
+        ("a.", "application/octet-stream"),
+    ],
+)
+def test_a_type_follows_from_the_ending_of_a_name(name: str, mime: str) -> None:
+    assert guess(name) == mime
+
+
+def test_an_ending_follows_from_a_type() -> None:
+    assert [extension(mime) for mime in ("image/png", "audio/wav", "x/y")] == [".png", ".wav", ""]
+
+
+# route
+
+
+def test_the_inline_limit_is_inclusive() -> None:
+    ways = [route(size, inline_max_bytes=MIB, max_bytes=9 * MIB) for size in (0, MIB, MIB + 1)]
+
+    assert ways == [Route.INLINE, Route.INLINE, Route.STORE]
+
+
+def test_never_inline_holds_for_an_empty_file_too() -> None:
+    assert route(0, inline_max_bytes=NEVER_INLINE, max_bytes=MIB) is Route.STORE
+
+
+def test_the_hard_cap_is_inclusive() -> None:
+    route(MIB, inline_max_bytes=1, max_bytes=MIB)
+
+    with pytest.raises(CallError) as caught:
+        route(MIB + 1, inline_max_bytes=1, max_bytes=MIB)
+
+    assert caught.value.code is Code.E_FILE_TOO_LARGE
+
+
+# process
+
+
+def test_a_small_file_becomes_base64_and_is_kept(home: FakeHome, shelf: Shelf) -> None:
+    entry = path_entry(home, "r.html", category="report", auto_open=True, description="Q3")
+
+    result = processed({"results": {"a": 1}, "artifacts": [entry]}, home, shelf)
+
+    assert result.value == {
+        "results": {"a": 1},
+        "artifacts": [
+            {
+                "name": "r.html",
+                "b64": "aGk=",
+                "mime": "text/html",
+                "size": 2,
+                "category": "report",
+                "auto_open": True,
+                "description": "Q3",
+            }
+        ],
+    }
+    assert shelf.files == {"r.html": b"hi"}
+    assert [(file.name, file.size, file.origin) for file in result.files] == [("r.html", 2, entry["path"])]
+
+
+def test_a_large_file_becomes_a_reference_to_the_store(home: FakeHome, shelf: Shelf) -> None:
+    entry = path_entry(home, "r.html", size=1)
+
+    result = processed({"results": 1, "artifacts": [entry]}, home, shelf, inline_max_bytes=1)
+
+    assert result.value["artifacts"] == [
+        {
+            "name": "r.html",
+            "s3_ref": {"bucket": "user-storage", "key": "alice/artifacts/20240827/r.html", "internal": True},
+            "mime": "text/html",
+            "size": 2,
+        }
+    ]
+
+
+def test_content_given_as_base64_is_kept_as_well(shelf: Shelf) -> None:
+    entry = {"name": "a.txt", "b64": "aGk", "mime": "text/plain"}
+
+    result = processed({"results": 1, "artifacts": [entry]}, None, shelf)
+
+    assert shelf.files == {"a.txt": b"hi"}
+    assert result.value["artifacts"] == [{**entry, "b64": "aGk=", "size": 2}]
+
+
+def test_refused_files_are_listed_and_take_no_good_one_along(home: FakeHome, shelf: Shelf) -> None:
+    entries = [
+        {"name": "p", "path": "/etc/passwd", "mime": "text/plain"},
+        {"name": "gone.txt", "path": f"{home.path}/gone.txt", "mime": "text/plain"},
+        path_entry(home, "big.html", b"x" * 11),
+        path_entry(home, "ok.html"),
+    ]
+
+    result = processed({"results": 1, "artifacts": entries}, home, shelf, max_bytes=10)
+
+    assert [entry["name"] for entry in result.value["artifacts"]] == ["ok.html"]
+    assert [(refused.name, refused.reason) for refused in result.errors] == [
+        ("p", "invalid_path"),
+        ("gone.txt", "missing_path"),
+        ("big.html", "file_too_large"),
+    ]
+    errors = result.value["meta_data"]["artifact_errors"]
+    assert errors[0]["error"] == envelope(outside_home("/etc/passwd", home.path))
+    assert errors[2]["error"] == envelope(too_large(11, 10))
+    assert (result.failure, result.is_error) == (None, False)
+
+
+def test_a_refused_file_alone_is_the_result(home: FakeHome, shelf: Shelf) -> None:
+    entry = {"name": "p", "path": "/etc/passwd", "mime": "text/plain"}
+
+    result = processed({"artifacts": [entry]}, home, shelf)
+
+    alone = envelope(outside_home("/etc/passwd", home.path))
+    assert result.is_error
+    assert result.failure is not None
+    assert result.failure.code is Code.E_INVALID_PATH
+    assert result.value == alone | {
+        "meta_data": {
+            **alone["meta_data"],
+            "artifact_errors": [{"name": "p", "reason": "invalid_path", "error": alone}],
+        }
+    }
+
+
+def test_a_refused_file_beside_a_text_leaves_the_text_the_result(home: FakeHome, shelf: Shelf) -> None:
+    entry = {"name": "p", "path": "/etc/passwd", "mime": "text/plain"}
+
+    result = processed({"artifacts": [entry]}, home, shelf, {"type": "text", "text": "Half of it is done."})
+
+    assert result.failure is None
+
+
+def test_a_tool_without_a_home_may_return_no_path(home: FakeHome, shelf: Shelf) -> None:
+    entry = path_entry(home, "r.html")
+    assert processed({"results": 1, "artifacts": [entry]}, home, shelf).errors == ()
+
+    result = processed({"results": 1, "artifacts": [entry]}, None, shelf)
+
+    assert [refused.reason for refused in result.errors] == ["invalid_path"]
+    assert result.errors[0].error.details["allowed_prefix"] is None
+
+
+def test_a_store_that_fails_is_said_and_costs_only_the_file(home: FakeHome) -> None:
+    def keep(fd: int, *, name: str, mime: str) -> Any:
+        raise CallError(Code.E_QUOTA, "the quota is used up")
+
+    result = processed({"results": 1, "artifacts": [path_entry(home, "r.html")]}, home, keep)
+
+    assert [refused.reason for refused in result.errors] == ["quota_exceeded"]
+    assert result.value["results"] == 1
+
+
+def test_a_deferred_file_is_kept_and_loses_its_path(home: FakeHome, shelf: Shelf) -> None:
+    entry = path_entry(home, "d.docx", reason="draft", expires_hours=1)
+
+    result = processed({"results": 1, "deferred_artifacts": [entry]}, home, shelf)
+
+    assert result.value["deferred_artifacts"] == [
+        {"name": "d.docx", "mime": "text/html", "size": 2, "reason": "draft", "expires_hours": 1}
+    ]
+    assert shelf.files == {"d.docx": b"hi"}
+
+
+def test_the_primary_file_follows_the_name_in_the_store(home: FakeHome, shelf: Shelf) -> None:
+    def keep(fd: int, *, name: str, mime: str) -> Any:
+        return shelf(fd, name=f"new {name}", mime=mime)
+
+    payload = {"results": 1, "artifacts": [path_entry(home, "r.html")], "display": {"primary_file": "r.html"}}
+    result = processed(payload, home, keep)
+
+    assert result.value["display"]["primary_file"] == result.files[0].name == "new r.html"
+
+
+def test_mended_results_are_logged(home: FakeHome, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+    processed({"results": 1, "artifacts": [path_entry(home, "r.html", size=5, viewer="x")]}, home, shelf)
+
+    details = [vars(record)["detail"] for record in caplog.records]
+    assert any("size" in detail for detail in details)
+    assert any("viewer" in detail for detail in details)
+
+
+def test_a_failed_call_has_its_envelope_as_its_value() -> None:
+    error = outside_home("/etc/passwd", Path("/tmp/alice"))
+
+    result = failed(error)
+
+    assert (result.value, result.failure, result.is_error) == (envelope(error), error, True)

@@ -1,0 +1,125 @@
+from collections.abc import Iterator
+
+import pytest
+from fastmcp import FastMCP
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from runner.errors import StartError
+from runner.http import health
+from runner.http.body import limit_bodies
+from runner.http.origins import protection
+from runner.settings import Settings
+
+LIMIT = 6 * 1024 * 1024
+HEADERS = {"accept": "application/json, text/event-stream"}
+
+
+def served(settings: Settings, *, ready: bool = True) -> Starlette:
+    server: FastMCP[None] = FastMCP("test")
+    app = server.http_app(**protection(settings))
+    app.router.routes.extend(health.routes(tier="process", version="1.2.3", ready=lambda: ready))
+    limit_bodies(app, LIMIT)
+    return app
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with TestClient(served(Settings()), base_url="http://127.0.0.1:8000") as opened:
+        yield opened
+
+
+def posted(client: TestClient, size: int) -> int:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"padding": "a" * size}}}
+    return client.post("/mcp", json=ping, headers=HEADERS).status_code
+
+
+def test_healthz_says_tier_and_version(client: TestClient) -> None:
+    answer = client.get("/healthz")
+
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"status": "ok", "tier": "process", "version": "1.2.3"},
+    )
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_readyz_is_503_until_the_pool_is_ready(client: TestClient) -> None:
+    assert client.get("/readyz").status_code == 200
+
+    with TestClient(served(Settings(), ready=False), base_url="http://127.0.0.1:8000") as starting:
+        answer = starting.get("/readyz")
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/mcp"])
+def test_a_host_name_that_is_not_ours_is_refused_on_every_route(client: TestClient, path: str) -> None:
+    ours = client.get(path, headers={"host": "localhost:8000", **HEADERS}).status_code
+    rebound = client.get(path, headers={"host": "attacker.example:8000", **HEADERS}).status_code
+
+    assert ours != 421
+    assert rebound == 421
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/mcp"])
+def test_a_page_of_another_origin_is_refused_on_every_route(client: TestClient, path: str) -> None:
+    ours = client.get(path, headers={"origin": "http://127.0.0.1:8000", **HEADERS}).status_code
+    foreign = client.get(path, headers={"origin": "https://attacker.example", **HEADERS}).status_code
+
+    assert ours != 403
+    assert foreign == 403
+
+
+def test_a_server_on_all_addresses_refuses_a_rebound_name_too() -> None:
+    app = served(Settings(host="0.0.0.0", user="alice"))
+
+    with TestClient(app, base_url="http://172.17.0.2:8000") as client:
+        published = client.get("/healthz", headers={"host": "localhost:8000"})
+        own = client.get("/healthz")
+        rebound = client.get(
+            "/healthz", headers={"host": "attacker.example", "origin": "http://attacker.example"}
+        )
+
+    assert (published.status_code, own.status_code, rebound.status_code) == (200, 200, 421)
+
+
+def test_names_and_origins_of_the_settings_are_answered_to() -> None:
+    settings = Settings(allowed_hosts=("tools.example",), allowed_origins=("https://chat.example",))
+
+    with TestClient(served(settings), base_url="http://127.0.0.1:8000") as client:
+        answer = client.get("/healthz", headers={"host": "tools.example", "origin": "https://chat.example"})
+
+    assert answer.status_code == 200
+
+
+def test_a_body_above_the_limit_of_the_sdk_is_taken_and_one_above_ours_is_not(client: TestClient) -> None:
+    small = posted(client, 10)
+
+    assert posted(client, 5 * 1024 * 1024) == small
+    assert posted(client, LIMIT) == 413
+
+
+def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
+    from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+
+    verifier = StaticTokenVerifier({"0123456789abcdef": {"client_id": "alice", "scopes": []}})
+    server: FastMCP[None] = FastMCP("test", auth=verifier)
+    app = server.http_app(**protection(Settings()))
+    limit_bodies(app, LIMIT)
+
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        refused = posted(client, LIMIT)
+        client.headers["authorization"] = "Bearer 0123456789abcdef"
+        too_large, large = posted(client, LIMIT), posted(client, 5 * 1024 * 1024)
+
+    assert (refused, too_large) == (401, 413)
+    assert large not in (401, 413)
+
+
+def test_an_app_that_is_built_otherwise_does_not_start() -> None:
+    app = Starlette()
+    limit_bodies(app, LIMIT)
+
+    with pytest.raises(StartError, match="no body limit to set"), TestClient(app):
+        pass

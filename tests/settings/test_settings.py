@@ -1,0 +1,324 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from runner.errors import UsageError
+from runner.settings import Auth, Settings, ToolSettings
+from runner.settings_sources import config_report, config_text, load, origins, variables
+from sandbox.deadlines import Deadlines
+
+DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+@pytest.fixture(autouse=True)
+def _empty_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in variables():
+        monkeypatch.delenv(name, raising=False)
+
+
+def documented() -> dict[str, str]:
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*?) \| ", DOCS.read_text(), re.MULTILINE)
+    return {name: default.strip("`") for name, default in rows}
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("runner.toml").write_text("port = 1\nmax_calls = 2\nmax_queue = 3\n")
+    monkeypatch.setenv("RUNNER_PORT", "10")
+    monkeypatch.setenv("RUNNER_MAX_CALLS", "20")
+
+    settings = load({"port": 100, "user": None})
+
+    assert (settings.port, settings.max_calls, settings.max_queue) == (100, 20, 3)
+    assert settings.cpu_s == Settings().cpu_s
+    where = origins(settings)
+    assert (where["port"], where["max_calls"], where["max_queue"], where["cpu_s"]) == (
+        "flag",
+        "environment RUNNER_MAX_CALLS",
+        "runner.toml",
+        "default",
+    )
+
+
+def test_the_named_file_is_read_instead_of_the_one_in_the_current_folder(tmp_path: Path) -> None:
+    Path("runner.toml").write_text("port = 1\n")
+    other = tmp_path / "other.toml"
+    other.write_text("port = 2\n")
+
+    settings = load({}, config=other)
+
+    assert settings.port == 2
+    assert origins(settings)["port"] == str(other)
+
+
+def test_a_named_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.toml does not exist"):
+        load({}, config=tmp_path / "nowhere.toml")
+
+
+def test_a_file_that_is_no_toml_is_refused_with_its_name_and_line() -> None:
+    Path("runner.toml").write_text("port = = 1\n")
+
+    with pytest.raises(UsageError, match=r"runner\.toml cannot be read: .*line 1"):
+        load({})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("prot = 1\n", "runner.toml: there is no setting prot; did you mean port?"),
+        (
+            '[auth]\nissuers = "x"\n',
+            "runner.toml: there is no setting auth.issuers; did you mean issuer?",
+        ),
+        (
+            "[tools.slow]\nmemory = 1\n",
+            "runner.toml: there is no setting tools.slow.memory; did you mean memory_mb?",
+        ),
+        ("[zzz]\nqqq = 1\n", "runner.toml: there is no setting zzz; docs/settings.md lists them all"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sentence: str) -> None:
+    Path("runner.toml").write_text(content)
+
+    with pytest.raises(UsageError) as caught:
+        load({})
+
+    assert str(caught.value) == sentence
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_MAX_CALL", "3")
+
+    with pytest.raises(UsageError) as caught:
+        load({})
+
+    assert str(caught.value) == "variable RUNNER_MAX_CALL is no setting; did you mean RUNNER_MAX_CALLS?"
+
+
+def test_variables_for_single_tools_are_sent_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_TOOLS__SLOW__MEMORY_MB", "3")
+
+    with pytest.raises(UsageError, match=r"set in runner\.toml, under \[tools\.NAME\]"):
+        load({})
+
+
+def test_variables_that_github_sets_for_its_own_runner_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RUNNER_OS", "Linux")
+    monkeypatch.setenv("RUNNER_TOOL_CACHE", "/opt/hostedtoolcache")
+
+    assert load({}) == Settings()
+
+
+def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("runner.toml").write_text('max_calls = 0\nlog_format = "xml"\n')
+    monkeypatch.setenv("RUNNER_PORT", "abc")
+
+    with pytest.raises(UsageError) as caught:
+        load({"idle_timeout_s": -1})
+
+    assert sorted(str(caught.value).splitlines()) == [
+        "flag --timeout: -1 will not do for idle_timeout_s: input should be greater than 0",
+        "runner.toml: 'xml' will not do for log_format: input should be 'text' or 'json'",
+        "runner.toml: 0 will not do for max_calls: input should be greater than 0",
+        "variable RUNNER_PORT: 'abc' will not do for port: "
+        "input should be a valid integer, unable to parse string as an integer",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"allow_run": ["git"]}, "allow_run, which narrows"),
+        ({"allow_net": ["example.com"]}, "tools have no network in this one"),
+        ({"store": "s3://bucket/prefix"}, "stores in S3 come with a later version"),
+        ({"store": "here"}, "file:///absolute/folder"),
+        ({"store": "file://server/share"}, "file:///absolute/folder"),
+    ],
+)
+def test_what_a_later_version_brings_is_refused_and_not_ignored(
+    flags: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        load(flags)
+
+
+@pytest.mark.parametrize(
+    ("auth", "sentence"),
+    [
+        ('kind = "static"', "needs auth.tokens_file"),
+        ('tokens_file = "t.json"', 'auth.kind is none; set it to "static"'),
+        ('issuer = "https://a"', 'auth.kind is none; set it to "jwt"'),
+        ('kind = "jwt"\nissuer = "i"\naudience = "a"', "needs one of auth.jwks_uri and auth.public_key"),
+        ('kind = "jwt"\njwks_uri = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
+        (
+            'kind = "jwt"\njwks_uri = "http://a/jwks"\nissuer = "i"\naudience = "a"',
+            "keys are fetched over https only",
+        ),
+    ],
+)
+def test_auth_settings_that_do_not_belong_together_are_refused(auth: str, sentence: str) -> None:
+    Path("runner.toml").write_text(f"[auth]\n{auth}\n")
+
+    with pytest.raises(UsageError, match=sentence):
+        load({})
+
+
+def test_keys_may_be_fetched_from_this_machine_without_https() -> None:
+    auth = Auth(kind="jwt", jwks_uri="http://localhost:9000/jwks", issuer="i", audience="a")
+
+    assert auth.jwks_uri == "http://localhost:9000/jwks"
+
+
+def test_a_list_is_read_from_commas_and_from_a_toml_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("runner.toml").write_text('inline_clients = ["one", "two"]\n')
+    monkeypatch.setenv("RUNNER_ALLOW_ENV", "LANG, TZ,")
+
+    settings = load({})
+
+    assert settings.inline_clients == ("one", "two")
+    assert settings.allow_env == ("LANG", "TZ")
+
+
+def test_an_empty_variable_counts_as_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_USER", "")
+
+    assert load({}).user is None
+
+
+def test_nested_variables_join_the_table_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("runner.toml").write_text('[auth]\nkind = "jwt"\nissuer = "file"\naudience = "a"\n')
+    monkeypatch.setenv("RUNNER_AUTH__ISSUER", "environment")
+    monkeypatch.setenv("RUNNER_AUTH__JWKS_URI", "https://a/jwks")
+
+    settings = load({})
+
+    assert (settings.auth.issuer, settings.auth.audience) == ("environment", "a")
+    assert origins(settings)["auth.issuer"] == "environment RUNNER_AUTH__ISSUER"
+    assert origins(settings)["auth.audience"] == "runner.toml"
+
+
+def test_a_relative_path_in_a_file_is_taken_from_the_folder_of_that_file(tmp_path: Path) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    (folder / "runner.toml").write_text('state_dir = "state"\n')
+
+    settings = load({"homes": "homes"}, config=folder / "runner.toml")
+
+    assert settings.state_dir == folder / "state"
+    assert settings.homes == tmp_path / "homes"
+
+
+def test_default_folders_follow_xdg_and_ignore_relative_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", "/data with space")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+
+    settings = load({})
+
+    assert settings.store == "file:///data%20with%20space/toolcell/store"
+    assert settings.store_path == Path("/data with space/toolcell/store")
+    assert settings.state_dir == tmp_path / ".local/state/toolcell"
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = Settings()
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.port = 1  # type: ignore[misc]
+
+
+def test_a_tool_has_its_own_deadlines_and_memory_and_shares_the_rest() -> None:
+    settings = Settings(
+        idle_timeout_s=20, memory_mb=100, tools={"slow": ToolSettings(total_timeout_s=900, memory_mb=300)}
+    )
+
+    assert settings.deadlines("slow") == Deadlines(idle_s=20, total_s=900)
+    assert settings.deadlines("other") == Deadlines(idle_s=20, total_s=600)
+    assert settings.limits("slow").memory_bytes == 300 * 1024**2
+    assert settings.limits().memory_bytes == 100 * 1024**2
+
+
+def test_a_total_limit_below_the_idle_limit_ends_silence_too() -> None:
+    assert Settings(total_timeout_s=5).deadlines() == Deadlines(idle_s=5, total_s=5)
+
+
+def test_paths_no_worker_may_read_include_state_store_tokens_and_the_file_read(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text(
+        'state_dir = "s"\nstore = "file:///st"\n[auth]\nkind = "static"\ntokens_file = "t.json"\n'
+    )
+
+    private = load({}, config=config).private_paths
+
+    assert private == (tmp_path / "s", Path("/st"), tmp_path / "t.json", config)
+
+
+def test_the_report_names_every_setting_with_value_and_origin() -> None:
+    Path("runner.toml").write_text("[tools.slow]\nmemory_mb = 3\n")
+
+    report = config_report(load({"user": "alice"}))
+
+    assert report["user"] == {"value": "alice", "origin": "flag"}
+    assert report["tools.slow.memory_mb"] == {"value": 3, "origin": "runner.toml"}
+    assert report["homes"] == {"value": "/tmp", "origin": "default"}
+    assert set(report) == {name for name in documented() if "NAME" not in name} | {"tools.slow.memory_mb"}
+
+
+def test_neither_the_report_nor_an_error_shows_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_AUTH__KIND", "jwt")
+    monkeypatch.setenv("RUNNER_AUTH__ISSUER", "i")
+    monkeypatch.setenv("RUNNER_AUTH__AUDIENCE", "a")
+    monkeypatch.setenv("RUNNER_AUTH__ALGORITHM", "HS256")
+    monkeypatch.setenv("RUNNER_AUTH__PUBLIC_KEY", "hunter2hunter2")
+
+    shown = config_text(load({}))
+    monkeypatch.setenv("RUNNER_AUTH__JWKS_URI", "https://u:hunter2hunter2@a/jwks?token=hunter2hunter2")
+    with pytest.raises(UsageError) as caught:
+        load({})
+
+    assert "auth.public_key" in shown
+    assert "hunter2" not in shown + str(caught.value)
+
+
+def test_the_text_report_says_value_and_origin_on_one_line() -> None:
+    text = config_text(load({"allow_env": ["A", "B"]}))
+
+    assert re.search(r"^allow_env +\= A, B +\(flag\)$", text, re.MULTILINE)
+    assert re.search(r"^user +\= \(not set\) +\(default\)$", text, re.MULTILINE)
+
+
+def test_every_setting_is_documented_and_nothing_else_is() -> None:
+    tables = {f"tools.NAME.{name}" for name in ToolSettings.model_fields}
+    fields = {".".join(leaf) for leaf in variables().values()}
+
+    assert set(documented()) == fields | tables
+
+
+def test_documented_defaults_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    words = {
+        line.split(" = ")[0].strip(): line.split(" = ")[1] for line in config_text(load({})).splitlines()
+    }
+
+    actual = {
+        name: re.sub(r"\.0$", "", value.rsplit("  (", 1)[0].strip()).replace("/home/somebody", "~")
+        for name, value in words.items()
+    }
+
+    assert actual == {name: default for name, default in documented().items() if "NAME" not in name}
+
+
+def test_every_setting_has_a_description() -> None:
+    models = (Settings, Auth, ToolSettings)
+
+    assert [n for model in models for n, field in model.model_fields.items() if not field.description] == []
