@@ -20,6 +20,7 @@ from runner.cell import Access, Cell, Seat
 from runner.contract.envelope import tool_not_found
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
+from runner.homes import HomeLease
 from runner.identity import User
 from runner.inputs import Inputs, prepare_inputs
 from runner.ladder import CallListener, Client, widened
@@ -157,15 +158,7 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
         if wire.get("resultType") == "input_required":
             return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=wire)
         # The lease has ended, so no process of the call is alive to change what is read now.
-        normalised = normalise(wire, wrapped=spec.wraps_result)
-        processed = await asyncio.to_thread(
-            process_artifacts,
-            normalised,
-            home=home,
-            inline_max_bytes=request.inline_max_bytes,
-            max_bytes=cell.settings.max_artifact_bytes,
-            keep=_keep(cell, request.user),
-        )
+        processed = await asyncio.to_thread(_collect, cell, request, wire, spec, home)
         return Completed(processed=_annotated(processed, listener, outcome), wire=wire, spec=spec)
     finally:
         await asyncio.to_thread(staging.__exit__, None, None, None)
@@ -213,6 +206,18 @@ def _listener(cell: Cell, request: Request, tool: str | None) -> CallListener:
         deadlines=cell.settings.deadlines(tool),
         user=request.user.segment,
         state=cell.state,
+    )
+
+
+def _collect(
+    cell: Cell, request: Request, wire: Mapping[str, Any], spec: ToolSpec, home: HomeLease | None
+) -> Processed:
+    return process_artifacts(
+        normalise(wire, wrapped=spec.wraps_result),
+        home=home,
+        inline_max_bytes=request.inline_max_bytes,
+        max_bytes=cell.settings.max_artifact_bytes,
+        keep=_keep(cell, request.user),
     )
 
 

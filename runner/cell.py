@@ -21,7 +21,13 @@ from sandbox.readable import default_read
 
 from runner.admission import Admission
 from runner.catalog import Catalog, ToolSpec
-from runner.environment import FOLDERS, call_environment, framework_environment, load_environment
+from runner.environment import (
+    FOLDERS,
+    call_environment,
+    framework_environment,
+    homeless_environment,
+    load_environment,
+)
 from runner.homes import HomeLease, Homes
 from runner.identity import User
 from runner.settings import Settings
@@ -239,12 +245,12 @@ class Cell:
     def _config(
         self, user: User | None, access: Access, home: HomeLease | None, scratch: Path
     ) -> dict[str, object]:
-        place = home.path if home is not None and access is Access.WRITE else scratch / "empty"
         name = user.name if user is not None else "nobody"
-        return {
-            "files": list(self.targets),
-            "call_environment": call_environment(user=name, home=place),
-        }
+        if home is not None and access is Access.WRITE:
+            environment = call_environment(user=name, home=home.path)
+        else:
+            environment = homeless_environment(user=name, empty=scratch / "empty")
+        return {"files": list(self.targets), "call_environment": environment}
 
     def _readable(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         read: list[Path] = []

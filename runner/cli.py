@@ -5,6 +5,7 @@ Source: `docs/cli.md`.
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -22,6 +23,9 @@ from sandbox.errors import ConfinementError, IsolationUnavailable, LoadError, Sa
 
 __all__ = ["app", "main"]
 
+log = logging.getLogger(__name__)
+
+EXIT_FAULT = 1
 EXIT_USAGE = 2
 EXIT_ISOLATION = 5
 
@@ -177,7 +181,17 @@ def _exit(command: Callable[[], int]) -> None:
     except BrokenPipeError:
         # Whoever read our output has enough; there is nobody left to tell.
         status = 1
+    except Exception as error:  # noqa: BLE001 - the last stop: a fault of ours is one sentence too
+        log.debug("fault of ours", exc_info=True)
+        status = _say(_ours(error), EXIT_FAULT)
     raise typer.Exit(status)
+
+
+def _ours(error: Exception) -> Exception:
+    return RunnerError(
+        f"this is a fault of the runner itself, not of your file: {type(error).__name__}: {error}; "
+        "run it again with --log-level debug and report what it prints"
+    )
 
 
 def _say(error: Exception, status: int) -> int:

@@ -4,8 +4,6 @@ Layers are tried, not guessed from a version: `sandbox.probe.layers` confines a 
 """
 
 import enum
-import errno
-import fcntl
 import importlib.metadata
 import os
 import platform
@@ -21,8 +19,9 @@ from typing import Any
 
 from runner.errors import RunnerError
 from runner.identity import auth_provider, check_startable
+from runner.openat import ficlone
 from runner.settings import Settings
-from sandbox.probe import Tier, layers, missing
+from sandbox.probe import Probe, Tier, layers, probe
 
 __all__ = ["SUPPORTED", "Level", "Line", "Report", "reflinks", "report"]
 
@@ -30,11 +29,9 @@ SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 2)), "mcp": ((2, 3), (2, 4))}
 """Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
 
 _LITTLE_SPACE = 1024**3
-# ioctl_ficlone(2); in linux/fs.h, not in the standard library.
-_FICLONE = 0x40049409
 _STRONGEST_FIRST = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
 _CURES = {
-    "landlock": "boot a kernel of 5.13 or newer with landlock among its security modules (lsm=landlock,…)",
+    "landlock": "use Linux 6.2 or newer with landlock in its lsm= list, and a profile that allows its calls",
     "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
 }
 _OTHER_CURE = "look for a container profile that forbids it; docs/container.md has one that works"
@@ -97,23 +94,25 @@ class Report:
         """Return the report for people: a block for each section, the cure below its line."""
         rows: list[str] = []
         section = ""
+        width = max((len(line.name) for line in self.lines), default=0)
         for line in self.lines:
             if line.section != section:
                 section = line.section
                 rows += ["", section]
-            rows.append(f"  {line.level.value:<8} {line.name:<14} {line.detail}")
+            rows.append(f"  {line.level.value:<8} {line.name:<{width}} {line.detail}")
             if line.cure:
-                rows.append(f"  {'':<8} {'':<14} → {line.cure}")
+                rows.append(f"  {'':<8} {'':<{width}} → {line.cure}")
         return "\n".join([f"isolation: {self.tier or 'none, calls would be refused'}", *rows])
 
 
 def report(settings: Settings) -> Report:
     """Look at the machine, the folders, the versions and the configuration."""
-    tier = _tier(settings)
+    offered = probe()
+    tier = _tier(settings, offered)
     lines = (
-        *_machine(),
+        *_machine(offered),
         *_layers(tier),
-        *_tiers(settings, tier),
+        *_tiers(settings, offered, tier),
         *_folders(settings),
         *_versions(),
         *_configuration(settings),
@@ -130,26 +129,20 @@ def reflinks(source: Path, target: Path) -> bool:
     with tempfile.TemporaryFile(dir=source) as original, tempfile.TemporaryFile(dir=target) as clone:
         original.write(b"reflink")
         original.flush()
-        try:
-            fcntl.ioctl(clone.fileno(), _FICLONE, original.fileno())
-        except OSError as error:
-            if error.errno in (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY):
-                return False
-            raise
-    return True
+        return ficlone(original.fileno(), clone.fileno())
 
 
-def _tier(settings: Settings) -> Tier | None:
+def _tier(settings: Settings, offered: Probe) -> Tier | None:
     if settings.isolation == "auto":
-        return next((tier for tier in _STRONGEST_FIRST if not missing(tier)), None)
+        return next((tier for tier in _STRONGEST_FIRST if not offered.missing(tier)), None)
     asked = Tier(settings.isolation)
-    return None if missing(asked) else asked
+    return None if offered.missing(asked) else asked
 
 
-def _machine() -> Iterator[Line]:
-    system = platform.uname()
-    detail = f"{system.system} {system.release} {system.machine}"
-    if system.system == "Linux":
+def _machine(offered: Probe) -> Iterator[Line]:
+    system = platform.system()
+    detail = f"{system} {offered.kernel} {offered.architecture}"
+    if system == "Linux":
         yield Line(section="machine", name="kernel", level=Level.OK, detail=detail)
     else:
         cure = "run it on Linux, in a container or a virtual machine"
@@ -165,13 +158,13 @@ def _layers(tier: Tier | None) -> Iterator[Line]:
         yield Line(section="layers", name=layer.name, level=level, detail=layer.detail, cure=cure)
 
 
-def _tiers(settings: Settings, force: Tier | None) -> Iterator[Line]:
+def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[Line]:
     if force is Tier.GUARD:
         detail = "chosen by name: the kernel enforces nothing, a hostile tool file gets out"
         cure = "use it for your own tool files only; leave --isolation out elsewhere"
         yield Line(section="tiers", name="guard", level=Level.NOTE, detail=detail, cure=cure)
     for tier in _STRONGEST_FIRST:
-        faults = missing(tier)
+        faults = offered.missing(tier)
         wanted = force is None and settings.isolation in (tier.value, "auto")
         if tier is force:
             yield Line(section="tiers", name=tier.value, level=Level.OK, detail="in force")

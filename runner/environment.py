@@ -7,7 +7,7 @@ folder, which its workers see read-only. In a call the same names point into the
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["FOLDERS", "call_environment", "framework_environment", "load_environment"]
+__all__ = ["FOLDERS", "call_environment", "framework_environment", "homeless_environment", "load_environment"]
 
 _INHERITED = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "TZ", "TERM")
 
@@ -49,6 +49,11 @@ def load_environment(framework: Mapping[str, str], *, user: str, scratch: Path) 
 def call_environment(*, user: str, home: Path) -> dict[str, str]:
     """Return what changes when a call begins: everything personal points into `home`."""
     return _personal(user, home)
+
+
+def homeless_environment(*, user: str, empty: Path) -> dict[str, str]:
+    """Return what changes where a call has no home: everything personal names one empty folder."""
+    return {**_personal(user, empty), **dict.fromkeys(FOLDERS, str(empty))}
 
 
 def _personal(user: str, home: Path) -> dict[str, str]:

@@ -202,7 +202,8 @@ def _http_request(facts: RequestFacts, user: AuthenticatedUser | None) -> Server
 
 def relay_innermost(app: FastMCP, relay: Relay) -> None:
     """Let `relay` answer requests, inside authentication and the sealing of request state."""
-    app._mcp_server.middleware.append(relay)
+    middleware: list[Any] = app._mcp_server.middleware
+    middleware.append(relay)
 
 
 def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:

@@ -1,6 +1,6 @@
-"""System calls on files that Python's `os` lacks: `openat2`, `renameat2`, and the reflink of `FICLONE`.
+"""System calls on files that Python's `os` lacks: `openat2`, `renameat2`, `statx`, the reflink of `FICLONE`.
 
-Source: openat2(2), rename(2), ioctl_ficlone(2).
+Source: openat2(2), rename(2), statx(2), ioctl_ficlone(2).
 """
 
 import ctypes
@@ -15,10 +15,12 @@ __all__ = [
     "RESOLVE_NO_MAGICLINKS",
     "RESOLVE_NO_SYMLINKS",
     "RESOLVE_NO_XDEV",
+    "birth_ns",
     "ficlone",
     "open_folder",
     "openat2",
     "rename_noreplace",
+    "reopen_folder",
 ]
 
 RESOLVE_NO_XDEV = 0x01
@@ -31,6 +33,9 @@ CONFINED = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOL
 _OPENAT2 = 437
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276}
 _RENAME_NOREPLACE = 1
+_STATX = {"x86_64": 332, "aarch64": 291}
+_AT_EMPTY_PATH = 0x1000
+_STATX_BTIME = 0x800
 _FICLONE = 0x40049409
 _RACES = 32
 
@@ -39,6 +44,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class _Statx(ctypes.Structure):
+    """The parts of `struct statx` that are read here; 256 bytes in all."""
+
+    _fields_ = (
+        ("mask", ctypes.c_uint32),
+        ("_before", ctypes.c_uint8 * 76),
+        ("born_s", ctypes.c_int64),
+        ("born_ns", ctypes.c_uint32),
+        ("_after", ctypes.c_uint8 * 164),
+    )
 
 
 def openat2(dir_fd: int, path: str, flags: int, *, mode: int = 0, resolve: int) -> int:
@@ -83,16 +100,24 @@ def open_folder(dir_fd: int, name: str) -> int:
     Raises:
         OSError: `ENOTDIR` or `ELOOP` if it is no folder, `EXDEV` if something is mounted on it.
     """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     handle = openat2(dir_fd, name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, resolve=CONFINED)
     try:
-        mode = stat.S_IMODE(os.fstat(handle).st_mode)
-        if mode & stat.S_IRWXU != stat.S_IRWXU:
-            # A handle cannot be given to fchmod, but its link in /proc leads to the folder it holds.
-            os.chmod(f"/proc/self/fd/{handle}", mode | stat.S_IRWXU)
-        return os.open(".", flags | os.O_CLOEXEC, dir_fd=handle)
+        return reopen_folder(handle)
     finally:
         os.close(handle)
+
+
+def reopen_folder(handle: int) -> int:
+    """Open the folder of a descriptor for listing and changing, as `open_folder`; return a new descriptor.
+
+    Raises:
+        OSError: `ENOTDIR` if it is no folder, `EACCES` or `EPERM` if it is not ours.
+    """
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
+        # A handle cannot be given to fchmod, but its link in /proc leads to what it holds.
+        os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(mode) | stat.S_IRWXU)
+    return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
 
 
 def rename_noreplace(source: str, target: str, *, dir_fd: int) -> None:
@@ -102,11 +127,8 @@ def rename_noreplace(source: str, target: str, *, dir_fd: int) -> None:
         FileExistsError: The new name is taken, by whatever it may be.
         OSError: As `os.rename`.
     """
-    number = _RENAMEAT2.get(os.uname().machine)
-    if number is None:
-        raise OSError(errno.ENOSYS, f"renameat2 is not known for {os.uname().machine}", target)
     failed = _libc.syscall(
-        ctypes.c_long(number),
+        ctypes.c_long(_number(_RENAMEAT2)),
         ctypes.c_int(dir_fd),
         ctypes.c_char_p(os.fsencode(source)),
         ctypes.c_int(dir_fd),
@@ -131,3 +153,29 @@ def ficlone(source_fd: int, target_fd: int) -> bool:
             raise
         return False
     return True
+
+
+def birth_ns(fd: int) -> int | None:
+    """Return when the file was made, in nanoseconds since the epoch; None where the file system forgot.
+
+    With the inode number it names a file for good: a number alone goes to the next file made.
+    """
+    found = _Statx()
+    failed = _libc.syscall(
+        ctypes.c_long(_number(_STATX)),
+        ctypes.c_int(fd),
+        ctypes.c_char_p(b""),
+        ctypes.c_int(_AT_EMPTY_PATH),
+        ctypes.c_uint(_STATX_BTIME),
+        ctypes.byref(found),
+    )
+    if failed or not found.mask & _STATX_BTIME:
+        return None
+    return int(found.born_s) * 1_000_000_000 + int(found.born_ns)
+
+
+def _number(numbers: dict[str, int]) -> int:
+    machine = os.uname().machine
+    if machine not in numbers:
+        raise OSError(errno.ENOSYS, f"a system call has no known number on {machine}")
+    return numbers[machine]

@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -63,6 +63,8 @@ class Program:
         self._stack = contextlib.AsyncExitStack()
         self._lifespan_state: Any = None
         self._environment: dict[str, str] = {}
+        self._called: asyncio.Future[tuple[Mapping[str, Any], asyncio.Future[object]]] | None = None
+        self._life: asyncio.Task[None] | None = None
 
     def load(self, config: Mapping[str, object]) -> object:
         """Import the files named in `config["files"]` and return the catalog."""
@@ -80,28 +82,57 @@ class Program:
         except Exception as error:
             raise LoadError(f"its tools cannot be listed: {type(error).__name__}: {error}") from error
 
-    def prepare(self) -> None:
+    def prepare(self, *, rehearse: bool) -> None:
         """Enter the server's lifespan and make what is random differ between workers."""
         _reseed()
         _move_in(self._environment)
         loop = self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
+        # One task lives from the rehearsal to the answer: the thread that a rehearsed sync tool
+        # started belongs to it, and is there when the call needs it.
+        ready, self._called = loop.create_future(), loop.create_future()
+        self._life = loop.create_task(self._live(ready, self._called, rehearse=rehearse))
         try:
-            loop.run_until_complete(self._enter())
+            loop.run_until_complete(ready)
         except Exception as error:
             raise LoadError(f"its lifespan raised {type(error).__name__}: {error}") from error
 
     def serve(self, call: object, channel: Channel) -> object:
         """Serve one raw MCP request; see `runner.call` for the shape of call and answer."""
-        if not isinstance(call, dict) or self._loop is None:
+        if not isinstance(call, dict) or self._loop is None or self._called is None:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
         self._line = _HostLine(channel, self._loop)
         self._state.known = dict(call["known_state"])
-        return self._loop.run_until_complete(self._serve(call))
+        answer = self._loop.create_future()
+        self._called.set_result((call, answer))
+        return self._loop.run_until_complete(answer)
+
+    async def _live(
+        self,
+        ready: "asyncio.Future[None]",
+        called: "asyncio.Future[tuple[Mapping[str, Any], asyncio.Future[object]]]",
+        *,
+        rehearse: bool,
+    ) -> None:
+        """Be ready, wait for the call, answer it. The process ends with the answer."""
+        try:
+            await self._enter()
+            if rehearse:
+                await REHEARSAL.walk()
+        except Exception as error:  # noqa: BLE001 - told to whoever waits, see `prepare`
+            ready.set_exception(error)
+            return
+        ready.set_result(None)
+        call, answer = await called
+        try:
+            answer.set_result(await self._serve(call))
+        except Exception as error:  # noqa: BLE001 - a fault of ours, told as a crash with its traceback
+            answer.set_exception(error)
 
     async def _catalog(self, server: FastMCP) -> dict[str, object]:
         await single_call_server(server, self._state)
-        await _rehearse()
+        await REHEARSAL.prepare()
+        await REHEARSAL.walk()
         await warm_type_adapters(server)
         return {
             "name": server.name,
@@ -316,11 +347,8 @@ def _move_in(environment: Mapping[str, str]) -> None:
     """Point everything personal at the home, which was the scratch folder during the import."""
     os.environ.update(environment)
     tempfile.tempdir = None
-    folder = environment.get("TMPDIR")
-    if folder is not None:
-        # Without a home this is denied, and `TMPDIR` names a folder that nobody can write.
-        with contextlib.suppress(OSError):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+    # In a home it may be missing; without one, `TMPDIR` is a folder that exists and nobody can write.
+    os.makedirs(environment["TMPDIR"], mode=0o700, exist_ok=True)
 
 
 def _reseed() -> None:
@@ -331,31 +359,51 @@ def _reseed() -> None:
         numpy_random.seed()
 
 
-@contextlib.asynccontextmanager
-async def _rehearsal_lifespan(_server: FastMCP) -> AsyncIterator[dict[str, object]]:
-    yield {}
+class _Rehearsal:
+    """A server of our own, on which the code that a call walks can be walked without side effects.
 
+    In a zygote that imports what is imported late and builds what is built late, once for all
+    workers; in a parked worker it makes the pages its own that the call will write to.
+    """
 
-async def _rehearse() -> None:
-    """Walk the code that a call walks, on a server of our own: lazy imports, validators, caches."""
-    server: FastMCP = FastMCP("rehearsal", lifespan=_rehearsal_lifespan)
+    def __init__(self) -> None:
+        self._server: FastMCP = FastMCP("rehearsal")
+        self._server.tool(self._think, name="think")
+        self._server.tool(self._work, name="work")
 
-    @server.tool
-    async def rehearse(number: int, text: str = "") -> dict[str, object]:
+    async def prepare(self) -> None:
+        """Make the server like one that serves a call."""
+        await single_call_server(self._server, _StateStore(_refuse))
+        await warm_type_adapters(self._server)
+
+    async def walk(self) -> None:
+        """Call an async tool as from stdio, and a sync one, in its thread, as from HTTP."""
+        web = RequestFacts(**{**asdict(_OWN_FACTS), "transport": "streamable-http", "headers": []})
+        for name, facts in (("think", _OWN_FACTS), ("work", web)):
+            params = {"name": name, "arguments": {"number": 1}, "_meta": _MODERN_META}
+            answer = await serve_raw(
+                self._server, "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse
+            )
+            json.dumps(answer)
+
+    @staticmethod
+    async def _think(number: int, text: str = "") -> dict[str, object]:
+        """Answer at once."""
         return {"number": number, "text": text}
 
-    async def drop(_method: str, _params: Mapping[str, Any] | None) -> None:
-        return None
-
-    async def refuse(method: str, _params: Mapping[str, Any] | None) -> dict[str, Any]:
-        raise RuntimeError(f"no {method} in a rehearsal")
-
-    await single_call_server(server, None)
-    params = {"name": "rehearse", "arguments": {"number": 1}, "_meta": _MODERN_META}
-    web = {**asdict(_OWN_FACTS), "transport": "streamable-http", "headers": [("host", "localhost")]}
-    async with lifespan(server) as state:
-        for facts in (_OWN_FACTS, RequestFacts(**web)):
-            await serve_raw(server, "tools/call", params, facts, state, on_notify=drop, on_request=refuse)
+    @staticmethod
+    def _work(number: int, text: str = "") -> str:
+        """Answer from a thread."""
+        return f"{number}{text}"
 
 
+async def _drop(_method: str, _params: Mapping[str, Any] | None) -> None:
+    return None
+
+
+async def _refuse(method: str, _params: Mapping[str, Any] | None) -> dict[str, Any]:
+    raise RuntimeError(f"no {method} in a rehearsal")
+
+
+REHEARSAL = _Rehearsal()
 PROGRAM = Program()

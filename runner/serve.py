@@ -68,6 +68,8 @@ def _transport(settings: Settings) -> Literal["stdio", "http"]:
 
 def _first_user(settings: Settings, transport: Literal["stdio", "http"]) -> User | None:
     """Return the user whose workers to make ready before the first call, if one can be named."""
+    if settings.user is not None:
+        return User(settings.user)
     try:
         return resolve(settings, transport=transport, claims=None, host=settings.host)
     except IdentityError:
@@ -126,9 +128,15 @@ class _Server(uvicorn.Server):
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # Named as TCP, or asyncio would not switch off Nagle's algorithm: 40 ms on every answer.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        return socket.create_server((settings.host.strip("[]"), settings.port), family=family, backlog=2048)
+        listener.bind((settings.host.strip("[]"), settings.port))
+        listener.listen(2048)
+        return listener
     except OSError as error:
+        listener.close()
         raise UsageError(
             f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another --port"
         ) from error

@@ -3,14 +3,13 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pybase64
 
 from runner.arguments import GivenArguments, coerce
 from runner.call import Completed, Request, execute
@@ -110,6 +109,8 @@ async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal
             f"the tool {options.tool} asks for input while it runs, which a shell cannot give; "
             "call it from an MCP client"
         )
+    if options.out is not None:
+        await asyncio.to_thread(_write_out, completed, cell.store, user, options.out)
     _print(completed, options)
     return _exit_status(completed)
 
@@ -156,8 +157,6 @@ def _put(store: LocalStore, user: User, path: Path) -> str:
 
 def _print(completed: Completed, options: CallOptions) -> None:
     processed = completed.processed
-    if options.out is not None:
-        _write_out(completed, options.out)
     if options.as_json:
         json.dump(processed.value, sys.stdout, ensure_ascii=False)
         sys.stdout.write("\n")
@@ -166,13 +165,15 @@ def _print(completed: Completed, options: CallOptions) -> None:
     sys.stdout.flush()
 
 
-def _write_out(completed: Completed, folder: Path) -> None:
+def _write_out(completed: Completed, store: LocalStore, user: User, folder: Path) -> None:
+    """Copy every accepted artifact from My Files, whatever its size."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for artifact in completed.processed.value.get("artifacts", []):
-            content = artifact.get("b64")
-            if content is not None:
-                (folder / artifact["name"]).write_bytes(pybase64.b64decode(content))
+        for file in completed.processed.files:
+            stored = store.by_id(user.name, file.id)
+            if stored is not None:
+                with os.fdopen(store.open(stored), "rb") as source, (folder / file.name).open("wb") as target:
+                    shutil.copyfileobj(source, target, 1 << 20)
     except OSError as error:
         raise UsageError(f"the artifacts cannot be written to {folder}: {error}") from error
 

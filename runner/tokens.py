@@ -103,15 +103,20 @@ class Tokens:
             os.fsync(folder)
 
     def _read(self) -> dict[str, bytes]:
-        fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StartError(f"{self._path} cannot be read: {error.strerror}; remove it") from error
         with os.fdopen(fd, encoding="ascii") as file:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 raise StartError(f"{self._path} must be a file of this user with mode 0600; chmod 600 it")
             try:
                 rows: list[tuple[str, str]] = json.load(file)["keys"]
-                return {name: bytes.fromhex(secret) for name, secret in rows}
-            except (ValueError, KeyError, TypeError) as error:
+                return {name: _secret(secret) for name, secret in [rows[0], *rows[1:]]}
+            except (ValueError, LookupError, TypeError) as error:
                 raise StartError(
                     f"{self._path} is damaged; remove it, then links given out before end"
                 ) from error
@@ -128,6 +133,13 @@ class Tokens:
 
 def _new_secret() -> tuple[str, bytes]:
     return secrets.token_hex(4), secrets.token_bytes(SECRET_BYTES)
+
+
+def _secret(text: str) -> bytes:
+    secret = bytes.fromhex(text)
+    if len(secret) < SECRET_BYTES:
+        raise ValueError("a secret is too short")
+    return secret
 
 
 def _write(folder: int, keys: list[tuple[str, bytes]]) -> str:

@@ -119,6 +119,7 @@ class Forkserver:
         for zygote in self._zygotes.values():
             zygote.close()
         self.control.close()
+        await asyncio.gather(*(zygote.settled() for zygote in self._zygotes.values()))
         try:
             await asyncio.to_thread(self.process.wait, _STOP_S)
         except subprocess.TimeoutExpired:

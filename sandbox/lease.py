@@ -1,7 +1,9 @@
 """The right to one worker, from its call to its certain death.
 
 `Lease.run` sends the call, carries frames both ways, applies the ladder and returns how it ended.
-When it returns, no process of the call is alive. It never raises for what a worker does.
+When it returns, every process of the call has been sent SIGKILL: none executes another instruction of
+its own. `Lease.buried` returns when none of them is alive; outputs are read after that, not before.
+Neither raises for what a worker does.
 """
 
 import asyncio
@@ -64,11 +66,15 @@ class Lease:
     _fault: str | None = field(init=False, default=None)
     _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _notices: "asyncio.Queue[Mapping[str, object] | Rung]" = field(init=False)
+    _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _status: str | None = field(init=False, default=None)
+    _had_descendants: bool = field(init=False, default=False)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
 
         If this coroutine is cancelled the worker is killed first, and then the cancellation goes on.
+        It waits for the burial itself unless the call answered and left no other process behind.
         """
         loop = asyncio.get_running_loop()
         started = time.monotonic()
@@ -84,18 +90,28 @@ class Lease:
             if ending is Ending.ANSWERED:
                 await self._drain(teller)
         finally:
-            status = await self._end(pump, teller)
+            self._had_descendants = self.zygote.has_strays(self.worker.pid)
+            self.worker.kill()
+            # Nothing is awaited here: a cancelled caller may not get another turn.
+            self._burial = self.zygote.bury(self._bury(pump, teller))
         if ending is Ending.ANSWERED and self._answer is None:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
+        if ending is not Ending.ANSWERED or self._had_descendants:
+            await self.buried()
         return Outcome(
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
-            status=status,
+            status=self._status,
             fault=self._fault,
             denials=tuple(self._denials),
             output=self._output.decode(errors="replace"),
             elapsed_s=time.monotonic() - started,
         )
+
+    async def buried(self) -> None:
+        """Wait until no process of the call is alive."""
+        if self._burial is not None:
+            await asyncio.shield(self._burial)
 
     async def _watch(self, pump: "asyncio.Task[None]", died: "asyncio.Future[None]") -> Ending:
         """Climb the ladder until the pump is done, the worker is dead or time is up."""
@@ -213,25 +229,19 @@ class Lease:
         # The end of the output is what explains a crash.
         del self._output[: -self.limits.output_bytes]
 
-    async def _end(self, pump: "asyncio.Task[None]", teller: "asyncio.Task[None]") -> str | None:
-        """Kill the worker and its group, and stay until the kernel says that nobody is left."""
-        self.worker.kill()
+    async def _bury(self, pump: "asyncio.Task[None]", teller: "asyncio.Task[None]") -> None:
+        """Stay until the kernel says that nobody of the call is left."""
         loop = asyncio.get_running_loop()
-        for task in (pump, teller, *self._tasks):
+        tasks = (pump, teller, *self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(pump, teller, *self._tasks, return_exceptions=True)
-        reaped = asyncio.create_task(self.zygote.reaped(self.worker.pid, _REAP_S))
-        try:
-            status = await asyncio.shield(reaped)
-        except asyncio.CancelledError:
-            # Cancelled a second time: the death of the group is still waited for.
-            status = await reaped
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
         await self._group_gone()
         loop.remove_reader(self.worker.pidfd)
         self._output_readable_rest()
         loop.remove_reader(self.worker.output)
         self.worker.close()
-        return status
 
     def _output_readable_rest(self) -> None:
         before = -1

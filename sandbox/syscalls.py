@@ -136,7 +136,7 @@ def landlock_restrict_self(ruleset: int) -> None:
 
 
 def prctl(option: int, argument: int = 0, second: int = 0) -> int:
-    """Call prctl(2) with integers."""
+    """Set or read an attribute of this process; integer arguments only."""
     answer = _libc.prctl(
         ctypes.c_int(option),
         ctypes.c_ulong(argument),

@@ -12,7 +12,7 @@ import signal
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,7 +80,8 @@ class Zygote:
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _waiters: "deque[asyncio.Future[Worker]]" = field(init=False, default_factory=deque)
     _ordered: int = field(init=False, default=0)
-    _reaped: dict[int, "asyncio.Future[int]"] = field(init=False, default_factory=dict)
+    _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
+    _burials: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _decoder: Decoder = field(init=False, default_factory=lambda: Decoder(CONTROL_BYTES))
     _output_left: int = field(init=False, default=_LOG_LINES_BYTES)
     _closed: bool = field(init=False, default=False)
@@ -125,7 +126,8 @@ class Zygote:
         """Ask for `count` more workers; they announce themselves when they are parked."""
         if count > 0 and not self._closed and not self.once:
             self._ordered += count
-            self.control.send(encode(Kind.FORK, count))
+            # A worker that somebody waits for has no time to rehearse.
+            self.control.send(encode(Kind.FORK, {"count": count, "rehearse": not self._waiters}))
 
     async def take(self) -> Worker:
         """Return a parked worker, waiting for one if need be.
@@ -141,10 +143,9 @@ class Zygote:
             worker.close()
         if self._closed:
             raise ZygoteDied("the zygote has ended")
-        if self._ordered <= len(self._waiters):
-            self.order(1)
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         self._waiters.append(future)
+        self.order(len(self._waiters) - self._ordered)
         try:
             return await future
         except asyncio.CancelledError:
@@ -159,14 +160,39 @@ class Zygote:
     async def reaped(self, pid: int, timeout_s: float) -> str | None:
         """Wait until the zygote has reaped `pid`; return its wait status in words, if it came."""
         future = self._reaped.get(pid)
-        if future is None or (self._closed and not future.done()):
+        if future is None:
             return None
         try:
-            return describe_status(await asyncio.wait_for(asyncio.shield(future), timeout_s))
+            status = await asyncio.wait_for(asyncio.shield(future), timeout_s)
         except TimeoutError:
             return None
         finally:
             self._reaped.pop(pid, None)
+        return None if status is None else describe_status(status)
+
+    def bury(self, burial: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        """See a dead worker off in the background; `settled` waits for it."""
+        task = asyncio.create_task(burial)
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+        return task
+
+    async def settled(self) -> None:
+        """Wait until every worker that was taken is gone."""
+        await asyncio.gather(*self._burials, return_exceptions=True)
+
+    def has_strays(self, worker: int) -> bool:
+        """Say whether a call has left processes beside its worker: its children, or orphans it made.
+
+        Orphans become children of the zygote, their nearest subreaper. A tool that times its forks
+        against this look gains nothing: its processes are killed all the same, only not waited for.
+        """
+        try:
+            orphans = _children_of(self.pid) - self._reaped.keys()
+            return bool(_children_of(worker)) or any(os.getpgid(pid) == worker for pid in orphans)
+        except OSError:
+            # Gone meanwhile, or a kernel without lists of children: better to wait than to guess.
+            return True
 
     def ended(self, status: int) -> None:
         """Take note that the forkserver has reaped this zygote."""
@@ -200,9 +226,14 @@ class Zygote:
             worker.kill()
             worker.close()
         self._idle.clear()
-        for waiter in (*self._waiters, self._loaded):
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(error)
+        for reaped in self._reaped.values():
+            if not reaped.done():
+                reaped.set_result(None)
+        if not self._loaded.done():
+            self._loaded.set_exception(error)
         if not self._loaded.cancelled():
             # Read once, so that asyncio does not report it as never retrieved.
             self._loaded.exception()
@@ -320,6 +351,15 @@ def _running(worker: Worker) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _children_of(pid: int) -> set[int]:
+    """Return the children of every thread of a process."""
+    found: set[int] = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as children:
+            found.update(map(int, children.read().split()))
+    return found
 
 
 def _parent_of(pid: int) -> int:

@@ -18,19 +18,12 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.contract.envelope import artifact_missing, outside_home, too_large
-from runner.openat import (
-    RESOLVE_BENEATH,
-    RESOLVE_NO_MAGICLINKS,
-    RESOLVE_NO_SYMLINKS,
-    RESOLVE_NO_XDEV,
-    openat2,
-)
+from runner.openat import CONFINED, openat2
 
 __all__ = ["Collected", "OpenHome", "collect", "relative_to_home"]
 
 PATH_MAX_BYTES = 4095
 
-_CONFINED = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -114,7 +107,7 @@ def relative_to_home(path: object, home: Path) -> str | None:
 def _find(relative: str, shown: str, home: OpenHome) -> int:
     try:
         # O_PATH opens nothing: a FIFO cannot block us and a device does not notice.
-        return openat2(home.fd, relative, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, resolve=_CONFINED)
+        return openat2(home.fd, relative, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, resolve=CONFINED)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise artifact_missing(shown) from error

@@ -37,7 +37,7 @@ class _Path:
 _FILES: dict[str, tuple[_Path, ...]] = {
     "os.mkdir": (_Path(Act.CREATE, 0, 2),),
     "os.symlink": (_Path(Act.CREATE, 1, 2),),
-    "os.link": (_Path(Act.REMOVE, 0, 2), _Path(Act.CREATE, 1, 3)),
+    "os.link": (_Path(Act.CREATE, 1, 3),),
     "os.rename": (_Path(Act.REMOVE, 0, 2), _Path(Act.REPLACE, 1, 3)),
     "os.remove": (_Path(Act.REMOVE, 0, 1),),
     "os.rmdir": (_Path(Act.REMOVE, 0, 1),),

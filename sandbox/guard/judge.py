@@ -14,7 +14,7 @@ __all__ = ["GuardDenied", "Judge", "name_of", "shown"]
 _MAX_PATH = 4096
 
 
-class GuardDenied(PermissionError):  # noqa: N818 - it says who denied, as `Denial` does
+class GuardDenied(PermissionError):
     """What the kernel was about to deny, in words; `filename` is the path as it was named."""
 
 

@@ -61,8 +61,8 @@ _FUNCTIONS: dict[str, tuple[_Argument, ...]] = {
     "mkfifo": (_Argument(Act.CREATE, 0, "path"),),
     "mknod": (_Argument(Act.CREATE, 0, "path"),),
     "symlink": (_Argument(Act.CREATE, 1, "dst"),),
-    # A link to a file is a way to write it, so Landlock asks the same right of both folders.
-    "link": (_Argument(Act.REMOVE, 0, "src", "src_dir_fd"), _Argument(Act.CREATE, 1, "dst", "dst_dir_fd")),
+    # Only where the link goes: for a source outside the home Landlock answers EXDEV, on which programs copy.
+    "link": (_Argument(Act.CREATE, 1, "dst", "dst_dir_fd"),),
     "rename": (_Argument(Act.REMOVE, 0, "src", "src_dir_fd"), _Argument(Act.REPLACE, 1, "dst", "dst_dir_fd")),
     "replace": (
         _Argument(Act.REMOVE, 0, "src", "src_dir_fd"),

@@ -19,7 +19,7 @@ A worker, just forked, adds what can be set once for each call only:
 1. A process group of its own, before the filter freezes groups.
 2. Death with its parent, before the filter freezes that.
 3. Limits, read from the zygote's status file, which was opened before Landlock.
-4. The second domain: the scratch folder is read-only from here on.
+4. The second domain: the scratch folder is read-only, and signals stay within the call.
 5. The second filter, then the home as working folder.
 
 The author's file is loaded between the two, so it can spoil the second half for its own workers.
@@ -155,7 +155,7 @@ def confine_zygote(
     _take("death with the parent", wanted, lambda: privileges.die_with_parent(parent))
     _take("privileges", _ALL, privileges.refuse_new_privileges)
     os.umask(0o077)
-    os.chdir(layers.folder)
+    _take("session", _ALL, lambda: os.chdir(layers.folder))
     _take("landlock", wanted, lambda: landlock.apply(landlock.zygote_ruleset(policy, home=home_fd)))
     _take("seccomp", wanted, lambda: _main_filter(wanted).load())
     return layers

@@ -5,7 +5,7 @@ import socket
 import traceback
 from typing import NoReturn
 
-from sandbox.errors import ConfinementError, LoadError
+from sandbox.errors import LoadError
 from sandbox.frames import Kind
 from sandbox.guard.install import install_guard
 from sandbox.guard.paths import Rules
@@ -18,12 +18,19 @@ __all__ = ["run_worker"]
 
 
 def run_worker(
-    program: Program, layers: WorkerLayers, policy: Policy, parked: socket.socket, *, parent: int
+    program: Program,
+    layers: WorkerLayers,
+    policy: Policy,
+    parked: socket.socket,
+    *,
+    parent: int,
+    rehearse: bool,
 ) -> NoReturn:
     """Be one worker. Never returns and never raises: the process ends here."""
     status = 1
     try:
-        channel = _park(program, layers, policy, parked, parent)
+        layers.apply(parent=parent)
+        channel = _park(program, policy, parked, rehearse=rehearse)
         if channel is not None:
             frame = channel.receive()
             if frame is not None and frame[0] is Kind.CALL:
@@ -35,19 +42,16 @@ def run_worker(
         os._exit(status)
 
 
-def _park(
-    program: Program, layers: WorkerLayers, policy: Policy, parked: socket.socket, parent: int
-) -> Channel | None:
+def _park(program: Program, policy: Policy, parked: socket.socket, *, rehearse: bool) -> Channel | None:
     """Get ready, and hand the host its end of the connection and of the output pipe."""
     try:
-        layers.apply(parent=parent)
         # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         channel = Channel(ours)
         if policy.guard:
             _install_guard(policy, channel)
-        program.prepare()
-    except (ConfinementError, LoadError) as error:
+        program.prepare(rehearse=rehearse)
+    except LoadError as error:
         parked.send(f"failed: {error}".encode()[:60_000])
         return None
     read, write = os.pipe()
@@ -64,5 +68,4 @@ def _install_guard(policy: Policy, channel: Channel) -> None:
         facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
         channel.send(Kind.DENIED, facts)
 
-    rules = Rules(home=policy.home, homes=policy.homes)
-    install_guard(rules, report)
+    install_guard(Rules.of(policy), report)

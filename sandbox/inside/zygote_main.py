@@ -69,7 +69,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     os.close(tasks)
     send(control, Kind.LOADED, {"threads": threads, "hello": loaded})
     if order.once:
-        run_worker(program, layers, order.policy, parked, parent=parent)
+        run_worker(program, layers, order.policy, parked, parent=parent, rehearse=True)
     _serve(control, parked, layers, order.policy, program)
 
 
@@ -97,11 +97,18 @@ def _serve(
             frame = receive(control, CONTROL_BYTES)
             if frame is None:
                 return
-            for _ in range(int(str(frame[1]))):
+            count, rehearse = _fork_order(frame[1])
+            for _ in range(count):
                 if os.fork() == 0:
                     reaper.forget()
                     control.close()
-                    run_worker(program, layers, policy, parked, parent=me)
+                    run_worker(program, layers, policy, parked, parent=me, rehearse=rehearse)
+
+
+def _fork_order(value: object) -> tuple[int, bool]:
+    if not isinstance(value, dict):
+        raise TypeError(f"the host sent a fork order that is no object: {value!r}")
+    return int(value["count"]), bool(value["rehearse"])
 
 
 def _redirect(output: int) -> None:

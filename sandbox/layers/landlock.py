@@ -1,7 +1,7 @@
 """Layer `landlock`: which files may be read, written, listed and executed.
 
 Two domains, each narrower than what was before: the zygote's, and the one that takes the scratch
-folder's write rights from a worker. Domains only intersect.
+folder's write rights and signals to its siblings from a worker. Domains only intersect.
 
 Not stopped by Landlock, and left to seccomp: chmod, utime, extended attributes, ioctl on files,
 sockets. Existence and metadata of a file that may not be read stay visible to stat.
@@ -129,7 +129,7 @@ def zygote_rules(policy: Policy) -> list[Rule]:
     rules = [Rule(path, read) for path in policy.read]
     rules += [Rule(path, Access.READ_DIR) for path in policy.list_only]
     rules += [Rule(Path(name), Access.READ_FILE) for name in (*_PROC_FILES, *_SYS_FILES, *_SOURCES)]
-    rules += [Rule(Path(name), Access.READ_FILE | Access.WRITE_FILE) for name in _SINKS]
+    rules += _devices(may_write=policy.home is not None)
     return rules
 
 
@@ -156,7 +156,7 @@ def zygote_ruleset(policy: Policy, *, home: int | None) -> int:
     ruleset = landlock_create_ruleset(
         filesystem=handled(abi),
         network=_TCP_BIND_AND_CONNECT if abi >= _NET_ABI else 0,
-        scoped=_ABSTRACT_SOCKETS_AND_SIGNALS if abi >= SIGNAL_SCOPE_ABI else 0,
+        scoped=_scoped(abi),
         abi=abi,
     )
     _grant(ruleset, zygote_rules(policy), handled(abi))
@@ -171,11 +171,15 @@ def zygote_ruleset(policy: Policy, *, home: int | None) -> int:
 
 
 def narrowing_ruleset(*, home: int | None) -> int:
-    """Build the domain a worker adds: as before, but of all folders only the home can be changed."""
+    """Build the domain a worker adds: of all folders only the home can be changed.
+
+    Its scopes keep signals from the zygote and from workers of other calls, which share all that
+    came before.
+    """
     abi = _usable_abi()
     known = _NARROWED & handled(abi)
-    ruleset = landlock_create_ruleset(filesystem=known, network=0, scoped=0, abi=abi)
-    _grant(ruleset, [Rule(Path(name), Access.WRITE_FILE) for name in _SINKS], known)
+    ruleset = landlock_create_ruleset(filesystem=known, network=0, scoped=_scoped(abi), abi=abi)
+    _grant(ruleset, _devices(may_write=home is not None), known)
     if home is not None:
         landlock_add_path_rule(ruleset, parent=home, access=HOME & known)
     return ruleset
@@ -197,6 +201,12 @@ def pin() -> tuple[int, ...]:
     return tuple(descriptor for descriptor in opened if descriptor is not None)
 
 
+def _devices(*, may_write: bool) -> list[Rule]:
+    """Return the rules of device nodes; what keeps nothing is open to a worker that may not write too."""
+    writable = (*_SINKS, *_SOURCES) if may_write else _SINKS
+    return [Rule(Path(name), Access.READ_FILE | Access.WRITE_FILE) for name in writable]
+
+
 def _usable_abi() -> int:
     abi = landlock_abi()
     if abi < MINIMUM_ABI:
@@ -206,6 +216,10 @@ def _usable_abi() -> int:
             "with landlock among its security modules)",
         )
     return abi
+
+
+def _scoped(abi: int) -> int:
+    return _ABSTRACT_SOCKETS_AND_SIGNALS if abi >= SIGNAL_SCOPE_ABI else 0
 
 
 def _grant(ruleset: int, rules: Iterable[Rule], known: Access) -> None:

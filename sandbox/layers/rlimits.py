@@ -28,7 +28,10 @@ Pairs = Mapping[int, tuple[int, int]]
 
 
 def apply(limits: Pairs) -> None:
-    """Set soft and hard limits; a hard limit that is lower already stays, so this never asks for privilege."""
+    """Set soft and hard limits.
+
+    A hard limit that is lower already stays, so this never asks for privilege.
+    """
     for which, (soft, hard) in limits.items():
         resource.setrlimit(which, narrowed((soft, hard), resource.getrlimit(which)[1]))
 

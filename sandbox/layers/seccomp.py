@@ -9,7 +9,9 @@ new kernel opens nothing. Two filters, built as bytes by pure functions and load
 Choices that are not obvious:
 
 - chmod and utime answer success without effect: all homes may belong to one user id, where they
-  would reach into the next home, and shutil, git and zip stop working when they fail.
+  would reach into the next home, and shutil, git and zip stop working when they fail. Asking for
+  the present time by name fails with EPERM all the same: `Path.touch` takes success for proof
+  that the file exists, and creates it only after a failure.
 - clone3 answers ENOSYS: its flags lie in memory, where no filter sees them. The C library falls
   back to clone, whose flags are in a register.
 - setsid answers success without effect, so every descendant of a zygote has its session for life.
@@ -126,6 +128,7 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool) -> Filt
         _answer([number("clone3")], _ENOSYS),
         _answer(architecture.known(DENIED), _EPERM),
         _answer(architecture.known(CHANGED_MODE), _PRETEND),
+        *_times(architecture),
         _answer([number("setsid")], _PRETEND),
         _inspect(number("clone"), _deny_bits(0, _CLONE_DENIED, _EPERM)),
         *(_inspect(n, _deny_unless(0, [0], _EPERM)) for n in architecture.known(_OF_ANOTHER_PROCESS)),
@@ -157,6 +160,16 @@ def worker_filter(architecture: Architecture) -> Filter:
         _return(_ALLOW),
     ]
     return Filter(b"".join(parts))
+
+
+def _times(architecture: Architecture) -> list[bytes]:
+    """Pretend to set times, unless no time is given (a null pointer) and the file is named."""
+    by_name = _if_null(2, _deny_pointer(1, _EPERM)) + _return(_PRETEND)
+    parts = [_inspect(architecture.number("utimensat"), by_name)]
+    for name, argument in (("utime", 1), ("utimes", 1), ("futimesat", 2)):
+        body = _if_null(argument, _return(_EPERM)) + _return(_PRETEND)
+        parts += [_inspect(number, body) for number in architecture.known((name,))]
+    return parts
 
 
 def _no_network(architecture: Architecture) -> bytes:
@@ -210,6 +223,19 @@ def _deny_unless(argument: int, values: Sequence[int], action: int, *, mask: int
 
 def _deny_bits(argument: int, bits: int, action: int) -> bytes:
     return _operation(_LOAD, _low_half(argument)) + _jump(_JUMP_IF_ANY_BIT, bits, 0, 1) + _return(action)
+
+
+def _if_null(argument: int, body: bytes) -> bytes:
+    """Run `body` if the argument is a null pointer."""
+    length = len(body) // 8
+    low = _low_half(argument)
+    return (
+        _operation(_LOAD, low)
+        + _jump(_JUMP_IF_EQUAL, 0, 0, length + 2)
+        + _operation(_LOAD, low + 4)
+        + _jump(_JUMP_IF_EQUAL, 0, 0, length)
+        + body
+    )
 
 
 def _deny_pointer(argument: int, action: int) -> bytes:

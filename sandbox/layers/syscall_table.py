@@ -152,6 +152,9 @@ _CHANGED_MODE: Mapping[str, tuple[int, int | None]] = {
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
+}
+# The same, but for what only asks for the present time of a named file.
+_TIMES: Mapping[str, tuple[int, int | None]] = {
     "utime": (132, None),
     "utimes": (235, None),
     "utimensat": (280, 88),
@@ -221,7 +224,7 @@ class Architecture:
         return tuple(self.numbers[name] for name in names if name in self.numbers)
 
 
-_TABLE = {**_DENIED, **_CHANGED_MODE, **_SIGNALS, **_JUDGED}
+_TABLE = {**_DENIED, **_CHANGED_MODE, **_TIMES, **_SIGNALS, **_JUDGED}
 
 ARCHITECTURES = (
     Architecture(

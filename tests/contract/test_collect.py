@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeHome
 from hypothesis import given
 from hypothesis import strategies as st
+from result_fakes import FakeHome
 
 from runner.artifacts.collect import collect, relative_to_home
 from runner.errors import CallError, Code
@@ -29,7 +29,9 @@ def refusal(path: object, home: FakeHome) -> CallError:
     return caught.value
 
 
-@pytest.mark.parametrize("shape", ["{home}/a/b.txt", "{home}/a/../a//b.txt", "/{home}/a/b.txt", "a/b.txt", "./a/b.txt"])
+@pytest.mark.parametrize(
+    "shape", ["{home}/a/b.txt", "{home}/a/../a//b.txt", "/{home}/a/b.txt", "a/b.txt", "./a/b.txt"]
+)
 def test_a_plain_file_of_the_home_is_opened(shape: str, home: FakeHome) -> None:
     (home.path / "a").mkdir()
     (home.path / "a/b.txt").write_bytes(b"hi")

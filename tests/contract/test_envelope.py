@@ -170,9 +170,6 @@ def test_notices_have_the_words_of_section_11_3() -> None:
         "The tool is taking longer than expected. Please wait...",
         "Still processing your request. This may take a few more moments.",
         "Processing continues. The tool will timeout in 5 seconds if no progress.",
-        *[
-            "Tool failed to respond in a reasonable amount of time. "
-            "Please try again or use a smaller dataset."
-        ]
+        *["Tool failed to respond in a reasonable amount of time. Please try again or use a smaller dataset."]
         * 2,
     ]

@@ -6,54 +6,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from result_fakes import contract_like, json_values
 
 from runner.contract.normalise import Normalised, normalise
 
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
-)
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
-contract_keys = st.sampled_from(
-    [
-        "results",
-        "result",
-        "meta_data",
-        "meta-data",
-        "retryable",
-        "artifacts",
-        "deferred_artifacts",
-        "display",
-        "canvas",
-        "links",
-        "incomplete",
-        "returned_file_names",
-        "returned_file_contents",
-        "name",
-        "b64",
-        "path",
-        "mime",
-        "size",
-        "s3_ref",
-        "primary_file",
-        "type",
-        "text",
-        "resource",
-        "blob",
-        "uri",
-        "data",
-        "mimeType",
-    ]
-)
-contract_like = st.recursive(
-    st.none() | st.booleans() | st.sampled_from(["a.txt", "aGk=", "image", "text", "image/png", "/x", ""]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(contract_keys, inner, max_size=5),
-    max_leaves=20,
-)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
 
 
 def taken(payload: Any, *content: dict[str, Any], **more: Any) -> Normalised:
@@ -260,9 +217,13 @@ def test_empty_and_misshapen_optional_keys_are_absent() -> None:
 def test_the_primary_file_is_found_under_its_safe_name() -> None:
     artifact = {"name": "out/report.html", "b64": "aGk=", "mime": "text/html"}
 
-    value = taken({"results": 1, "artifacts": [artifact], "display": {"primary_file": "out/report.html"}}).value
+    value = taken(
+        {"results": 1, "artifacts": [artifact], "display": {"primary_file": "out/report.html"}}
+    ).value
 
-    assert value["display"] == {"primary_file": value["artifacts"][0]["name"]} == {"primary_file": "report.html"}
+    assert (
+        value["display"] == {"primary_file": value["artifacts"][0]["name"]} == {"primary_file": "report.html"}
+    )
 
 
 # artifacts
@@ -478,7 +439,9 @@ def test_any_json_value_becomes_a_value_that_can_be_written(payload: Any, is_err
 
 
 @given(contract_like, st.lists(contract_like, max_size=4), st.booleans(), st.booleans())
-def test_normalising_twice_changes_nothing(payload: Any, content: list[Any], wrapped: bool, is_error: bool) -> None:
+def test_normalising_twice_changes_nothing(
+    payload: Any, content: list[Any], wrapped: bool, is_error: bool
+) -> None:
     wire = {"structuredContent": payload, "content": content, "isError": is_error}
 
     once = normalise(wire, wrapped=wrapped).value

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeHome, Shelf
 from hypothesis import given
 from hypothesis import strategies as st
+from result_fakes import FakeHome, Shelf
 
 from runner.artifacts.encode import CHUNK_BYTES, canonical, decode, encode_file
 from runner.artifacts.mime import extension, guess
@@ -52,12 +52,16 @@ def test_canonical_base64_means_the_same_bytes(content: bytes) -> None:
     assert decode(base64.b64encode(content).decode()) == content
 
 
-@pytest.mark.parametrize("text", ["Q", "QQ=", "Q===", "QQ==QQ==", "@@@@", "QQ\x0bQ=", "é", None, 5, b"QQ=="], ids=repr)
+@pytest.mark.parametrize(
+    "text", ["Q", "QQ=", "Q===", "QQ==QQ==", "@@@@", "QQ\x0bQ=", "é", None, 5, b"QQ=="], ids=repr
+)
 def test_what_is_no_base64_has_no_canonical_form(text: Any) -> None:
     assert canonical(text) is None
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 2])
+@pytest.mark.parametrize(
+    "size", [0, 1, 2, 3, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 2]
+)
 def test_a_file_is_encoded_whole_at_every_chunk_edge(size: int) -> None:
     content = os.urandom(size)
 

@@ -1,8 +1,8 @@
-import hashlib
-import logging
 import os
-import time
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,3 +15,179 @@ from runner.tokens import Tokens
 
 DATA = bytes(range(256)) * 4096
 NOW = 1_800_000_000.0
+
+
+@dataclass
+class Site:
+    client: TestClient
+    tokens: Tokens
+    store: LocalStore
+
+    def keep(
+        self, user: str = "alice", *, name: str = "data.bin", mime: str = "image/png", data: bytes = DATA
+    ) -> str:
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.seek(0)
+            now = datetime.fromtimestamp(NOW, UTC)
+            return self.store.put_artifact(user, file.fileno(), name=name, mime=mime, now=now).id
+
+    def link(self, key: str, *, user: str = "alice", purpose: str = PURPOSE, made: float = NOW) -> str:
+        token = self.tokens.sign(user=user, key=key, purpose=purpose, now=made, ttl_s=60)
+        return f"/api/files/download/{key}?token={token}"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "state").mkdir()
+    tokens, store = Tokens(tmp_path / "state" / "tokens.json"), LocalStore(tmp_path / "store")
+    with TestClient(Starlette(routes=routes(tokens, store, clock=lambda: NOW))) as client:
+        yield Site(client=client, tokens=tokens, store=store)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_the_holder_of_a_token_gets_the_bytes(site: Site) -> None:
+    answer = site.client.get(site.link(site.keep(name="chart.png")))
+
+    assert (answer.status_code, answer.content) == (200, DATA)
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.headers["content-length"] == str(len(DATA))
+
+
+def test_a_download_is_an_attachment_that_no_browser_runs_keeps_or_guesses_about(site: Site) -> None:
+    headers = site.client.get(site.link(site.keep(name="page.html", mime="text/html"))).headers
+
+    assert headers["content-disposition"] == 'attachment; filename="page.html"'
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-security-policy"] == "sandbox; default-src 'none'"
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "set-cookie" not in headers
+
+
+def test_a_media_type_that_is_none_becomes_plain_bytes(site: Site) -> None:
+    answer = site.client.get(site.link(site.keep(mime="text/html\r\nset-cookie: a=b")))
+
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert "set-cookie" not in answer.headers
+
+
+def test_without_the_right_token_nothing_is_said_about_the_file(site: Site) -> None:
+    key, other = site.keep(), site.keep(name="other.bin", data=b"other")
+    good = site.link(key)
+    wrong = [
+        f"/api/files/download/{key}",
+        f"/api/files/download/{key}?token=",
+        f"/api/files/download/{key}?token=%00%C3%A9",
+        good[:-1] + ("A" if good[-1] != "A" else "B"),
+        site.link(other).replace(other, key),
+        site.link(key, purpose="read"),
+        site.link(key, made=NOW - 61),
+        "/api/files/download/art_000000000000?token=a.b",
+    ]
+
+    answers = [site.client.get(url) for url in wrong]
+
+    assert site.client.get(good).status_code == 200
+    assert [answer.status_code for answer in answers] == [403] * len(wrong)
+    assert all(set(answer.json()) == {"error"} for answer in answers)
+
+
+def test_a_token_of_one_user_does_not_open_the_file_of_another(site: Site) -> None:
+    key = site.keep("bob")
+
+    assert site.client.get(site.link(key, user="bob")).status_code == 200
+    assert site.client.get(site.link(key, user="alice")).status_code == 404
+
+
+def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.client.get("/api/files/download/art_1?token=hunter2.hunter2")
+
+    records = [record for record in caplog.records if record.name == "runner.http.downloads"]
+    assert [record.getMessage() for record in records] == ["download refused"]
+    assert all("hunter2" not in str(vars(record)) for record in records)
+
+
+@pytest.mark.parametrize(
+    ("asked", "part", "content_range"),
+    [
+        ("bytes=0-99", DATA[:100], f"bytes 0-99/{len(DATA)}"),
+        ("bytes=1048000-", DATA[1048000:], f"bytes 1048000-{len(DATA) - 1}/{len(DATA)}"),
+        ("bytes=-5", DATA[-5:], f"bytes {len(DATA) - 5}-{len(DATA) - 1}/{len(DATA)}"),
+        (f"bytes=10-{len(DATA) * 2}", DATA[10:], f"bytes 10-{len(DATA) - 1}/{len(DATA)}"),
+    ],
+)
+def test_a_range_is_served_as_asked(site: Site, asked: str, part: bytes, content_range: str) -> None:
+    answer = site.client.get(site.link(site.keep()), headers={"range": asked})
+
+    assert (answer.status_code, answer.content) == (206, part)
+    assert answer.headers["content-range"] == content_range
+    assert answer.headers["content-length"] == str(len(part))
+
+
+def test_a_range_behind_the_end_is_416_with_the_size(site: Site) -> None:
+    answer = site.client.get(site.link(site.keep()), headers={"range": f"bytes={len(DATA)}-"})
+
+    assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{len(DATA)}")
+
+
+def test_a_resumed_download_starts_over_when_the_file_is_another(site: Site) -> None:
+    link = site.link(site.keep())
+    etag = site.client.get(link).headers["etag"]
+
+    same = site.client.get(link, headers={"range": "bytes=5-9", "if-range": etag})
+    changed = site.client.get(link, headers={"range": "bytes=5-9", "if-range": '"another"'})
+
+    assert (same.status_code, same.content) == (206, DATA[5:10])
+    assert (changed.status_code, changed.content) == (200, DATA)
+
+
+def test_head_gives_the_headers_of_the_whole_file_and_no_bytes(site: Site) -> None:
+    answer = site.client.head(site.link(site.keep()), headers={"range": "bytes=0-9"})
+
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-length"] == str(len(DATA))
+
+
+def test_no_answer_leaves_a_descriptor_open(site: Site) -> None:
+    link = site.link(site.keep())
+    site.client.get(link)
+    before = open_descriptors()
+
+    for headers in ({}, {"range": "bytes=1-2"}, {"range": f"bytes={len(DATA)}-"}):
+        site.client.get(link, headers=headers)
+        site.client.head(link, headers=headers)
+
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "bytes=", "bytes=-", "bytes=5-2", "bytes=0-1,3-4", "items=0-1", "bytes=a-b"]
+)
+def test_what_is_no_single_range_means_the_whole_file(header: str | None) -> None:
+    assert parse_range(header, 100) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "size"), [("bytes=0-", 0), ("bytes=-0", 10), ("bytes=10-", 10), ("bytes=-5", 0)]
+)
+def test_a_range_without_a_byte_cannot_be_satisfied(header: str, size: int) -> None:
+    with pytest.raises(UnsatisfiableRangeError):
+        parse_range(header, size)
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("a b.txt", 'attachment; filename="a b.txt"'),
+        ("grüße.txt", "attachment; filename=\"gr__e.txt\"; filename*=UTF-8''gr%C3%BC%C3%9Fe.txt"),
+        ('a";x="b', "attachment; filename=\"a_;x=_b\"; filename*=UTF-8''a%22%3Bx%3D%22b"),
+        ("a\r\nb", "attachment; filename=\"a__b\"; filename*=UTF-8''a%0D%0Ab"),
+        ("\udcff", "attachment; filename=\"_\"; filename*=UTF-8''%3F"),
+    ],
+)
+def test_a_name_cannot_leave_its_place_in_the_header(name: str, header: str) -> None:
+    assert content_disposition(name) == header

@@ -1,5 +1,5 @@
 import pytest
-from conftest import World
+from guard_world import World
 
 from sandbox.outcome import Denial
 

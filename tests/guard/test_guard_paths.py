@@ -351,7 +351,7 @@ def touched_path(act: Act, path: str) -> Path | None:
     return None if parent is None else parent / name
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=7), act=st.sampled_from(WRITING))
 def test_no_path_that_leads_out_of_the_home_is_ever_allowed(maze: Path, parts: list[str], act: Act) -> None:
     rules = Rules(home=maze / "alice", homes=(maze,), writable=())

@@ -1,5 +1,5 @@
 import pytest
-from conftest import World
+from guard_world import World
 
 from sandbox.outcome import Denial
 
@@ -26,7 +26,6 @@ ACTS = [
     ("os.rename", "import os; os.rename(home / 'file', t / 'moved')", "moved"),
     ("os.replace", "import os; os.replace(src=home / 'file', dst=t / 'file')", "file"),
     ("os.link", "import os; os.link(home / 'file', t / 'linked')", "linked"),
-    ("os.link", "import os; os.link(t / 'file', home / 'linked')", "file"),
     ("os.symlink", "import os; os.symlink('file', t / 'linked')", "linked"),
     ("os.truncate", "import os; os.truncate(t / 'file', 1)", "file"),
     ("os.mkfifo", "import os; os.mkfifo(t / 'fifo')", "fifo"),
@@ -56,7 +55,7 @@ def test_a_change_outside_the_home_is_explained_by_the_path_that_was_named(
     target = str(world.outside / named)
 
     report = world.run(f"""
-        from conftest import furnish
+        from guard_world import furnish
         t = home / "inner"
         furnish(t)
         {act}

@@ -1,0 +1,347 @@
+"""Homes: `/tmp/{user}/`, one folder a user, made by us, leased to sessions, emptied when the last lets go.
+
+Two files in the state folder go with each home: `homes/<segment>.json` records which folder we made, by
+inode and time of birth, and `homes/<segment>.lock` is locked by everyone who has to do with it:
+
+- A lease holds the lock shared, as long as it lives. Any number of hosts and sessions may.
+- Making and emptying need it exclusively, so they happen only while nobody holds a lease.
+
+A home is made under a name nobody knows, recorded, and only then renamed into place, if that is free.
+So there is no moment, and no crash, after which a home stands at its place unrecorded; and whatever
+stands there unrecorded is somebody else's and is refused. The alternative, `mkdir` in place and a
+look at what it made, would leave after a crash a home that the next start must refuse.
+
+Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; flock(2), rename(2).
+"""
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.emptying import Emptied, empty
+from runner.errors import CallError, Code
+from runner.openat import birth_ns, rename_noreplace
+from runner.usernames import home_segment
+
+__all__ = ["INPUT_FOLDER", "HomeError", "HomeLease", "Homes"]
+
+log = logging.getLogger(__name__)
+
+INPUT_FOLDER = "input_files"
+
+_HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ATTEMPTS = 20
+
+
+class HomeError(CallError):
+    """A home cannot be used; the message says why and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.E_ISOLATION, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeLease:
+    """The right to use one home until the lease ends.
+
+    Attributes:
+        user: The user's name.
+        segment: The name of the home's folder.
+        path: The home, as tools name it.
+        fd: An `O_PATH` descriptor of the home; closed when the lease ends.
+    """
+
+    user: str
+    segment: str
+    path: Path
+    fd: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """What tells one folder from any other, also from a later one of the same name and inode number."""
+
+    device: int
+    inode: int
+    born_ns: int | None
+
+    @classmethod
+    def of(cls, fd: int) -> "_Mark":
+        found = os.fstat(fd)
+        return cls(device=found.st_dev, inode=found.st_ino, born_ns=birth_ns(fd))
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "_Mark":
+        born = record["born_ns"]
+        return cls(
+            device=int(record["device"]),
+            inode=int(record["inode"]),
+            born_ns=None if born is None else int(born),
+        )
+
+    def names_the_same(self, other: "_Mark") -> bool:
+        # Device numbers may change when a machine or a container starts anew; births do not.
+        same = (self.inode, self.born_ns) == (other.inode, other.born_ns)
+        return same and (self.born_ns is not None or self.device == other.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """All homes of one runner. Any number of processes may have the same.
+
+    Attributes:
+        root: The folder that homes are made in, `/tmp`.
+        state: The runner's state folder.
+    """
+
+    root: Path
+    state: Path
+
+    @contextmanager
+    def lease(self, user: str) -> Iterator[HomeLease]:
+        """Make the home of a user ready and hold it; when its last lease ends, it is emptied.
+
+        Blocks while another process makes or empties the same home.
+
+        Raises:
+            HomeError: The folder is not one that we made, or cannot be made.
+            ValueError: The name cannot name a home.
+        """
+        segment = home_segment(user)
+        with self._root() as root_fd, self._lock(segment) as lock:
+            home_fd = self._acquire(root_fd, lock, segment)
+            try:
+                yield HomeLease(user=user, segment=segment, path=self.root / segment, fd=home_fd)
+            finally:
+                if _try_exclusive(lock):
+                    _empty(home_fd, segment)
+                os.close(home_fd)
+
+    def sweep(self) -> dict[str, Emptied]:
+        """Empty the homes that nobody holds and a crash may have left full; return them by segment.
+
+        Raises:
+            HomeError: The folder of homes or the state folder cannot be used.
+        """
+        swept: dict[str, Emptied] = {}
+        with self._root() as root_fd:
+            for record in sorted(self._records().glob("*.json")):
+                segment = record.stem
+                with self._lock(segment) as lock:
+                    if _try_exclusive(lock):
+                        swept |= self._sweep_one(root_fd, segment)
+        return swept
+
+    def _sweep_one(self, root_fd: int, segment: str) -> dict[str, Emptied]:
+        try:
+            home_fd = self._open(root_fd, segment)
+        except HomeError as error:
+            log.warning("home not swept", extra={"segment": segment, "reason": str(error)})
+            return {}
+        if home_fd is None:
+            return {}
+        try:
+            return {segment: _empty(home_fd, segment)}
+        finally:
+            os.close(home_fd)
+
+    def _acquire(self, root_fd: int, lock: int, segment: str) -> int:
+        """Return a handle of the home, with the lock held shared."""
+        for _attempt in range(_ATTEMPTS):
+            if _try_exclusive(lock):
+                self._make(root_fd, segment)
+            # The lock is free for an instant here, and whoever gets it may empty the home once more.
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            home_fd = self._open(root_fd, segment)
+            if home_fd is not None:
+                self._make_input_folder(home_fd, segment)
+                return home_fd
+        raise HomeError(
+            f"{self.root / segment} was removed while another session uses it; "
+            f"end the other sessions of this user and try again"
+        )
+
+    def _make(self, root_fd: int, segment: str) -> None:
+        """Make the home, or empty what a crash left in it."""
+        home_fd = self._open(root_fd, segment)
+        try:
+            if home_fd is None:
+                home_fd = self._create(root_fd, segment)
+            else:
+                _empty(home_fd, segment)
+        except OSError as error:
+            raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
+        finally:
+            if home_fd is not None:
+                os.close(home_fd)
+
+    def _make_input_folder(self, home_fd: int, segment: str) -> None:
+        try:
+            os.mkdir(INPUT_FOLDER, 0o700, dir_fd=home_fd)
+        except FileExistsError:
+            return
+        except OSError as error:
+            os.close(home_fd)
+            raise HomeError(f"cannot make {self.root / segment / INPUT_FOLDER}: {error.strerror}") from error
+
+    def _create(self, root_fd: int, segment: str) -> int:
+        hidden = f".toolcell-{secrets.token_hex(8)}"
+        os.mkdir(hidden, 0o700, dir_fd=root_fd)
+        try:
+            home_fd = os.open(hidden, _HANDLE, dir_fd=root_fd)
+        except OSError:
+            os.rmdir(hidden, dir_fd=root_fd)
+            raise
+        try:
+            self._write_record(segment, _Mark.of(home_fd))
+            rename_noreplace(hidden, segment, dir_fd=root_fd)
+        except OSError as error:
+            os.close(home_fd)
+            os.rmdir(hidden, dir_fd=root_fd)
+            if error.errno == errno.EEXIST:
+                raise self._foreign(segment, "appeared this very moment") from error
+            raise
+        return home_fd
+
+    def _open(self, root_fd: int, segment: str) -> int | None:
+        """Return a handle of the home if it is the one we made; None if there is nothing of that name."""
+        try:
+            fd = os.open(segment, _HANDLE, dir_fd=root_fd)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise self._foreign(segment, "is a link or a file, not a folder") from error
+            raise HomeError(f"cannot open the home {self.root / segment}: {error.strerror}") from error
+        try:
+            self._check(fd, segment)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _check(self, fd: int, segment: str) -> None:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
+        recorded = self._read_record(segment)
+        if recorded is None or not recorded.names_the_same(_Mark.of(fd)):
+            raise self._foreign(segment, "was not made by this runner")
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            os.chmod(f"/proc/self/fd/{fd}", 0o700)
+
+    def _foreign(self, segment: str, why: str) -> HomeError:
+        return HomeError(
+            f"{self.root / segment} {why}, so it is neither used nor emptied; "
+            f"move it away or remove it, or choose another folder for homes (setting `homes`)"
+        )
+
+    def _read_record(self, segment: str) -> "_Mark | None":
+        path = self._records() / f"{segment}.json"
+        try:
+            return _Mark.from_record(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise HomeError(
+                f"the record {path} cannot be read; "
+                f"remove it together with {self.root / segment} and try again"
+            ) from error
+
+    def _write_record(self, segment: str, mark: "_Mark") -> None:
+        # Only the holder of the exclusive lock writes, so one name for the new file is enough.
+        new = self._records() / f"{segment}.new"
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "w") as file:
+            json.dump({**asdict(mark), "created": time.time()}, file)
+            file.flush()
+            os.fsync(fd)
+        new.replace(self._records() / f"{segment}.json")
+
+    def _records(self) -> Path:
+        return self.state / "homes"
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        try:
+            fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise HomeError(
+                f"the folder for homes {self.root} cannot be opened: {error.strerror}; "
+                f"create it, or choose another one (setting `homes`)"
+            ) from error
+        try:
+            self._check_root(os.fstat(fd))
+            self._check_state()
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _check_root(self, root: os.stat_result) -> None:
+        if root.st_uid not in (0, os.geteuid()):
+            raise HomeError(
+                f"the folder for homes {self.root} belongs to the user with id {root.st_uid}, who could "
+                f"exchange every home in it; choose one of root's or your own (setting `homes`)"
+            )
+        if root.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not root.st_mode & stat.S_ISVTX:
+            raise HomeError(
+                f"the folder for homes {self.root} can be written by others and has no sticky bit, so "
+                f"they could exchange every home in it; chmod +t it, or choose another one (setting `homes`)"
+            )
+
+    def _check_state(self) -> None:
+        records = self._records()
+        try:
+            self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            records.mkdir(mode=0o700, exist_ok=True)
+            found = records.lstat()
+            if found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
+                if stat.S_IMODE(found.st_mode) != 0o700:
+                    records.chmod(0o700)
+                return
+        except OSError as error:
+            raise HomeError(f"the state folder {records} cannot be used: {error.strerror}") from error
+        raise HomeError(
+            f"the state folder {records} is not a folder of yours; choose another one (setting `state_dir`)"
+        )
+
+    @contextmanager
+    def _lock(self, segment: str) -> Iterator[int]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(self._records() / f"{segment}.lock", flags, 0o600)
+        except OSError as error:
+            raise HomeError(f"cannot lock the home {self.root / segment}: {error.strerror}") from error
+        try:
+            yield fd
+        finally:
+            # Said aloud: a child that is between fork and exec still has the descriptor, and closing
+            # ours alone would leave the home locked until then.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+def _try_exclusive(lock: int) -> bool:
+    """Lock exclusively if nobody else holds it. Gives up a shared lock in either case."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _empty(home_fd: int, segment: str) -> Emptied:
+    result = empty(home_fd)
+    if result.kept:
+        log.warning("home not emptied", extra={"segment": segment, "kept": dict(result.kept)})
+    return result

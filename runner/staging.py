@@ -1,0 +1,200 @@
+"""Put the input files of one call into `input_files/` of its home, and take them away afterwards.
+
+A call gets copies, never the stored files: clones where the file system can share blocks until one side
+writes, plain copies elsewhere, hard links never. Whatever a tool does to its copy stays with its copy.
+
+Several calls of one user may want the same name at once. A lock in the claims folder says which call owns
+`input_files/<name>`; while it does, the next one gets `input_files/2/<name>`, and so on.
+
+The home belongs to code we do not trust, and so may `input_files` itself: it is found by `openat2`, and
+what is no folder there is removed and made anew.
+
+Source: requirements S1-35 to S1-37; architecture, decision "Input copies"; sandbox notes, finding 7.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from runner.emptying import remove
+from runner.errors import CallError, Code
+from runner.homes import INPUT_FOLDER, HomeLease
+from runner.openat import ficlone, open_folder, reopen_folder
+from runner.store.local import LocalStore, StoredFile
+
+__all__ = ["stage"]
+
+_MAX_PLACES = 1000
+_ATTEMPTS = 8
+_COPY_BYTES = 64 * 1024 * 1024
+# What copy_file_range answers where it cannot serve these two files at all.
+_NO_RANGE_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
+
+
+@contextmanager
+def stage(
+    lease: HomeLease, store: LocalStore, files: Sequence[StoredFile], *, claims: Path
+) -> Iterator[dict[str, Path]]:
+    """Yield where each file lies, by name; the copies are removed when the block ends.
+
+    Args:
+        lease: The home of the call.
+        store: Where the files are.
+        files: Which files, with distinct names.
+        claims: Folder of the locks that say which call owns a place; the same for all hosts of a home.
+
+    Raises:
+        CallError: `E_STORE` or `E_QUOTA`: a file cannot be put there. None is left behind.
+    """
+    with ExitStack() as stack:
+        staged: dict[str, Path] = {}
+        for file in files:
+            source = store.open(file)
+            try:
+                with _as_call_errors(file):
+                    staged[file.name] = stack.enter_context(_staged(lease, source, file.name, claims))
+            finally:
+                os.close(source)
+        yield staged
+
+
+@contextmanager
+def _staged(lease: HomeLease, source: int, name: str, claims: Path) -> Iterator[Path]:
+    with _claimed(claims, lease.segment, name) as place:
+        folders = (INPUT_FOLDER,) if place == 1 else (INPUT_FOLDER, str(place))
+        try:
+            _put(lease.fd, folders, source, name)
+            yield lease.path.joinpath(*folders, name)
+        finally:
+            # What a tool moved elsewhere belongs to the home and goes with it.
+            with contextlib.suppress(OSError), _folder(lease.fd, folders, open_folder) as folder:
+                remove(folder, name)
+
+
+@contextmanager
+def _claimed(claims: Path, segment: str, name: str) -> Iterator[int]:
+    """Own a place for a name: 1 for the input folder itself, n for its folder `n`."""
+    claims.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # In the input folder itself, a name of digits only would be in the way of a numbered folder.
+    first = 2 if name.isdecimal() else 1
+    for place in range(first, _MAX_PLACES):
+        key = hashlib.sha256(f"{segment}/{place}/{name}".encode()).hexdigest()
+        path = claims / f"{key}.lock"
+        claim = _lock(path)
+        if claim is None:
+            continue
+        try:
+            yield place
+        finally:
+            path.unlink(missing_ok=True)
+            # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
+            fcntl.flock(claim, fcntl.LOCK_UN)
+            os.close(claim)
+        return
+    raise OSError(errno.EBUSY, f"{_MAX_PLACES} calls use a file of this name at once")
+
+
+def _lock(path: Path) -> int | None:
+    """Lock the file at `path`, making it; None if another call has it."""
+    for _attempt in range(_ATTEMPTS):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        # Its owner may have removed it between our open and our lock: then it locks nothing any more.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), path.lstat()):
+                return fd
+        os.close(fd)
+    return None
+
+
+def _put(home_fd: int, folders: Sequence[str], source: int, name: str) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            with _folder(home_fd, folders, _open_or_make) as folder:
+                _copy_in(source, folder, name)
+        except FileNotFoundError:
+            # A tool removed the folder meanwhile.
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+@contextmanager
+def _folder(home_fd: int, names: Sequence[str], step: Callable[[int, str], int]) -> Iterator[int]:
+    """Open a folder below the home, step by step."""
+    with ExitStack() as stack:
+        fd = reopen_folder(home_fd)
+        stack.callback(os.close, fd)
+        for name in names:
+            fd = step(fd, name)
+            stack.callback(os.close, fd)
+        yield fd
+
+
+def _open_or_make(parent: int, name: str) -> int:
+    for _attempt in range(_ATTEMPTS):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=parent)
+        try:
+            return open_folder(parent, name)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.ENOENT):
+                raise
+            remove(parent, name)
+    raise NotADirectoryError(errno.ENOTDIR, "a tool keeps replacing the folder", name)
+
+
+def _copy_in(source: int, folder: int, name: str) -> None:
+    hidden = f".{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    target = os.open(hidden, flags, 0o600, dir_fd=folder)
+    try:
+        try:
+            if not ficlone(source, target):
+                _copy(source, target)
+            os.fchmod(target, 0o444)
+        finally:
+            os.close(target)
+        # A folder of that name is in the way of a rename; anything else would be replaced.
+        remove(folder, name)
+        os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        remove(folder, hidden)
+        raise
+
+
+def _copy(source: int, target: int) -> None:
+    # Without a given offset the copy would start wherever the descriptor stands.
+    position = 0
+    try:
+        while count := os.copy_file_range(source, target, _COPY_BYTES, position):
+            position += count
+    except OSError as error:
+        if error.errno not in _NO_RANGE_COPY:
+            raise
+    while count := os.sendfile(target, source, position, _COPY_BYTES):
+        position += count
+
+
+@contextmanager
+def _as_call_errors(file: StoredFile) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise CallError(
+            Code.E_QUOTA if full else Code.E_STORE,
+            f"the file {file.name!r} cannot be put into {INPUT_FOLDER}: {error.strerror}",
+            details={"name": file.name, "size": file.size},
+        ) from error

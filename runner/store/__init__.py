@@ -1,0 +1,1 @@
+"""My Files: what users uploaded and tools produced, kept beyond the call."""

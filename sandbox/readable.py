@@ -1,0 +1,274 @@
+"""What a worker may read by default: the system, the interpreter, and the tool file with what lies beside it.
+
+Landlock grants hierarchies and takes nothing back beneath them. So a folder that holds something
+denied is not granted, but replaced by what it holds, down to the denied name (`carve`).
+
+Two things follow. What is created later in a folder so replaced stays denied until the next zygote.
+And the right to list is a hierarchy too: a folder above a denied *folder* cannot be listed, or
+the names in there could be; above a denied file it can.
+
+Source: architecture, decision "Reads"; sandbox notes, "Read list"; requirements on other users' names.
+"""
+
+import ast
+import fnmatch
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["MOST_ENTRIES", "Readable", "carve", "default_read", "sibling_modules"]
+
+MOST_ENTRIES = 20_000
+"""Entries looked at beneath one folder before it is held to be too large to be judged."""
+
+_NOT_SYSTEM = frozenset(
+    {
+        "boot", "dev", "home", "lost+found", "media", "mnt", "proc", "root", "run", "srv", "sys", "tmp",
+    }
+)  # fmt: skip
+# Root reads these, and a server may run as root.
+_SYSTEM_SECRETS = (
+    "/etc/shadow*",
+    "/etc/gshadow*",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/krb5.keytab",
+    "/etc/ssl/private",
+    "/etc/ssh/ssh_host_*_key",
+    "/etc/wireguard",
+    "/etc/letsencrypt",
+    "/etc/NetworkManager/system-connections",
+)
+_SECRET_NAMES = (".*", "runner.toml", "*.pem", "*.key")
+_MOST_MODULES = 1000
+
+
+class Readable(NamedTuple):
+    """Hierarchies to read, and hierarchies whose folders may only be listed."""
+
+    read: tuple[Path, ...]
+    list_only: tuple[Path, ...]
+
+
+class _TooLarge(Exception):
+    """A folder has more entries than anybody wants to look at."""
+
+
+class _Survey(NamedTuple):
+    """What lies beneath a folder: what may be read and listed, and what was found to be secret."""
+
+    readable: Readable
+    secrets: tuple[Path, ...]
+    clean: bool
+
+
+def default_read(
+    *, deny: Sequence[Path], tool_file: Path, extra: Sequence[Path] = (), homes: Sequence[Path] = ()
+) -> Readable:
+    """Return what the workers of one tool file may read.
+
+    Args:
+        deny: What nobody may read: state, store, keys, the folder of homes. Something that must be
+            readable may lie beneath, as an interpreter in `/root` does.
+        tool_file: The author's file.
+        extra: Further folders to read, such as the packages that the program consists of.
+        homes: Homes of users that exist. A tool file in one of them is granted with its modules only.
+    """
+    denied = _both_forms((*deny, *_system_secrets()))
+    homes = _both_forms(homes)
+    wide = _wide_folders(homes)
+    # Modules lie beside the name that was given, also where that is a link to the file itself.
+    tool = tool_file.parent.resolve() / tool_file.name
+    beside, secrets = _tool(tool, denied, wide, homes)
+    parts = [carve(top, (*denied, *secrets)) for top in _system(denied)]
+    parts += [carve(path, denied) for path in _libraries(extra)]
+    parts += [_beside(folder, denied).readable for folder in _import_folders(wide, denied)]
+    return _joined([*parts, beside])
+
+
+def carve(top: Path, deny: Sequence[Path]) -> Readable:
+    """Return `top`, or in its place those of its parts that hold nothing of `deny`."""
+    inside = [path for path in deny if path == top or top in path.parents]
+    if not inside:
+        return Readable((top,), ())
+    if top in inside:
+        return Readable((), ())
+    parts = [carve(child, inside) for child in _children(top)]
+    listed = () if any(_may_be_folder(path) for path in inside) else (top,)
+    return _joined([*parts, Readable((), listed)])
+
+
+def sibling_modules(tool_file: Path) -> tuple[Path, ...]:
+    """Return the modules beside `tool_file`, files and package folders, that it imports, however indirectly.
+
+    Found in the text, not by running it: what is imported under a computed name is missed.
+    """
+    folder = tool_file.parent
+    found: dict[Path, None] = {}
+    todo = [tool_file]
+    while todo and len(found) < _MOST_MODULES:
+        for name in _imported_names(todo.pop()):
+            module = _module(folder, name)
+            if module is None or module in found or module == tool_file:
+                continue
+            found[module] = None
+            todo += [module] if module.suffix == ".py" else sorted(module.rglob("*.py"))[:_MOST_MODULES]
+    return tuple(found)
+
+
+def _tool(
+    tool: Path, denied: Sequence[Path], wide: frozenset[Path], homes: Sequence[Path]
+) -> tuple[Readable, tuple[Path, ...]]:
+    """Return what lies beside the tool file, and what of it nobody may read, the system list or not."""
+    folder = tool.parent
+    secrets: tuple[Path, ...] = ()
+    if folder not in wide and not _beneath(folder, homes):
+        survey = _beside(folder, denied)
+        if survey.readable.read:
+            return _joined([survey.readable, Readable((tool.resolve(),), ())]), survey.secrets
+        secrets = (folder,)
+    # Nothing but the program itself: what else lies there belongs to somebody, or is too much.
+    modules = [
+        _beside(m, denied).readable if m.is_dir() else Readable((m,), ()) for m in sibling_modules(tool)
+    ]
+    return _joined([Readable((tool.resolve(),), ()), *modules]), secrets
+
+
+def _beside(folder: Path, denied: Sequence[Path]) -> _Survey:
+    """Return the entries of a folder but what looks like a secret; nothing if it is too large."""
+    try:
+        return _survey(folder, denied, iter(range(MOST_ENTRIES)))
+    except _TooLarge:
+        return _Survey(Readable((), ()), (), clean=False)
+
+
+def _survey(folder: Path, denied: Sequence[Path], budget: Iterator[int]) -> _Survey:
+    inside = [path for path in denied if folder in path.parents]
+    read: list[Path] = []
+    secrets: list[Path] = []
+    listed: list[Path] = [] if any(_may_be_folder(path) for path in inside) else [folder]
+    for child in _children(folder):
+        if next(budget, None) is None:
+            raise _TooLarge
+        if _is_secret(child.name) or child in denied:
+            secrets.append(child)
+        elif child.is_dir():
+            below = _survey(child, inside, budget)
+            read += [child] if below.clean else below.readable.read
+            listed += below.readable.list_only
+            secrets += below.secrets
+        else:
+            read.append(child)
+    clean = not inside and not secrets
+    return _Survey(Readable(tuple(read), tuple(listed)), tuple(secrets), clean)
+
+
+def _is_secret(name: str) -> bool:
+    lower = name.lower()
+    if any(fnmatch.fnmatchcase(lower, pattern) for pattern in _SECRET_NAMES):
+        return True
+    # id_rsa and its kind; a module may be called id_card.py.
+    return lower.startswith("id_") and not lower.endswith(".py")
+
+
+def _children(folder: Path) -> list[Path]:
+    """Return the files and folders in `folder`. A link is none: to follow it could leave the folder."""
+    try:
+        with os.scandir(folder) as entries:
+            kept = [entry.path for entry in entries if _is_plain(entry)]
+    except (PermissionError, FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(map(Path, kept))
+
+
+def _is_plain(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+
+
+def _may_be_folder(path: Path) -> bool:
+    # What is not there yet may become one.
+    return path.is_dir() or not path.exists()
+
+
+def _system(denied: Sequence[Path]) -> Iterator[Path]:
+    with os.scandir("/") as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir() and entry.name not in _NOT_SYSTEM)
+    for name in names:
+        top = Path("/", name).resolve()
+        is_elsewhere = len(top.parts) == 1 or top.parts[1] in _NOT_SYSTEM
+        if not is_elsewhere and not _beneath(top, denied):
+            yield top
+
+
+def _system_secrets() -> Iterator[Path]:
+    root = Path("/")
+    for pattern in _SYSTEM_SECRETS:
+        yield from root.glob(pattern.lstrip("/"))
+
+
+def _libraries(extra: Sequence[Path]) -> list[Path]:
+    """Return the interpreter's folders, those of installed packages, our own, and what was asked for."""
+    prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
+    packages = [name for name in sys.path if Path(name).name in ("site-packages", "dist-packages")]
+    named = [*map(Path, prefixes), *map(Path, packages), Path(__file__).parent, *extra]
+    return [path.resolve() for path in named if path.exists()]
+
+
+def _import_folders(wide: frozenset[Path], denied: Sequence[Path]) -> Iterator[Path]:
+    """Yield what else stands in sys.path: a checkout, PYTHONPATH, the working folder."""
+    libraries = _libraries(())
+    for name in filter(None, sys.path):
+        path = Path(name).resolve()
+        if path.is_dir() and path not in wide and path not in denied and not _beneath(path, libraries):
+            yield path
+
+
+def _wide_folders(homes: Sequence[Path]) -> frozenset[Path]:
+    """Return folders too wide to be granted for lying beside a file, or for standing in sys.path."""
+    tops = [Path("/"), *(Path("/", name) for name in _NOT_SYSTEM)]
+    return frozenset(_both_forms((*tops, *_children(Path("/home")), Path(os.path.expanduser("~")), *homes)))
+
+
+def _imported_names(file: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        # Python will say so itself when it loads the file.
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+
+
+def _module(folder: Path, name: str) -> Path | None:
+    for candidate in (folder / name, folder / f"{name}.py"):
+        wanted = candidate / "__init__.py" if candidate.suffix != ".py" else candidate
+        if wanted.is_file() and not candidate.is_symlink() and not _is_secret(name):
+            return candidate
+    return None
+
+
+def _beneath(path: Path, tops: Iterable[Path]) -> bool:
+    return any(path == top or top in path.parents for top in tops)
+
+
+def _both_forms(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return each path as it is written and as it is without links."""
+    return tuple(dict.fromkeys(form for path in paths for form in (path.absolute(), path.resolve())))
+
+
+def _joined(parts: Sequence[Readable]) -> Readable:
+    """Join the parts; what lies beneath another granted hierarchy is left out."""
+    read = {path for part in parts for path in part.read}
+    listed = {path for part in parts for path in part.list_only}
+    kept = tuple(sorted(path for path in read if not read.intersection(path.parents)))
+    known = read | listed
+    return Readable(
+        kept, tuple(sorted(path for path in listed - read if not known.intersection(path.parents)))
+    )

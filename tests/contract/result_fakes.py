@@ -1,0 +1,87 @@
+"""A home, a store and any results for tests, in memory where that changes nothing."""
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+
+@dataclass(frozen=True)
+class FakeHome:
+    path: Path
+    fd: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    id: str
+    name: str
+    mime: str
+    size: int
+    sha256: str
+    s3_key: str
+
+
+@dataclass
+class Shelf:
+    """Keeps files in memory as the local store does on disk: one name, one file."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def __call__(self, fd: int, *, name: str, mime: str) -> Kept:
+        content = b"".join(iter(lambda: os.read(fd, 65536), b""))
+        self.files[name] = content
+        digest = hashlib.sha256(content).hexdigest()
+        return Kept(
+            id=f"art_{digest[:12]}",
+            name=name,
+            mime=mime,
+            size=len(content),
+            sha256=digest,
+            s3_key=f"alice/artifacts/20240827/{name}",
+        )
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+contract_keys = st.sampled_from(
+    [
+        "results",
+        "result",
+        "meta_data",
+        "meta-data",
+        "retryable",
+        "artifacts",
+        "deferred_artifacts",
+        "display",
+        "canvas",
+        "links",
+        "incomplete",
+        "returned_file_names",
+        "returned_file_contents",
+        "name",
+        "b64",
+        "path",
+        "mime",
+        "size",
+        "s3_ref",
+        "primary_file",
+        "type",
+        "text",
+        "resource",
+        "blob",
+        "uri",
+        "data",
+        "mimeType",
+    ]
+)
+contract_like = st.recursive(
+    st.none() | st.booleans() | st.sampled_from(["a.txt", "aGk=", "image", "text", "image/png", "/x", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(contract_keys, inner, max_size=5),
+    max_leaves=20,
+)

@@ -1,0 +1,486 @@
+"""What clients and people get of a result, and what they never get."""
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from fastmcp import Client, FastMCP
+from fastmcp.utilities.types import Image
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import CallToolResult, Tool
+from pydantic import BaseModel
+from result_fakes import FakeHome, Shelf, contract_like
+
+from runner.artifacts.process import ArtifactFile, Processed, failed, process_artifacts
+from runner.artifacts.route import NEVER_INLINE
+from runner.contract.envelope import outside_home, timed_out
+from runner.contract.normalise import normalise
+from runner.errors import CallError, Code
+from runner.render import (
+    MESSAGE_MAX_BYTES,
+    Delivery,
+    human,
+    human_size,
+    inline_limit,
+    is_open_schema,
+    model_view,
+    render,
+)
+from sandbox.deadlines import Deadlines
+
+OPEN = {"type": "object", "additionalProperties": True}
+WRAPPED = {
+    "type": "object",
+    "properties": {"result": {}},
+    "required": ["result"],
+    "x-fastmcp-wrap-result": True,
+}
+CLOSED = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+def taken(
+    wire: dict[str, Any],
+    home: FakeHome | None,
+    shelf: Any,
+    *,
+    inline_max_bytes: int = 2**20,
+    schema: Any = None,
+) -> Processed:
+    return process_artifacts(
+        normalise(wire, wrapped=bool((schema or {}).get("x-fastmcp-wrap-result"))),
+        home=home,
+        inline_max_bytes=inline_max_bytes,
+        max_bytes=2**30,
+        keep=shelf,
+    )
+
+
+def rendered(
+    wire: dict[str, Any],
+    home: FakeHome | None,
+    shelf: Any,
+    *,
+    schema: Any = OPEN,
+    delivery: Delivery = Delivery.REFERENCE,
+    download_url: Any = None,
+) -> dict[str, Any]:
+    result = taken(wire, home, shelf, schema=schema)
+    return render(result, wire=wire, output_schema=schema, delivery=delivery, download_url=download_url)
+
+
+def report_wire(home: FakeHome, **value: Any) -> dict[str, Any]:
+    (home.path / "r.html").write_bytes(b"hi")
+    artifact = {"name": "r.html", "path": f"{home.path}/r.html", "mime": "text/html", "category": "report"}
+    structured = {"results": {"rows": 1}, "artifacts": [artifact], **value}
+    return {"structuredContent": structured, "content": [text(json.dumps(structured))], "isError": False}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def texts(message: dict[str, Any]) -> str:
+    return "\n".join(block["text"] for block in message["content"] if block["type"] == "text")
+
+
+# schemas
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_open"),
+    [
+        (None, True),
+        ({}, True),
+        (OPEN, True),
+        ({"type": "object", "title": "x", "properties": {}, "required": []}, True),
+        (WRAPPED, False),
+        (CLOSED, False),
+        ({"type": "object", "additionalProperties": False}, False),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, False),
+        ({"type": "object", "required": ["a"]}, False),
+        ({"anyOf": [{"type": "object"}]}, False),
+        ({"$ref": "#/x"}, False),
+    ],
+    ids=repr,
+)
+def test_a_schema_is_open_if_any_object_satisfies_it(schema: Any, is_open: bool) -> None:
+    assert is_open_schema(schema) is is_open
+
+
+class Place(BaseModel):
+    path: str
+    n: int = 1
+
+
+def test_results_of_every_kind_of_tool_satisfy_what_the_tool_declares(home: FakeHome, shelf: Shelf) -> None:
+    (home.path / "r.html").write_bytes(b"hi")
+    where = f"{home.path}/r.html"
+    app = FastMCP("kinds")
+    returns: dict[str, tuple[Any, Any]] = {
+        "an_int": (int, 3),
+        "a_str": (str, where),
+        "a_list": (list[int], [1, 2]),
+        "a_model": (Place, Place(path=where)),
+        "a_dict": (dict, {"results": 1, "artifacts": [{"name": "r.html", "path": where}]}),
+        "a_map": (dict[str, int], {"a": 1}),
+        "nothing": (None, None),
+    }
+    for name, (kind, value) in returns.items():
+        app.tool(name=name)(_plain(value, kind))
+
+    seen = {}
+    for listed, wire in asyncio.run(_called(app)):
+        message = rendered(wire, home, shelf, schema=listed.output_schema)
+        if listed.output_schema is not None:
+            jsonschema.validate(message["structuredContent"], listed.output_schema)
+        CallToolResult.model_validate(message)
+        seen[listed.name] = message
+
+    assert seen["an_int"]["structuredContent"] == {"result": 3}
+    assert seen["an_int"]["_meta"]["toolcell/result"] == {"results": 3}
+    assert seen["an_int"]["_meta"]["fastmcp"] == {"wrap_result": True}
+    assert seen["a_map"]["structuredContent"] == {"a": 1}
+    assert seen["a_dict"]["structuredContent"]["artifacts"][0]["uri"].startswith("artifact://art_")
+    assert seen["nothing"]["structuredContent"] == {"results": None}
+
+
+async def _called(app: FastMCP[Any]) -> list[tuple[Tool, dict[str, Any]]]:
+    async with Client(app) as client:
+        return [
+            (tool, (await client.call_tool_mcp(tool.name, {})).model_dump(by_alias=True, exclude_none=True))
+            for tool in await client.list_tools()
+        ]
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    def tool() -> Any:
+        return value
+
+    tool.__annotations__["return"] = kind
+    return tool
+
+
+# reference
+
+
+def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf) -> None:
+    message = rendered(report_wire(home), home, shelf, download_url=lambda file: f"https://h/{file.id}")
+
+    uri = message["structuredContent"]["artifacts"][0]["uri"]
+    value = {
+        "results": {"rows": 1},
+        "artifacts": [
+            {
+                "name": "r.html",
+                "mime": "text/html",
+                "size": 2,
+                "category": "report",
+                "uri": uri,
+                "sha256": "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4",
+            }
+        ],
+    }
+    assert uri == "artifact://art_8f434346648f"
+    assert message == {
+        "content": [
+            text(json.dumps(value, separators=(",", ":"))),
+            {
+                "type": "resource_link",
+                "uri": uri,
+                "name": "r.html",
+                "mimeType": "text/html",
+                "size": 2,
+                "_meta": {"toolcell/download": "https://h/art_8f434346648f"},
+            },
+        ],
+        "isError": False,
+        "structuredContent": value,
+    }
+
+
+def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home, results={"saved": f"{home.path}/r.html"})
+
+    message = rendered(wire, home, shelf)
+
+    assert message["structuredContent"]["results"] == {"saved": "artifact://art_8f434346648f"}
+    assert str(home.path) not in json.dumps(message)
+
+
+def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -> None:
+    result = taken(report_wire(home), home, shelf, inline_max_bytes=NEVER_INLINE)
+    assert "s3_ref" in result.value["artifacts"][0]
+
+    for delivery in Delivery:
+        message = render(result, wire={}, output_schema=OPEN, delivery=delivery)
+        assert "s3_ref" not in json.dumps(message)
+        assert "user-storage" not in json.dumps(message)
+
+
+# inline
+
+
+def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
+    message = rendered(report_wire(home), home, shelf, delivery=Delivery.INLINE)
+
+    entry = {"name": "r.html", "b64": "aGk=", "mime": "text/html", "size": 2, "category": "report"}
+    assert message["structuredContent"]["artifacts"] == [entry]
+    assert len(message["content"]) == 1
+    assert "aGk=" not in texts(message)
+
+
+def test_a_message_too_large_for_transports_falls_back_to_references(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    (home.path / "r.html").write_bytes(b"x" * MESSAGE_MAX_BYTES)
+
+    message = rendered(wire, home, shelf, delivery=Delivery.INLINE)
+
+    value = message["structuredContent"]
+    assert len(json.dumps(message)) < 10_000
+    assert value["meta_data"]["delivery"] == "reference"
+    assert "too large" in value["meta_data"]["delivery_reason"]
+    assert value["artifacts"][0]["uri"].startswith("artifact://")
+    assert message["content"][-1]["type"] == "resource_link"
+
+
+def test_nothing_is_encoded_that_would_not_be_sent() -> None:
+    assert inline_limit(Delivery.REFERENCE, 300) == NEVER_INLINE
+    assert inline_limit(Delivery.INLINE, 300) == 300
+    assert inline_limit(Delivery.INLINE, 2**30) == MESSAGE_MAX_BYTES
+
+
+# closed schemas
+
+
+def test_a_closed_schema_keeps_the_tools_own_value_and_text_with_paths_replaced(
+    home: FakeHome, shelf: Shelf
+) -> None:
+    wire = report_wire(home)
+    wire["content"].append(text(f"Written to {home.path}/r.html."))
+
+    message = rendered(wire, home, shelf, schema=CLOSED)
+
+    uri = "artifact://art_8f434346648f"
+    assert message["structuredContent"]["artifacts"][0]["path"] == uri
+    assert json.loads(message["content"][0]["text"]) == message["structuredContent"]
+    assert message["content"][1]["text"] == f"Written to {uri}."
+    assert message["_meta"]["toolcell/result"]["artifacts"][0]["uri"] == uri
+    assert str(home.path) not in json.dumps(message)
+
+
+def test_a_closed_schema_shows_no_base64_in_text_in_either_delivery(shelf: Shelf) -> None:
+    structured = {"results": "ok", "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
+    wire = {"structuredContent": structured, "content": [text(json.dumps(structured))]}
+
+    inline = rendered(wire, None, shelf, schema=CLOSED, delivery=Delivery.INLINE)
+    reference = rendered(wire, None, shelf, schema=CLOSED)
+
+    assert "aGk=" not in texts(inline) + json.dumps(reference)
+    assert inline["structuredContent"] == structured
+
+
+def test_a_closed_schema_says_in_text_what_was_not_delivered(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    (home.path / "r.html").unlink()
+
+    message = rendered(wire, home, shelf, schema=CLOSED)
+
+    assert "Not delivered: r.html (missing_path)" in texts(message)
+    assert message["isError"] is False
+
+
+def test_a_value_that_equals_a_short_name_by_chance_stays(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    wire["structuredContent"]["artifacts"][0]["path"] = "r.html"
+
+    message = rendered(wire, home, shelf, schema=CLOSED)
+
+    entry = message["structuredContent"]["artifacts"][0]
+    assert (entry["name"], entry["path"]) == ("r.html", "artifact://art_8f434346648f")
+
+
+# errors
+
+
+def test_an_error_is_one_text_with_the_envelope() -> None:
+    error = timed_out(Deadlines(), limit="idle", last_progress=None)
+
+    message = render(failed(error), wire={}, output_schema=OPEN, delivery=Delivery.REFERENCE)
+
+    assert message["isError"] is True
+    assert [json.loads(block["text"]) for block in message["content"]] == [failed(error).value]
+    assert message["structuredContent"] == failed(error).value
+
+
+def test_an_error_of_a_tool_with_a_closed_schema_has_no_structured_content() -> None:
+    error = timed_out(Deadlines(), limit="idle", last_progress=None)
+
+    message = render(failed(error), wire={}, output_schema=CLOSED, delivery=Delivery.REFERENCE)
+
+    assert "structuredContent" not in message
+    assert message["_meta"] == {"toolcell/result": failed(error).value}
+
+
+def test_an_error_that_a_tool_reports_in_its_value_is_an_error_of_the_call(shelf: Shelf) -> None:
+    wire = {"structuredContent": {"results": {"error": "no"}, "meta_data": {"is_error": True}}, "content": []}
+
+    assert rendered(wire, None, shelf)["isError"] is True
+
+
+# blocks
+
+
+def test_images_stay_and_embedded_blobs_become_links(shelf: Shelf) -> None:
+    image = (
+        Image(data=b"\x89PNG", format="png").to_image_content().model_dump(by_alias=True, exclude_none=True)
+    )
+    blob = {"type": "resource", "resource": {"uri": "x://a/b.bin", "mimeType": "x/y", "blob": "AAEC"}}
+    note = {"type": "resource", "resource": {"uri": "x://note", "text": "hi"}}
+    wire = {"content": [text("Look"), image, blob, note, text("!")]}
+
+    message = rendered(wire, None, shelf)
+
+    assert [block["type"] for block in message["content"]] == [
+        "text",
+        "image",
+        "resource_link",
+        "resource",
+        "resource_link",
+    ]
+    assert message["content"][1] == image
+    assert message["content"][2]["name"] == "b.bin"
+    assert message["structuredContent"]["results"] == "Look\n!"
+
+
+def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
+    image = {"type": "image", "data": "A" * MESSAGE_MAX_BYTES, "mimeType": "image/png"}
+
+    message = rendered({"content": [image]}, None, shelf)
+
+    assert [block["type"] for block in message["content"]] == ["text", "resource_link"]
+    assert message["structuredContent"]["meta_data"]["delivery"] == "reference"
+
+
+def test_blocks_that_were_refused_do_not_reach_the_client(shelf: Shelf) -> None:
+    bad = {"type": "image", "data": "TVqQAA==", "mimeType": "application/x-msdownload"}
+
+    message = rendered({"content": [bad, {"type": "hologram"}, 7]}, None, shelf)
+
+    assert [block["type"] for block in message["content"]] == ["text"]
+
+
+def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
+    wire = {"structuredContent": {"results": 1}, "content": [text('{"results":1}'), text("Note: rounded")]}
+
+    message = rendered(wire, None, shelf)
+
+    assert [block["text"] for block in message["content"]] == ['{"results":1}', "Note: rounded"]
+
+
+# what never reaches a model, or a client
+
+
+def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
+    canvas = {"open": True, "url": "https://h/x", "token": "secret-capability"}
+    wire = {
+        "structuredContent": {"results": 1, "canvas": canvas, "meta_data": {"k": "x" * 5000}},
+        "content": [],
+    }
+
+    message = rendered(wire, None, shelf)
+
+    assert "secret-capability" not in texts(message) + json.dumps(message["structuredContent"])
+    assert message["_meta"]["toolcell/canvas"] == canvas
+    assert len(texts(message)) < 500
+    assert json.loads(texts(message))["meta_data_truncated"] is True
+
+
+def test_a_tool_cannot_pass_its_own_facts_for_ours(shelf: Shelf) -> None:
+    wire = {"content": [], "_meta": {"toolcell/result": "forged", "own": 1}}
+
+    assert rendered(wire, None, shelf)["_meta"] == {"own": 1}
+
+
+def test_a_wire_result_that_is_no_utf8_can_still_be_sent(shelf: Shelf) -> None:
+    wire = {"structuredContent": {"a": "\ud800"}, "content": [text("\udfff")], "_meta": {"x": "\ud800"}}
+
+    for schema in (OPEN, CLOSED):
+        json.dumps(rendered(wire, None, shelf, schema=schema), ensure_ascii=False).encode()
+
+
+def test_model_view_of_a_stored_artifact_is_only_its_description() -> None:
+    entry = {"name": "q.html", "size": 5, "s3_ref": {"bucket": "user-storage", "key": "alice/x"}}
+
+    assert model_view({"results": 1, "artifacts": [entry]}) == {
+        "results": 1,
+        "artifacts": [{"name": "q.html", "size": 5}],
+    }
+
+
+@given(st.dictionaries(st.sampled_from(["structuredContent", "content", "isError", "_meta"]), contract_like))
+def test_any_result_becomes_a_message_that_can_be_sent(wire: dict[str, Any]) -> None:
+    for schema, delivery in itertools.product((OPEN, CLOSED, WRAPPED), Delivery):
+        result = taken(wire, None, Shelf(), schema=schema)
+        message = render(result, wire=wire, output_schema=schema, delivery=delivery)
+
+        json.dumps(message, ensure_ascii=False, allow_nan=False).encode()
+        human(result).encode()
+
+
+# people
+
+
+def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    wire["structuredContent"]["artifacts"].append({"name": "p", "path": "/etc/passwd", "mime": "text/plain"})
+    wire["content"] = [text("One file is missing.")]
+
+    said = human(taken(wire, home, shelf))
+
+    assert said == (
+        '{\n  "rows": 1\n}\n'
+        "One file is missing.\n"
+        "r.html  (2B, text/html)\n"
+        "not delivered: p: File operation outside allowed directory"
+    )
+
+
+def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
+    said = human(failed(outside_home("/etc/passwd", home.path)))
+
+    assert said == (
+        "Error: File operation outside allowed directory [E_INVALID_PATH]\n"
+        "  attempted path: /etc/passwd\n"
+        f"  allowed prefix: {home.path}/\n"
+        "What to do: Use /tmp/{username}/ prefix for file operations"
+    )
+
+
+def test_a_person_reads_an_error_without_details() -> None:
+    assert human(failed(CallError(Code.E_CANCELLED, "stopped"))) == "Error: stopped [E_CANCELLED]"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1KB"),
+        (870_400, "850KB"),
+        (2**20 - 1, "1MB"),
+        (2_254_857_830, "2.1GB"),
+        (2**50, "1048576GB"),
+    ],
+)
+def test_sizes_are_written_for_people(size: int, said: str) -> None:
+    assert human_size(size) == said
+
+
+def test_a_file_is_addressed_by_its_id() -> None:
+    file = ArtifactFile(id="art_0123456789ab", name="a", mime="x/y", size=1, sha256="0")
+
+    assert file.uri == "artifact://art_0123456789ab"

@@ -1,0 +1,91 @@
+import anyio
+import pytest
+
+from runner.admission import Admission
+from runner.errors import CallError, Code
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await anyio.lowlevel.checkpoint()
+
+
+class Calls:
+    """Holds places and notes who got one."""
+
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
+        self.running: list[str] = []
+        self.leave: dict[str, anyio.Event] = {}
+
+    async def run(self, name: str) -> None:
+        self.leave[name] = anyio.Event()
+        async with self.admission.admit(name.split("-")[0]):
+            self.running.append(name)
+            await self.leave[name].wait()
+            self.running.remove(name)
+
+
+async def test_a_user_at_their_limit_holds_up_nobody_else() -> None:
+    calls = Calls(Admission(max_calls=3, max_calls_per_user=2, max_queue=10))
+
+    async with anyio.create_task_group() as group:
+        for name in ("ann-1", "ann-2", "ann-3", "bob-1"):
+            group.start_soon(calls.run, name)
+            await settle()
+        first = sorted(calls.running)
+        calls.leave["ann-1"].set()
+        await settle()
+        second = sorted(calls.running)
+        group.cancel_scope.cancel()
+
+    assert first == ["ann-1", "ann-2", "bob-1"]
+    assert second == ["ann-2", "ann-3", "bob-1"]
+
+
+async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
+    admission = Admission(max_calls=1, max_calls_per_user=1, max_queue=1)
+    calls = Calls(admission)
+
+    async with anyio.create_task_group() as group:
+        for name in ("ann-1", "bob-1"):
+            group.start_soon(calls.run, name)
+            await settle()
+        with pytest.raises(CallError) as refused:
+            await calls.run("eve-1")
+        group.cancel_scope.cancel()
+
+    assert refused.value.code is Code.E_BUSY
+    assert refused.value.details["retry_after_seconds"] == 5
+
+
+async def test_a_caller_who_leaves_the_queue_gives_up_no_place_of_others() -> None:
+    admission = Admission(max_calls=1, max_calls_per_user=1, max_queue=5)
+    calls = Calls(admission)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(calls.run, "ann-1")
+        await settle()
+        with anyio.CancelScope() as impatient:
+            group.start_soon(calls.run, "bob-1")
+            await settle()
+            with anyio.move_on_after(0):
+                await calls.run("eve-1")
+            impatient.cancel()
+        calls.leave["ann-1"].set()
+        await settle()
+        after = list(calls.running)
+        calls.leave["bob-1"].set()
+        await settle()
+        everybody_gone = admission.running("ann") + admission.running("bob") + admission.running("eve")
+        group.cancel_scope.cancel()
+
+    assert after == ["bob-1"]
+    assert everybody_gone == 0

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from runner.arguments import GivenArguments, coerce, parse_arguments
+from runner.errors import UsageError
+
+
+def test_words_are_sorted_by_their_sign() -> None:
+    given = parse_arguments(
+        ["name=a=b", "count:=3", "filename=@/x/sales.csv", "filenames=@a", "filenames=@b", "empty="],
+        '{"count": 1, "deep": {"a": [1]}}',
+    )
+
+    assert given == GivenArguments(
+        texts={"name": "a=b", "empty": ""},
+        values={"count": 3, "deep": {"a": [1]}},
+        files={"filename": (Path("/x/sales.csv"),), "filenames": (Path("a"), Path("b"))},
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "args", "sentence"),
+    [
+        (["alone"], None, "'alone' is no argument; write name=value, name:=json or name=@path"),
+        (["a:={"], None, "a: '{' is not JSON"),
+        ([], "[1]", "--args must be a JSON object"),
+        ([], "{", "--args: '{' is not JSON"),
+    ],
+)
+def test_a_word_that_is_no_argument_is_one_clear_sentence(
+    words: list[str], args: str | None, sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence.replace("[", r"\[").replace("{", r"\{")):
+        parse_arguments(words, args)
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [
+        ("3", {"type": "integer"}, 3),
+        ("3", {"type": "string"}, "3"),
+        ("3", {}, "3"),
+        ("3", {"type": "number"}, 3),
+        ("3.5", {"type": "number"}, 3.5),
+        ("3.5", {"type": "integer"}, "3.5"),
+        ("true", {"type": "boolean"}, True),
+        ("True", {"type": "boolean"}, True),
+        ("yes", {"type": "boolean"}, "yes"),
+        ("[1]", {"type": "array"}, [1]),
+        ('{"a": 1}', {"type": "object"}, {"a": 1}),
+        ("null", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None),
+        ("5", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, 5),
+        ("5", {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "5"),
+        ("2", {"enum": [1, 2]}, 2),
+        ("many", {"type": "integer"}, "many"),
+        ("true", {"type": "integer"}, "true"),
+    ],
+)
+def test_a_word_is_read_by_the_schema_of_its_parameter(
+    text: str, schema: dict[str, object], value: object
+) -> None:
+    read = coerce(text, schema)
+
+    assert read == value
+    assert type(read) is type(value)

@@ -1,0 +1,224 @@
+"""Run a function in a real process, with and without the layers, and report how it went."""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.inside.confine import confine_zygote
+from sandbox.policy import Limits, Policy
+
+NOBODY = 65534
+BOUND_S = 30
+PROJECT = Path(__file__).resolve().parents[2]
+READ = tuple(
+    Path(name)
+    for name in (
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/bin",
+        "/etc",
+        sys.prefix,
+        sys.base_prefix,
+        str(PROJECT / "sandbox"),
+        str(PROJECT / "tests"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a function ended: with a value, an error, or the death of its process."""
+
+    value: Any = None
+    errno: int | None = None
+    error: str | None = None
+    signal: int | None = None
+
+
+Function = Callable[[], Any]
+
+
+def run_in_child(function: Function, before: Callable[[], None]) -> Report:
+    """Run `before` and `function` in a forked process."""
+    read, write = os.pipe()
+    pid = fork()
+    if pid == 0:
+        os.close(read)
+        answer(write, function, before)
+    os.close(write)
+    try:
+        return received(read, pid)
+    finally:
+        os.close(read)
+
+
+def fork() -> int:
+    with warnings.catch_warnings():
+        # pytest-xdist has threads; the child uses none of what they hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def answer(write: int, function: Function, before: Callable[[], None]) -> None:
+    """Report on `function` and end this process."""
+    try:
+        before()
+        report: dict[str, Any] = {"value": function()}
+    except OSError as error:
+        report = {"errno": error.errno, "error": f"{type(error).__name__}: {error}"}
+    except BaseException as error:  # noqa: BLE001 - the test decides what it means
+        report = {"error": f"{type(error).__name__}: {error}\n{traceback.format_exc()}"}
+    with contextlib.suppress(BrokenPipeError):
+        os.write(write, json.dumps(report).encode() + b"\n")
+    os._exit(0)
+
+
+def received(read: int, pid: int) -> Report:
+    """Read one report, or learn which signal ended the process."""
+    text = b""
+    while not text.endswith(b"\n"):
+        if not select.select([read], [], [], BOUND_S)[0]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise TimeoutError(f"no report within {BOUND_S} s")
+        piece = os.read(read, 65536)
+        if not piece:
+            break
+        text += piece
+    status = os.waitpid(pid, 0)[1]
+    if not text:
+        return Report(signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None)
+    return Report(**json.loads(text))
+
+
+@pytest.fixture
+def unconfined() -> Callable[[Function], Report]:
+    """Run a function in a child without any layer: the control of a denial."""
+    return lambda function: run_in_child(function, lambda: None)
+
+
+class Confined:
+    """Run a function in a worker of a confined zygote."""
+
+    def __call__(
+        self,
+        policy: Policy,
+        function: Function,
+        *,
+        without: frozenset[str] = frozenset(),
+        uid: int | None = None,
+        as_zygote: bool = False,
+    ) -> Report:
+        parent = os.getpid()
+        read, write = os.pipe()
+        pid = fork()
+        if pid == 0:
+            os.close(read)
+            answer(write, lambda: self._work(policy, function, write, parent, without, uid, as_zygote), noop)
+        os.close(write)
+        try:
+            return received(read, pid)
+        finally:
+            os.close(read)
+
+    def _work(
+        self,
+        policy: Policy,
+        function: Function,
+        write: int,
+        parent: int,
+        without: frozenset[str],
+        uid: int | None,
+        as_zygote: bool,
+    ) -> Any:
+        home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY) if policy.home else None
+        if uid is not None and os.getuid() == 0:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        kept = {0, 1, 2, write}
+        layers = confine_zygote(policy, home_fd=home, keep=kept, parent=parent, without=without)
+        if as_zygote:
+            return function()
+        zygote = os.getpid()
+        worker = os.fork()
+        if worker == 0:
+            answer(write, function, lambda: layers.apply(parent=zygote))
+        status = os.waitpid(worker, 0)[1]
+        if os.WIFSIGNALED(status):
+            # The same signal tells the test; a core dump is switched off.
+            os.write(write, json.dumps({"signal": os.WTERMSIG(status)}).encode() + b"\n")
+        os._exit(0)
+
+
+def noop() -> None:
+    """Do nothing."""
+
+
+@pytest.fixture
+def confined() -> Confined:
+    """Run a function behind every layer: `confined(policy, function, without=..., uid=...)`."""
+    return Confined()
+
+
+@dataclass(frozen=True)
+class World:
+    """Two homes, a scratch folder, and a folder that is nobody's."""
+
+    home: Path
+    other: Path
+    scratch: Path
+    outside: Path
+    policy: Policy
+
+    def narrowed(self, **changes: Any) -> Policy:
+        """Return the policy with some values exchanged."""
+        return replace(self.policy, **changes)
+
+
+def make_world(top: Path) -> World:
+    folders = [top / name for name in ("home", "other", "scratch", "outside")]
+    for folder in folders:
+        folder.mkdir(mode=0o700)
+        (folder / "file.txt").write_text(folder.name)
+    home, other, scratch, outside = folders
+    policy = Policy(
+        home=home,
+        scratch=scratch,
+        read=READ,
+        environment={"PATH": "/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"},
+        limits=Limits(open_files=256),
+    )
+    return World(home, other, scratch, outside, policy)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A user's home and what lies around it."""
+    return make_world(tmp_path)
+
+
+@pytest.fixture
+def plain_world() -> Iterator[World]:
+    """The same, owned by and open to a user without privileges."""
+    top = Path(tempfile.mkdtemp(prefix="plain-world-"))
+    made = make_world(top)
+    if os.getuid() == 0:
+        for path in (top, *top.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    yield made
+    shutil.rmtree(top)

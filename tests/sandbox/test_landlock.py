@@ -1,0 +1,339 @@
+"""Which files a confined process reaches: every denial beside the same act where it is allowed."""
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.layers.landlock import HOME, MINIMUM_ABI, Access, Rule, handled, zygote_rules
+from sandbox.policy import Policy
+from sandbox.syscalls import landlock_abi
+
+NOBODY = 65534
+
+CHANGES = {
+    "open for writing": lambda folder: open(folder / "file.txt", "w").close(),
+    "open for appending": lambda folder: open(folder / "file.txt", "a").close(),
+    "create": lambda folder: open(folder / "new", "x").close(),
+    "create without a name": lambda folder: os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)),
+    "touch": lambda folder: (folder / "new").touch(),
+    "truncate": lambda folder: os.truncate(folder / "file.txt", 0),
+    "truncate by opening for reading": lambda folder: os.close(
+        os.open(folder / "file.txt", os.O_RDONLY | os.O_TRUNC)
+    ),
+    "remove": lambda folder: os.unlink(folder / "file.txt"),
+    "make a folder": lambda folder: os.mkdir(folder / "new"),
+    "remove a folder": lambda folder: os.rmdir(folder / "empty"),
+    "make a link": lambda folder: os.symlink("file.txt", folder / "new"),
+    "rename within": lambda folder: os.rename(folder / "file.txt", folder / "new"),
+    "link within": lambda folder: os.link(folder / "file.txt", folder / "new"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(
+    ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
+)
+def test_files_can_be_changed_in_the_home_only(request, confined, change, where, uid):
+    world = request.getfixturevalue(where)
+    for folder in (world.home, world.outside):
+        (folder / "empty").mkdir()
+        if uid is not None and os.getuid() == 0:
+            os.chown(folder / "empty", uid, uid)
+
+    at_home = confined(world.policy, lambda: change(world.home), uid=uid)
+    outside = confined(world.policy, lambda: change(world.outside), uid=uid)
+
+    assert (at_home.error, at_home.signal) == (None, None)
+    assert outside.errno == errno.EACCES
+    assert (world.outside / "file.txt").read_text() == "outside"
+    assert sorted(os.listdir(world.outside)) == ["empty", "file.txt"]
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_without_a_home_nothing_can_be_changed(confined, unconfined, world, change):
+    (world.scratch / "empty").mkdir()
+    policy = world.narrowed(home=None)
+
+    denied = confined(policy, lambda: change(world.scratch))
+    allowed = unconfined(lambda: change(world.scratch))
+
+    assert denied.errno == errno.EACCES
+    assert allowed.error is None
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_scratch_folder_is_written_while_loading_and_never_by_a_worker(confined, world, change):
+    (world.scratch / "empty").mkdir()
+
+    by_worker = confined(world.policy, lambda: change(world.scratch))
+    by_zygote = confined(world.policy, lambda: change(world.scratch), as_zygote=True)
+
+    assert by_worker.errno == errno.EACCES
+    assert by_zygote.error is None
+
+
+def test_a_worker_reads_what_was_warmed_up_in_the_scratch_folder(confined, world):
+    report = confined(world.policy, lambda: (world.scratch / "file.txt").read_text())
+
+    assert report.value == "scratch"
+
+
+MOVES = {
+    "rename out": lambda world: os.rename(world.home / "file.txt", world.outside / "new"),
+    "rename in": lambda world: os.rename(world.outside / "file.txt", world.home / "new"),
+    "link out": lambda world: os.link(world.home / "file.txt", world.outside / "new"),
+    "link in": lambda world: os.link(world.outside / "file.txt", world.home / "new"),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_files_cannot_be_moved_or_linked_across_the_border_of_the_home(confined, unconfined, world, move):
+    denied = confined(world.narrowed(read=(*world.policy.read, world.outside)), lambda: move(world))
+    allowed = unconfined(lambda: move(world))
+
+    assert denied.errno in (errno.EACCES, errno.EXDEV)
+    assert allowed.error is None
+
+
+def test_another_home_can_be_neither_read_nor_listed(confined, world):
+    own = confined(world.policy, lambda: [(world.home / "file.txt").read_text(), os.listdir(world.home)])
+    read = confined(world.policy, lambda: (world.other / "file.txt").read_text())
+    listed = confined(world.policy, lambda: os.listdir(world.other))
+    parent = confined(world.policy, lambda: os.listdir(world.home.parent))
+
+    assert own.value == ["home", ["file.txt"]]
+    assert (read.errno, listed.errno, parent.errno) == (errno.EACCES,) * 3
+
+
+def test_a_link_in_the_home_leads_nowhere_that_is_denied(confined, unconfined, world):
+    (world.home / "link").symlink_to(world.other / "file.txt")
+
+    def follow():
+        return (world.home / "link").read_text()
+
+    assert unconfined(follow).value == "other"
+    assert confined(world.policy, follow).errno == errno.EACCES
+
+
+def test_a_file_can_be_its_own_hierarchy(confined, world):
+    (world.outside / "second.txt").write_text("second")
+    policy = world.narrowed(read=(*world.policy.read, world.outside / "second.txt"))
+
+    assert confined(policy, lambda: (world.outside / "second.txt").read_text()).value == "second"
+    assert confined(policy, lambda: (world.outside / "file.txt").read_text()).errno == errno.EACCES
+
+
+def test_a_hierarchy_to_list_only_tells_names_and_nothing_more(confined, world):
+    policy = world.narrowed(list_only=(world.outside,))
+
+    assert confined(world.policy, lambda: os.listdir(world.outside)).errno == errno.EACCES
+    assert confined(policy, lambda: os.listdir(world.outside)).value == ["file.txt"]
+    assert confined(policy, lambda: (world.outside / "file.txt").read_text()).errno == errno.EACCES
+
+
+def test_the_home_is_its_descriptor_and_not_what_its_name_means_later(confined, world):
+    moved = world.outside / "moved"
+
+    descriptor = os.open(world.home, os.O_PATH)
+    world.home.rename(moved)
+    world.other.rename(world.home)
+    policy = world.narrowed(home=Path(f"/proc/self/fd/{descriptor}"))
+    denied = confined(policy, lambda: (world.home / "file.txt").read_text())
+    allowed = confined(policy, lambda: (moved / "file.txt").read_text())
+    os.close(descriptor)
+
+    assert denied.errno == errno.EACCES
+    assert allowed.value == "home"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: os.mkfifo(path),
+        lambda path: os.mknod(path, 0o600 | 0o010000),
+        lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    ],
+    ids=["mkfifo", "mknod", "bind"],
+)
+def test_no_fifo_and_no_socket_can_be_made_in_the_home(confined, world, make):
+    no_seccomp = frozenset({"seccomp"})
+    no_landlock = frozenset({"landlock"})
+
+    def try_it():
+        make(world.home / "new")
+
+    assert confined(world.policy, try_it, without=no_seccomp).errno == errno.EACCES
+    assert confined(world.policy, try_it, without=no_landlock).errno in (errno.EACCES, errno.EPERM)
+    assert confined(world.policy, try_it, without=no_seccomp | no_landlock).error is None
+
+
+def test_what_was_written_to_the_home_cannot_be_executed(confined, unconfined, world):
+    def execute():
+        program = world.home / "program"
+        program.write_bytes(Path("/bin/true").read_bytes())
+        program.chmod(0o700)
+        return subprocess.run([program], check=False).returncode
+
+    (world.home / "program").write_bytes(b"")
+    (world.home / "program").chmod(0o700)
+
+    assert confined(world.policy, execute).errno == errno.EACCES
+    assert unconfined(execute).value == 0
+
+
+def test_programs_run_unless_the_policy_forbids_them(confined, world):
+    def run():
+        return subprocess.run(["/bin/true"], check=True).returncode
+
+    assert confined(world.policy, run).value == 0
+    assert confined(world.narrowed(programs=False), run).errno == errno.EACCES
+
+
+def test_a_program_is_confined_like_the_worker_that_started_it(confined, unconfined, world):
+    def run():
+        command = f"cat {world.other}/file.txt; echo x > {world.outside}/new; echo y > {world.home}/new"
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+        return [done.stdout, (world.home / "new").read_text()]
+
+    assert confined(world.policy, run).value == ["", "y\n"]
+    assert not (world.outside / "new").exists()
+    assert unconfined(run).value == ["other", "y\n"]
+    assert (world.outside / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "/dev/zero", "/dev/full"])
+def test_devices_that_keep_nothing_are_open_even_without_a_home(confined, world, name):
+    def open_both():
+        with open(name, "rb+", buffering=0) as file:
+            return file.readable() and file.writable()
+
+    assert confined(world.narrowed(home=None), open_both).value is True
+
+
+def test_facts_of_the_machine_are_readable_and_facts_of_processes_are_not(confined, unconfined, world):
+    pid = os.getpid()
+
+    def read(name):
+        with open(name, "rb") as file:
+            return len(file.read(10)) > 0
+
+    for name in ("/proc/meminfo", "/proc/cpuinfo", "/dev/urandom"):
+        assert confined(world.policy, lambda name=name: read(name)).value is True
+    for name in (f"/proc/{pid}/environ", f"/proc/{pid}/cmdline", "/proc/net/unix", "/proc/mounts"):
+        assert unconfined(lambda name=name: read(name)).value is True
+        assert confined(world.policy, lambda name=name: read(name)).errno == errno.EACCES
+    assert confined(world.policy, lambda: os.listdir("/proc")).errno == errno.EACCES
+
+
+def test_the_number_of_processors_is_known(confined, unconfined, world):
+    assert confined(world.policy, os.cpu_count).value == unconfined(os.cpu_count).value
+
+
+@pytest.mark.parametrize("as_zygote", [True, False])
+def test_signals_do_not_reach_the_host(confined, unconfined, world, as_zygote):
+    host = os.getpid()
+
+    assert unconfined(lambda: os.kill(host, 0)).error is None
+    assert confined(world.policy, lambda: os.kill(host, 0), as_zygote=as_zygote).errno == errno.EPERM
+    open_to_all = confined(
+        world.policy,
+        lambda: os.kill(host, 0),
+        as_zygote=as_zygote,
+        without=frozenset({"landlock", "seccomp"}),
+    )
+    assert open_to_all.error is None
+
+
+def test_a_worker_signals_its_children_and_not_its_zygote(confined, world):
+    def work():
+        with subprocess.Popen(["/bin/sleep", "60"]) as child:
+            child.send_signal(signal.SIGTERM)
+            ended = child.wait(10)
+        os.kill(os.getpid(), 0)
+        try:
+            os.kill(os.getppid(), 0)
+        except PermissionError as error:
+            return [ended, error.errno]
+        return [ended, None]
+
+    assert confined(world.policy, work).value == [-signal.SIGTERM, errno.EPERM]
+
+
+def test_abstract_sockets_outside_are_not_reached(confined, world):
+    name = f"\0test-landlock-{os.getpid()}-{time.monotonic_ns()}"
+    no_seccomp = frozenset({"seccomp"})
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(name)
+        listening.listen()
+
+        def reach():
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(name)
+
+        assert confined(world.policy, reach, without=no_seccomp | {"landlock"}).error is None
+        assert confined(world.policy, reach, without=no_seccomp).errno == errno.EPERM
+
+
+def test_rules_name_each_path_with_its_rights():
+    policy = Policy(read=(Path("/usr"),), list_only=(Path("/opt"),))
+
+    rules = zygote_rules(policy)
+
+    assert rules[:2] == [
+        Rule(Path("/usr"), Access.READ_FILE | Access.READ_DIR | Access.EXECUTE),
+        Rule(Path("/opt"), Access.READ_DIR),
+    ]
+    writable = {str(rule.path) for rule in rules if rule.access & Access.WRITE_FILE}
+    assert writable == {"/dev/null", "/dev/zero", "/dev/full"}
+
+
+def test_with_a_home_the_sources_of_chance_may_be_written_too():
+    rules = zygote_rules(Policy(home=Path("/tmp/alice")))
+
+    writable = {str(rule.path) for rule in rules if rule.access & Access.WRITE_FILE}
+    assert writable == {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+
+def test_a_policy_without_programs_grants_no_execution_anywhere():
+    rules = zygote_rules(Policy(read=(Path("/usr"),), programs=False))
+
+    assert not any(rule.access & Access.EXECUTE for rule in rules)
+
+
+def test_a_home_never_carries_execution_or_special_files():
+    forbidden = (
+        Access.EXECUTE
+        | Access.MAKE_SOCK
+        | Access.MAKE_FIFO
+        | Access.MAKE_CHAR
+        | Access.MAKE_BLOCK
+        | Access.IOCTL_DEV
+    )
+
+    assert not HOME & forbidden
+
+
+def test_rights_are_dropped_for_kernels_that_do_not_know_them():
+    everything = Access((1 << 16) - 1)
+
+    assert [everything & ~handled(abi) for abi in (1, 2, 3, 4, 5, 6, 7, 8)] == [
+        Access.REFER | Access.TRUNCATE | Access.IOCTL_DEV,
+        Access.TRUNCATE | Access.IOCTL_DEV,
+        Access.IOCTL_DEV,
+        Access.IOCTL_DEV,
+        Access(0),
+        Access(0),
+        Access(0),
+        Access(0),
+    ]
+
+
+def test_this_kernel_offers_what_the_layer_needs():
+    assert landlock_abi() >= MINIMUM_ABI, "this kernel has no Landlock, or one older than Linux 6.2"

@@ -1,0 +1,96 @@
+"""What the machine is said to offer, and that every layer is tried for real."""
+
+import os
+import tempfile
+from dataclasses import replace
+
+import pytest
+
+from sandbox.inside.confine import LAYERS
+from sandbox.probe import Tier, layers, missing, probe
+
+
+@pytest.fixture
+def full():
+    """A machine that lacks nothing."""
+    return replace(
+        probe(),
+        kernel="6.1.0",
+        architecture="x86_64",
+        architecture_known=True,
+        landlock_abi=7,
+        seccomp=True,
+        pidfd=True,
+        openat2=True,
+        close_range=True,
+    )
+
+
+def test_every_layer_is_tried_and_holds_on_this_machine():
+    reports = layers()
+
+    assert [report.name for report in reports if not report.enforced] == []
+    assert {report.name for report in reports} == {*LAYERS, "guard"}
+    assert all(report.detail for report in reports)
+
+
+def test_a_layer_that_is_not_enforced_is_found_out(confined, world):
+    def try_while_confined():
+        tempfile.tempdir = None
+        return {report.name: [report.enforced, report.detail] for report in layers()}
+
+    # Behind a filter setsid only seems to succeed, and a socket is denied before the trial begins.
+    report = confined(world.policy, try_while_confined)
+
+    assert report.error is None
+    assert report.value["session"] == [False, "the process stayed in the session of the host"]
+    assert report.value["seccomp"] == [False, "[Errno 13] Permission denied"]
+    assert report.value["descriptors"][0] is True
+
+
+def test_the_process_tier_lacks_nothing_here():
+    assert missing(Tier.PROCESS) == ()
+
+
+def test_trying_leaves_this_process_as_it_was():
+    before = (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd")))
+
+    layers()
+
+    assert (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd"))) == before
+
+
+def test_looking_tells_who_we_are():
+    found = probe()
+
+    assert (found.uid, found.kernel) == (os.geteuid(), os.uname().release)
+    assert (found.capabilities != 0) or found.uid != 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"landlock_abi": 0}, "Landlock ABI 3 is needed, kernel 6.1.0 offers none"),
+        ({"landlock_abi": 2}, "Landlock ABI 3 is needed, kernel 6.1.0 offers 2"),
+        ({"seccomp": False}, "seccomp filters cannot be loaded"),
+        ({"architecture": "riscv64", "architecture_known": False}, "no table of system calls for riscv64"),
+        ({"pidfd": False}, "pidfd is refused"),
+        ({"openat2": False}, "openat2 is refused"),
+        ({"close_range": False}, "close_range is refused"),
+    ],
+)
+def test_each_thing_missing_is_one_sentence_with_its_cure(full, changes, says):
+    sentences = replace(full, **changes).missing(Tier.PROCESS)
+
+    assert len(sentences) == 1
+    assert says in sentences[0]
+    assert "; " in sentences[0]
+
+
+def test_tiers_to_come_are_not_promised(full):
+    assert "does not implement the tier user yet" in full.missing(Tier.USER)[0]
+    assert "does not implement the tier namespace yet" in full.missing(Tier.NAMESPACE)[0]
+
+
+def test_the_guard_alone_needs_nothing(full):
+    assert replace(full, landlock_abi=0, seccomp=False).missing(Tier.GUARD) == ()

@@ -1,0 +1,222 @@
+"""What is readable by default: nothing denied is covered, whatever lies around it."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.readable import MOST_ENTRIES, Readable, carve, default_read, sibling_modules
+
+
+def plant(top: Path, *names: str) -> None:
+    for name in names:
+        path = top / name
+        if name.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name)
+
+
+def covered(path: Path, tops: tuple[Path, ...]) -> bool:
+    return any(path == top or top in path.parents for top in tops)
+
+
+def test_a_folder_without_anything_denied_stays_whole(tmp_path):
+    plant(tmp_path, "a/b")
+
+    assert carve(tmp_path, [Path("/elsewhere")]) == Readable((tmp_path,), ())
+
+
+def test_a_denied_folder_grants_nothing(tmp_path):
+    assert carve(tmp_path, [tmp_path]) == Readable((), ())
+
+
+def test_a_folder_above_a_denied_file_is_replaced_by_its_parts_and_can_be_listed(tmp_path):
+    plant(tmp_path, "keep", "sub/keep", "sub/secret", "other/keep")
+
+    carved = carve(tmp_path, [tmp_path / "sub/secret"])
+
+    assert carved == Readable((tmp_path / "keep", tmp_path / "other", tmp_path / "sub/keep"), (tmp_path,))
+
+
+def test_a_folder_above_a_denied_folder_cannot_be_listed(tmp_path):
+    plant(tmp_path, "keep", "sub/secrets/name", "sub/keep")
+
+    carved = carve(tmp_path, [tmp_path / "sub/secrets"])
+
+    assert carved == Readable((tmp_path / "keep", tmp_path / "sub/keep"), ())
+
+
+def test_what_is_denied_before_it_exists_is_not_covered(tmp_path):
+    plant(tmp_path, "keep", "sub/keep")
+
+    carved = carve(tmp_path, [tmp_path / "sub/later"])
+
+    assert carved == Readable((tmp_path / "keep", tmp_path / "sub/keep"), ())
+
+
+def test_links_are_not_followed_out_of_a_carved_folder(tmp_path):
+    plant(tmp_path, "top/secret", "elsewhere/file")
+    (tmp_path / "top/link").symlink_to(tmp_path / "elsewhere")
+
+    carved = carve(tmp_path / "top", [tmp_path / "top/secret"])
+
+    assert carved.read == ()
+
+
+names = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map("/".join)
+
+
+@given(files=st.lists(names, max_size=8), denied=st.lists(names, min_size=1, max_size=3))
+def test_nothing_denied_is_ever_covered_and_nothing_else_is_lost(tmp_path_factory, files, denied):
+    top = tmp_path_factory.mktemp("carve")
+    for name in files:
+        path = top / name / "leaf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    deny = [top / name for name in denied]
+
+    carved = carve(top, deny)
+
+    for leaf in top.rglob("leaf"):
+        assert covered(leaf, carved.read) is not covered(leaf, tuple(deny))
+    for path in deny:
+        assert not covered(path, carved.read)
+        assert not any(covered(path, (listed,)) for listed in carved.list_only)
+
+
+def test_the_system_is_readable_and_its_secrets_and_strangers_are_not(tmp_path):
+    plant(tmp_path, "tool.py")
+
+    found = default_read(deny=[Path("/tmp")], tool_file=tmp_path / "tool.py")
+
+    assert covered(Path(os.path.realpath("/bin/sh")), found.read)
+    assert covered(Path("/etc/passwd"), found.read)
+    assert covered(tmp_path / "tool.py", found.read)
+    for name in ("/etc/shadow", "/root/.ssh/id_rsa", "/proc/1", "/sys/kernel", "/run/lock", "/tmp/alice/f"):
+        assert not covered(Path(name), found.read + found.list_only)
+    for top in ("/", "/root", "/home", "/tmp", "/proc", "/sys", "/dev", "/run"):
+        assert Path(top) not in found.read + found.list_only
+
+
+def test_the_interpreter_and_the_packages_asked_for_are_readable(tmp_path):
+    plant(tmp_path, "tool.py", "package/__init__.py")
+    extra = tmp_path / "package"
+
+    found = default_read(deny=[], tool_file=tmp_path / "sub/tool.py", extra=[extra])
+
+    for needed in (sys.prefix, sys.base_prefix, os.__file__, str(extra), covered.__code__.co_filename):
+        assert covered(Path(needed).resolve(), found.read), needed
+
+
+def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path):
+    plant(
+        tmp_path,
+        *("tool.py", "module.py", "data/one.csv", "data/deep/two.csv", "id_card.py", "mixed/fine"),
+        *(".env", ".git/config", "runner.toml", "server.pem", "API.KEY", "id_rsa", "mixed/.hidden"),
+    )
+
+    found = default_read(deny=[], tool_file=tmp_path / "tool.py")
+
+    for name in ("tool.py", "module.py", "data/one.csv", "data/deep/two.csv", "id_card.py", "mixed/fine"):
+        assert covered(tmp_path / name, found.read), name
+    for name in (".env", ".git/config", "runner.toml", "server.pem", "API.KEY", "id_rsa", "mixed/.hidden"):
+        assert not covered(tmp_path / name, found.read), name
+    assert tmp_path in found.list_only
+    assert tmp_path / "data" in found.read
+
+
+def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path):
+    plant(tmp_path, "tool.py", "state/homes/alice.json", "token.txt", "data/one.csv")
+
+    found = default_read(deny=[tmp_path / "state", tmp_path / "token.txt"], tool_file=tmp_path / "tool.py")
+
+    assert covered(tmp_path / "data/one.csv", found.read)
+    assert not covered(tmp_path / "token.txt", found.read)
+    assert not covered(tmp_path / "state", found.read + found.list_only)
+
+
+def test_secrets_beside_the_tool_file_are_cut_out_of_the_system_list_too(confined, world):
+    # The folder of this checkout may itself lie in a readable hierarchy of the system.
+    folder = Path(__file__).resolve().parents[2]
+
+    found = default_read(deny=[], tool_file=folder / "tool.py")
+
+    assert covered(folder / "pyproject.toml", found.read)
+    assert not covered(folder / ".git" / "config", found.read)
+
+
+def test_a_tool_file_in_a_home_is_readable_with_its_modules_only(tmp_path):
+    plant(tmp_path, "alice/tool.py", "alice/letter.txt", "alice/package/__init__.py", "alice/other.py")
+    (tmp_path / "alice/tool.py").write_text("import helper, package.sub, json, missing\n")
+    (tmp_path / "alice/helper.py").write_text("def f():\n    from more import x\n")
+    (tmp_path / "alice/more.py").write_text("x = 1\n")
+    alice = tmp_path / "alice"
+
+    for homes, tool in (([alice], alice / "tool.py"), ([tmp_path], alice / "tool.py")):
+        found = default_read(deny=[], tool_file=tool, homes=homes)
+
+        for name in ("tool.py", "helper.py", "more.py", "package/__init__.py"):
+            assert covered(alice / name, found.read), name
+        for name in ("letter.txt", "other.py"):
+            assert not covered(alice / name, found.read), name
+        assert not covered(alice, found.read + found.list_only)
+
+
+def test_a_folder_too_large_to_look_through_grants_the_program_only(tmp_path, monkeypatch):
+    plant(tmp_path, "tool.py", *(f"many/{n}" for n in range(20)))
+    monkeypatch.setattr("sandbox.readable.MOST_ENTRIES", 10)
+
+    found = default_read(deny=[], tool_file=tmp_path / "tool.py")
+
+    assert covered(tmp_path / "tool.py", found.read)
+    assert not covered(tmp_path / "many/1", found.read)
+    assert MOST_ENTRIES == 20_000
+
+
+def test_modules_beside_a_file_behind_a_link_are_those_beside_the_link(tmp_path):
+    plant(tmp_path, "real/tool.py", "served/module.py")
+    (tmp_path / "served/tool.py").symlink_to(tmp_path / "real/tool.py")
+
+    found = default_read(deny=[], tool_file=tmp_path / "served/tool.py")
+
+    assert covered(tmp_path / "real/tool.py", found.read)
+    assert covered(tmp_path / "served/module.py", found.read)
+
+
+@pytest.mark.parametrize("text", ["import (", "\0", "from . import module\nfrom .module import x\n"])
+def test_a_file_that_is_not_python_imports_nothing_and_a_relative_import_counts(tmp_path, text):
+    plant(tmp_path, "module.py")
+    (tmp_path / "tool.py").write_text(text)
+
+    found = sibling_modules(tmp_path / "tool.py")
+
+    assert found == ((tmp_path / "module.py",) if "from" in text else ())
+
+
+def test_what_is_readable_by_default_lets_a_worker_import_and_read(confined, world):
+    plant(world.outside, "tool.py", "sibling.py", ".env", "data/one.csv")
+    (world.outside / "sibling.py").write_text("VALUE = 42\n")
+    found = default_read(
+        deny=[Path("/tmp")], tool_file=world.outside / "tool.py", extra=[Path(__file__).parent]
+    )
+    policy = world.narrowed(read=found.read, list_only=found.list_only)
+
+    def work():
+        import colorsys  # noqa: F401 - any module that nobody has imported yet
+
+        sys.path.insert(0, str(world.outside))
+        import sibling
+
+        return [
+            sibling.VALUE,
+            (world.outside / "data/one.csv").read_text(),
+            os.listdir(world.outside / "data"),
+        ]
+
+    assert confined(policy, work).value == [42, "data/one.csv", ["one.csv"]]
+    assert confined(policy, lambda: (world.outside / ".env").read_text()).errno == 13

@@ -1,0 +1,407 @@
+"""What the filters answer: by a small interpreter for every call, and by the kernel for real ones."""
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+import socket
+import struct
+from dataclasses import dataclass
+
+import pytest
+
+from sandbox.layers.seccomp import main_filter, worker_filter
+from sandbox.layers.syscall_table import (
+    ARCHITECTURES,
+    CHANGED_MODE,
+    DENIED,
+    NEWEST,
+    SIGNALS,
+    present_architecture,
+)
+
+NOBODY = 65534
+ALLOW = "allow"
+KILL = "kill"
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+
+HERE = present_architecture()
+
+
+def call(name, *arguments):
+    """Make one system call by name; numbers only."""
+    answer = libc.syscall(ctypes.c_long(HERE.number(name)), *(ctypes.c_long(a) for a in arguments))
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return answer
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A filter, run as the kernel would run it."""
+
+    program: bytes
+    audit: int
+
+    def __call__(self, number, *arguments, audit=None):
+        padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
+        masked = [argument & (2**64 - 1) for argument in padded]
+        data = struct.pack("<IIQ6Q", number, audit or self.audit, 0, *masked)
+        accumulator, at = 0, 0
+        instructions = list(struct.iter_unpack("<HBBI", self.program))
+        while True:
+            code, if_true, if_false, value = instructions[at]
+            at += 1
+            if code == 0x20:
+                accumulator = struct.unpack_from("<I", data, value)[0]
+            elif code == 0x54:
+                accumulator &= value
+            elif code == 0x05:
+                at += value
+            elif code == 0x06:
+                return meaning(value)
+            else:
+                test = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: accumulator & value}[
+                    code
+                ]
+                at += if_true if test else if_false
+
+
+def meaning(action):
+    if action == 0x7FFF0000:
+        return ALLOW
+    if action == 0x80000000:
+        return KILL
+    assert action & 0xFFFF0000 == 0x00050000
+    return action & 0xFFFF
+
+
+def main_of(architecture, scoped=True):
+    return Answers(main_filter(architecture, signals_are_scoped=scoped).program, architecture.audit)
+
+
+def worker_of(architecture):
+    return Answers(worker_filter(architecture).program, architecture.audit)
+
+
+each_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
+
+
+@each_architecture
+def test_no_number_stands_for_two_calls(architecture):
+    numbers = list(architecture.numbers.values())
+
+    assert len(set(numbers)) == len(numbers)
+    assert all(0 <= number <= NEWEST for number in numbers)
+
+
+def test_architectures_differ_only_in_calls_that_the_generic_table_never_had():
+    x86_64, aarch64 = (set(architecture.numbers) for architecture in ARCHITECTURES)
+
+    assert aarch64 < x86_64
+    assert x86_64 - aarch64 == {
+        "_sysctl", "chmod", "chown", "futimesat", "inotify_init", "ioperm", "iopl", "lchown", "mknod",
+        "modify_ldt", "sysfs", "uselib", "ustat", "utime", "utimes",
+    }  # fmt: skip
+
+
+def test_calls_since_the_common_numbering_have_one_number_everywhere():
+    x86_64, aarch64 = (architecture.numbers for architecture in ARCHITECTURES)
+
+    assert all(aarch64[name] == number for name, number in x86_64.items() if number >= 424)
+
+
+@each_architecture
+def test_every_call_of_the_list_is_denied(architecture):
+    answer = main_of(architecture)
+
+    answers = {name: answer(number) for name, number in architecture.numbers.items() if name in DENIED}
+
+    assert set(answers.values()) == {errno.EPERM}
+    assert {"ptrace", "bpf", "mount", "unshare", "memfd_create", "io_uring_setup", "keyctl"} <= set(answers)
+
+
+@each_architecture
+def test_changing_modes_seems_to_succeed(architecture):
+    answer = main_of(architecture)
+
+    assert {answer(number) for number in architecture.known(CHANGED_MODE)} == {0}
+
+
+@each_architecture
+def test_times_seem_to_be_set_but_the_present_time_is_denied_by_name(architecture):
+    answer = main_of(architecture)
+    utimensat = architecture.number("utimensat")
+    high = 0x7F00_0000_0000
+
+    assert answer(utimensat, -100, high, high) == 0
+    assert answer(utimensat, 3, 0, high) == 0
+    assert answer(utimensat, 3, 0, 0) == 0
+    assert answer(utimensat, -100, high, 0) == errno.EPERM
+    assert answer(utimensat, -100, 0x1000, 0) == errno.EPERM
+    for name, given, none in (
+        ("utime", (1, high), (1, 0)),
+        ("utimes", (1, high), (1, 0)),
+        ("futimesat", (3, 1, high), (3, 1, 0)),
+    ):
+        for number in architecture.known((name,)):
+            assert (answer(number, *given), answer(number, *none)) == (0, errno.EPERM)
+
+
+@each_architecture
+def test_calls_that_programs_live_on_are_allowed(architecture):
+    denied_somewhere = set(architecture.numbers.values())
+    answer = main_of(architecture)
+
+    others = {number: answer(number) for number in range(NEWEST + 1) if number not in denied_somewhere}
+
+    assert set(others.values()) == {ALLOW}
+    assert len(others) > 250
+
+
+@each_architecture
+def test_calls_younger_than_the_list_do_not_exist(architecture):
+    answer = main_of(architecture)
+
+    assert (answer(NEWEST + 1), answer(NEWEST + 500)) == (errno.ENOSYS, errno.ENOSYS)
+    assert answer(architecture.number("clone3")) == errno.ENOSYS
+
+
+@each_architecture
+def test_a_foreign_architecture_is_killed_by_both_filters(architecture):
+    for answer in (main_of(architecture), worker_of(architecture)):
+        assert answer(1, audit=0x4000_0003) == KILL
+        assert answer(1) == ALLOW
+
+
+def test_x32_calls_are_killed_by_both_filters():
+    x86_64 = ARCHITECTURES[0]
+
+    for answer in (main_of(x86_64), worker_of(x86_64)):
+        assert answer(0x4000_0000 | 1) == KILL
+
+
+@each_architecture
+def test_clone_makes_threads_and_children_but_no_namespaces_and_no_siblings(architecture):
+    answer = main_of(architecture)
+    clone = architecture.number("clone")
+    thread, child, vfork = 0x3D0F00, 0x1200011, 0x4111
+
+    assert {answer(clone, flags) for flags in (thread, child, vfork)} == {ALLOW}
+    for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x8000):
+        assert answer(clone, child | flag) == errno.EPERM
+
+
+@each_architecture
+def test_knobs_of_other_processes_are_denied(architecture):
+    answer = main_of(architecture)
+
+    for name in (
+        "prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr",
+    ):  # fmt: skip
+        assert (answer(architecture.number(name), 0), answer(architecture.number(name), 1)) == (
+            ALLOW,
+            errno.EPERM,
+        )
+    setpriority = architecture.number("setpriority")
+    assert answer(setpriority, 0, 0, 5) == ALLOW
+    assert {answer(setpriority, 0, 7), answer(setpriority, 1, 0), answer(setpriority, 2, 0)} == {errno.EPERM}
+
+
+@each_architecture
+def test_prctl_keeps_what_a_worker_still_needs_until_it_has_it(architecture):
+    main, worker = main_of(architecture), worker_of(architecture)
+    prctl = architecture.number("prctl")
+
+    assert [main(prctl, option) for option in (1, 4, 15, 22, 36, 0x59616D61)] == [
+        ALLOW, errno.EPERM, ALLOW, ALLOW, errno.EPERM, errno.EPERM,
+    ]  # fmt: skip
+    assert [worker(prctl, option) for option in (1, 15)] == [errno.EPERM, ALLOW]
+
+
+@each_architecture
+def test_groups_are_frozen_in_a_worker_and_sessions_from_the_start(architecture):
+    main, worker = main_of(architecture), worker_of(architecture)
+    setsid, setpgid = architecture.number("setsid"), architecture.number("setpgid")
+
+    assert (main(setsid), main(setpgid)) == (0, ALLOW)
+    assert (worker(setsid), worker(setpgid)) == (0, 0)
+
+
+@each_architecture
+def test_ioctl_and_fcntl_are_judged_by_their_command(architecture):
+    answer = main_of(architecture)
+    ioctl, fcntl = architecture.number("ioctl"), architecture.number("fcntl")
+
+    assert {answer(ioctl, 0, command) for command in (0x5401, 0x5413, 0x541B, 0x8001_6601)} == {ALLOW}
+    assert {answer(ioctl, 0, command) for command in (0x5412, 0x541C, 0x4008_6602, 0x8901)} == {errno.EPERM}
+    assert {answer(fcntl, 0, command) for command in (0, 1, 2, 3, 4, 5, 6, 7, 1030)} == {ALLOW}
+    assert {answer(fcntl, 0, command) for command in (8, 15)} == {errno.EPERM}
+
+
+@each_architecture
+def test_sockets_are_pairs_without_datagrams_or_nothing(architecture):
+    answer = main_of(architecture)
+    number = architecture.number
+    cloexec = 0o2000000
+
+    assert {answer(number("socket"), family) for family in (1, 2, 10, 16, 17, 38, 40)} == {errno.EACCES}
+    assert {answer(number("socketpair"), 1, kind | cloexec) for kind in (1, 5)} == {ALLOW}
+    assert {answer(number("socketpair"), 1, kind | cloexec) for kind in (2, 3, 4)} == {errno.EACCES}
+    assert answer(number("socketpair"), 30, 1) == errno.EACCES
+    for name in ("connect", "bind", "listen", "accept", "accept4"):
+        assert answer(number(name)) == errno.EACCES
+    assert answer(number("sendto"), 3, 1, 1, 0, 0, 0) == ALLOW
+    for address in (0x1000, 0x7F00_0000_0000):
+        assert answer(number("sendto"), 3, 1, 1, 0, address, 16) == errno.EACCES
+
+
+@each_architecture
+def test_signals_are_denied_only_where_landlock_cannot_confine_them(architecture):
+    scoped, unscoped = main_of(architecture), main_of(architecture, scoped=False)
+    kill = architecture.number("kill")
+
+    assert {scoped(number, 1) for number in architecture.known(SIGNALS)} == {ALLOW}
+    assert {unscoped(number, 1) for number in architecture.known(SIGNALS)} == {errno.EPERM}
+    assert (unscoped(kill, 0), unscoped(kill, -1)) == (ALLOW, errno.EPERM)
+
+
+NOT_PERMITTED = {
+    "ptrace": lambda: call("ptrace", 0, 0, 0, 0),
+    "process_vm_readv": lambda: call("process_vm_readv", os.getpid(), 0, 0, 0, 0, 0),
+    "unshare": lambda: call("unshare", 0),
+    "memfd_create": lambda: os.close(os.memfd_create("name")),
+    "personality": lambda: call("personality", 0xFFFFFFFF),
+    "mknod": lambda: os.mknod("made", 0o600),
+    "sync": lambda: call("sync"),
+    "prlimit": lambda: resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE),
+    "setpriority": lambda: os.setpriority(os.PRIO_PGRP, 0, 0),
+    "subreaper": lambda: call("prctl", 36, 0, 0, 0, 0),
+    "dumpable": lambda: call("prctl", 4, 1, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("attempt", NOT_PERMITTED.values(), ids=NOT_PERMITTED)
+@pytest.mark.parametrize(
+    ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
+)
+def test_the_kernel_does_not_permit(request, confined, attempt, where, uid):
+    policy = request.getfixturevalue(where).policy
+
+    control = confined(policy, attempt, uid=uid, without=frozenset({"seccomp"}))
+    denied = confined(policy, attempt, uid=uid)
+
+    assert control.error is None
+    assert denied.errno == errno.EPERM
+
+
+# Their control is the interpreter above: whether they answer at all depends on the kernel's build.
+NEEDS_PRIVILEGE = {
+    "mount": (0, 0, 0, 0, 0),
+    "setns": (-1, 0),
+    "bpf": (0, 0, 0),
+    "io_uring_setup": (0, 0),
+    "keyctl": (0, -2, 0),
+    "shmget": (0, 4096, 0o600),
+    "chroot": (0,),
+    "perf_event_open": (0, 0, -1, -1, 0),
+    "userfaultfd": (0,),
+    "open_by_handle_at": (-1, 0, 0),
+    "fanotify_init": (0, 0),
+    "inotify_init1": (0,),
+    "process_madvise": (-1, 0, 0, 0, 0),
+}
+
+
+def test_the_kernel_refuses_what_would_need_privilege(confined, world):
+    def attempt_all():
+        answers = {}
+        for name, arguments in NEEDS_PRIVILEGE.items():
+            try:
+                answers[name] = call(name, *arguments)
+            except OSError as error:
+                answers[name] = errno.errorcode[error.errno]
+        return answers
+
+    report = confined(world.policy, attempt_all)
+
+    assert report.value == dict.fromkeys(NEEDS_PRIVILEGE, "EPERM")
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (socket.AF_UNIX, socket.SOCK_STREAM),
+        (socket.AF_INET, socket.SOCK_STREAM),
+        (socket.AF_INET, socket.SOCK_DGRAM),
+    ],
+)
+def test_no_socket_can_be_made(confined, world, family, kind):
+    def make():
+        socket.socket(family, kind).close()
+
+    assert confined(world.policy, make, without=frozenset({"seccomp"})).error is None
+    assert confined(world.policy, make).errno == errno.EACCES
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_RAW])
+def test_no_pair_of_sockets_can_carry_datagrams(confined, world, kind):
+    def pair(kind):
+        left, right = socket.socketpair(socket.AF_UNIX, kind)
+        left.send(b"x")
+        return right.recv(1).decode()
+
+    assert confined(world.policy, lambda: pair(socket.SOCK_STREAM)).value == "x"
+    assert confined(world.policy, lambda: pair(kind), without=frozenset({"seccomp"})).value == "x"
+    assert confined(world.policy, lambda: pair(kind)).errno == errno.EACCES
+
+
+def test_chmod_and_utime_have_no_effect(confined, world):
+    target = world.outside / "file.txt"
+    before = target.stat()
+
+    def change():
+        os.chmod(target, 0o777)
+        os.utime(target, (1, 1))
+        return [target.stat().st_mode & 0o777, target.stat().st_mtime]
+
+    denied = confined(world.policy, change)
+    after = target.stat()
+    allowed = confined(world.policy, change, without=frozenset({"seccomp"}))
+
+    assert denied.error is None
+    assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert allowed.value == [0o777, 1.0]
+
+
+def test_extended_attributes_cannot_be_changed(confined, world):
+    def change():
+        os.chown(world.home / "file.txt", -1, -1)
+
+    assert confined(world.policy, change, without=frozenset({"seccomp"})).error is None
+    assert confined(world.policy, change).errno == errno.EPERM
+    assert (
+        confined(world.policy, lambda: os.setxattr(world.home / "file.txt", "user.a", b"b")).errno
+        == errno.EPERM
+    )
+
+
+def test_the_kernel_kills_x32_calls(confined, unconfined, world):
+    def getpid_by_x32():
+        return libc.syscall(ctypes.c_long(0x4000_0000 | 39))
+
+    assert unconfined(getpid_by_x32).signal is None
+    # Elsewhere the number is only one that no call has.
+    assert confined(world.policy, getpid_by_x32).signal == (signal.SIGSYS if HERE.foreign_bit else None)
+
+
+def test_a_worker_cannot_undo_its_death_with_the_zygote(confined, world):
+    def undo():
+        return call("prctl", 1, 0, 0, 0, 0)
+
+    assert confined(world.policy, undo, as_zygote=True).value == 0
+    assert confined(world.policy, undo).errno == errno.EPERM

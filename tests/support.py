@@ -1,0 +1,120 @@
+"""Shared by tests that run the whole: a cell in this process, requests to it, what came back."""
+
+import json
+import re
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.call import Completed, Request, execute
+from runner.cell import Cell
+from runner.identity import User
+from runner.ladder import ClientRefusal
+from runner.request import RequestFacts
+from runner.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ROOT / "tests" / "tools"
+SAMPLES = ROOT / "sample_tools"
+
+
+def settings_in(folder: Path, **more: Any) -> Settings:
+    return Settings(state_dir=folder / "state", store=(folder / "store").as_uri(), **more)
+
+
+@dataclass
+class Listening:
+    """A client that keeps what it hears."""
+
+    heard: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        self.heard.append((method, params))
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise ClientRefusal(-32601, f"no {method} here")
+
+
+def request(user: str, tool: str, arguments: Mapping[str, Any], client: Listening | None = None) -> Request:
+    prefix = "io.modelcontextprotocol/"
+    meta = {
+        prefix + "protocolVersion": "2026-07-28",
+        prefix + "clientInfo": {"name": "test", "version": "1"},
+        prefix + "clientCapabilities": {},
+        "progressToken": 1,
+    }
+    return Request(
+        user=User(user),
+        method="tools/call",
+        params={"name": tool, "arguments": dict(arguments), "_meta": meta},
+        facts=RequestFacts(request_id=1, protocol="2026-07-28", session_id="s", transport="stdio"),
+        client=client or Listening(),
+        inline_max_bytes=300 * 1024 * 1024,
+    )
+
+
+@asynccontextmanager
+async def open_cell(
+    tool_file: Path, folder: Path, user: str | None = None, **more: Any
+) -> AsyncIterator[Cell]:
+    settings = settings_in(folder, **more)
+    async with Cell.open(settings, [str(tool_file)], user=User(user) if user else None) as cell:
+        yield cell
+
+
+async def call(cell: Cell, user: str, tool: str, /, **arguments: Any) -> Completed:
+    return await execute(cell, request(user, tool, arguments))
+
+
+def error_code(completed: Completed) -> str | None:
+    meta = completed.processed.value.get("meta_data", {})
+    return meta.get("error_code")
+
+
+def details(completed: Completed) -> Mapping[str, Any]:
+    return completed.processed.value["meta_data"]["details"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def stop(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    try:
+        process.communicate(timeout=20)
+    finally:
+        process.kill()
+
+
+def alive(pid: int) -> bool:
+    """Say whether a process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def server_url(process: "subprocess.Popen[str]") -> str:
+    """Wait until a server says where it listens."""
+    assert process.stderr is not None
+    said: list[str] = []
+    for line in process.stderr:
+        said.append(line)
+        address = re.search(r"http://\S+/mcp", line)
+        if address:
+            return address.group()
+    raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(said)}")

@@ -1,0 +1,312 @@
+"""Served tools as clients see them: both SDK clients, both transports, both protocol eras.
+
+What FastMCP itself answers for the same file is the expectation for everything but tool results,
+which pass through the contract.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import mcp
+import pytest
+from fastmcp import Client, FastMCP
+from fastmcp.client.transports import StdioTransport
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from support import ROOT, TOOLS, server_url, stop
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    # The log messages of the handshake era, which tools still send and clients still get.
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
+
+FILE = TOOLS / "every.py"
+USER = f"t-{uuid.uuid4().hex[:12]}"
+TRANSPORTS = ("stdio", "http")
+MODES = ("auto", "legacy")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("clients")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+    places = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
+    return {**kept, **places, "RUNNER_USER": USER}
+
+
+@pytest.fixture(scope="module")
+def url(environment: dict[str, str]) -> Iterator[str]:
+    command = [sys.executable, "-m", "runner.cli", "serve", str(FILE), "--transport", "http", "--port", "0"]
+    process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        yield server_url(process)
+    finally:
+        stop(process)
+
+
+@pytest.fixture(params=[(t, m) for t in TRANSPORTS for m in MODES], ids="-".join)
+def connect(
+    request: pytest.FixtureRequest, url: str, environment: dict[str, str]
+) -> Callable[..., "Client[Any]"]:
+    """Make a FastMCP client of the runner, over each transport in each era."""
+    transport, mode = request.param
+    arguments = ["-m", "runner.cli", "serve", str(FILE), "--transport", "stdio"]
+
+    def make(**options: Any) -> "Client[Any]":
+        if transport == "http":
+            return Client(url, mode=mode, **options)
+        return Client(StdioTransport(sys.executable, arguments, env=environment), mode=mode, **options)
+
+    return make
+
+
+@pytest.fixture(params=[(t, m) for t in TRANSPORTS for m in MODES], ids="-".join)
+def connect_sdk(
+    request: pytest.FixtureRequest, url: str, environment: dict[str, str]
+) -> "AbstractAsyncContextManager[mcp.Client]":
+    """Connect a client of the plain SDK, over each transport in each era."""
+    transport, mode = request.param
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[mcp.Client]:
+        parameters = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "runner.cli", "serve", str(FILE), "--transport", "stdio"],
+            env=environment,
+        )
+        target = url if transport == "http" else stdio_client(parameters)
+        async with mcp.Client(target, mode=mode) as client:
+            yield client
+
+    return connected()
+
+
+@pytest.fixture(scope="module")
+def plain() -> FastMCP:
+    """The same file's own server, unconfined in this process."""
+    spec = importlib.util.spec_from_file_location("every_plain", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    server: FastMCP = module.mcp
+    return server
+
+
+def dumped(items: Any) -> Any:
+    if isinstance(items, list):
+        return [dumped(item) for item in items]
+    return items.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+async def test_everything_a_file_offers_is_listed_as_fastmcp_lists_it(
+    connect: Callable[..., "Client[Any]"], plain: FastMCP
+) -> None:
+    async with connect() as client:
+        ours = [
+            dumped(await client.list_tools()),
+            dumped(await client.list_resources()),
+            dumped(await client.list_resource_templates()),
+            dumped(await client.list_prompts()),
+        ]
+        version = client.protocol_version
+    era = "legacy" if version < "2026" else "auto"
+
+    async with Client(plain, mode=era) as client:
+        expected = [
+            dumped(await client.list_tools()),
+            dumped(await client.list_resources()),
+            dumped(await client.list_resource_templates()),
+            dumped(await client.list_prompts()),
+        ]
+
+    assert ours == expected
+
+
+async def test_the_server_introduces_itself_as_the_file_does(
+    connect: Callable[..., "Client[Any]"], plain: FastMCP
+) -> None:
+    async with connect() as client:
+        ours = (client.server_info, client.server_capabilities, client.instructions, client.protocol_version)
+    era = "legacy" if ours[3] < "2026" else "auto"
+
+    async with Client(plain, mode=era) as client:
+        expected = (
+            client.server_info,
+            client.server_capabilities,
+            client.instructions,
+            client.protocol_version,
+        )
+
+    assert ours == expected
+
+
+async def test_resources_prompts_and_errors_pass_through(
+    connect: Callable[..., "Client[Any]"], plain: FastMCP
+) -> None:
+    async def everything(client: "Client[Any]") -> list[Any]:
+        read = [await client.read_resource("data://config"), await client.read_resource("data://item/7")]
+        prompt = await client.get_prompt("about", {"topic": "bees"})
+        with pytest.raises(mcp.MCPError) as missing:
+            await client.read_resource("data://nothing")
+        return [dumped(list(read[0])), dumped(list(read[1])), dumped(prompt.messages), missing.value.error]
+
+    async with connect() as client:
+        ours, version = await everything(client), client.protocol_version
+    async with Client(plain, mode="legacy" if version < "2026" else "auto") as client:
+        expected = await everything(client)
+
+    assert ours == expected
+
+
+async def test_results_follow_the_contract_and_validate(connect: Callable[..., "Client[Any]"]) -> None:
+    async with connect() as client:
+        number = await client.call_tool("add", {"a": 40})
+        text = await client.call_tool("greet", {"name": "Ann"})
+        numbers = await client.call_tool("numbers", {"count": 3})
+        point = await client.call_tool("shape", {"p": {"x": 3, "y": 1}, "n": 2})
+        facts = await client.call_tool("facts", {"key": "k"})
+
+    assert (number.data, number.structured_content) == (42, {"result": 42})
+    assert (text.data, text.content[0].text) == ("hello Ann", "hello Ann")
+    assert (numbers.data, numbers.structured_content) == ([0, 1, 2], {"result": [0, 1, 2]})
+    assert point.structured_content == {"x": 6, "y": 1}
+    assert facts.structured_content == {"results": {"key": "k", "nested": {"a": [1, None, True]}}}
+    for closed in (number, text, numbers, point):
+        assert closed.meta is not None
+        assert "results" in closed.meta["toolcell/result"]
+
+
+async def test_the_plain_sdk_client_gets_the_same(
+    connect_sdk: "AbstractAsyncContextManager[mcp.Client]",
+) -> None:
+    async with connect_sdk as client:
+        await client.list_tools()
+        results = {
+            name: await client.call_tool(name, arguments)
+            for name, arguments in {
+                "add": {"a": 40},
+                "greet": {"name": "Ann"},
+                "numbers": {"count": 2},
+                "shape": {"p": {"x": 1}},
+                "facts": {"key": "k"},
+            }.items()
+        }
+        failed = await client.call_tool("fails", {"reason": "no luck"})
+
+    assert {name: result.structured_content for name, result in results.items()} == {
+        "add": {"result": 42},
+        "greet": {"result": "hello Ann"},
+        "numbers": {"result": [0, 1]},
+        "shape": {"x": 1, "y": 0},
+        "facts": {"results": {"key": "k", "nested": {"a": [1, None, True]}}},
+    }
+    assert failed.is_error
+    assert '"E_TOOL"' in failed.content[0].text
+
+
+async def test_a_tool_that_raises_is_an_error_with_the_authors_own_line(
+    connect: Callable[..., "Client[Any]"],
+) -> None:
+    async with connect() as client:
+        result = await client.call_tool("fails", {"reason": "no luck"}, raise_on_error=False)
+
+    assert result.is_error
+    envelope = result.meta["toolcell/result"]
+    assert envelope["results"] == {"error": "no luck"}
+    assert envelope["meta_data"]["details"]["exception_type"] == "ValueError"
+    assert envelope["meta_data"]["details"]["frames"][-1].startswith("every.py, line ")
+    assert "raise ValueError(reason)" in envelope["meta_data"]["details"]["frames"][-1]
+
+
+async def test_content_blocks_and_hand_made_results_are_kept(connect: Callable[..., "Client[Any]"]) -> None:
+    async with connect() as client:
+        mixed = await client.call_tool("mixed")
+        raw = await client.call_tool("raw")
+        injected = await client.call_tool("injected", {"word": "so"})
+
+    assert "resource_link" in [block.type for block in mixed.content]
+    assert raw.structured_content == {"results": {"a": 1}}
+    assert raw.meta["m"] == 1
+    assert injected.data == "so every? every"
+
+
+async def test_an_image_becomes_a_file_of_the_user_that_can_be_read(
+    connect: Callable[..., "Client[Any]"],
+) -> None:
+    async with connect() as client:
+        result = await client.call_tool("picture")
+        link = next(block for block in result.content if block.type == "resource_link")
+        contents = await client.read_resource(str(link.uri))
+
+    assert link.mime_type == "image/png"
+    assert contents[0].mime_type == "image/png"
+    assert len(contents[0].blob) == 96
+
+
+async def test_progress_and_messages_reach_the_client(connect: Callable[..., "Client[Any]"]) -> None:
+    reports: list[tuple[float, float | None, str | None]] = []
+    messages: list[tuple[str, Any]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reports.append((progress, total, message))
+
+    async def on_message(message: Any) -> None:
+        messages.append((message.level, message.data["msg"]))
+
+    async with connect(progress_handler=on_progress, log_handler=on_message) as client:
+        result = await client.call_tool("steps", {"count": 2})
+        era = client.protocol_version
+
+    assert reports == [(1, 2, "step 1"), (2, 2, "step 2")]
+    assert result.structured_content["results"]["request_id"]
+    if era < "2026":
+        # A client of the modern era asks for messages in each request, which FastMCP's does not.
+        expected = [
+            (level, f"{level} {n}") for n in (0, 1) for level in ("debug", "info", "warning", "error")
+        ]
+        assert messages == expected
+
+
+async def test_the_tool_knows_who_asks(connect: Callable[..., "Client[Any]"]) -> None:
+    async with connect() as client:
+        result = await client.call_tool("whoami", {"username": "somebody else"})
+
+    facts = result.structured_content["results"]
+    assert facts["username"] == USER
+    assert facts["session"] is True
+    assert facts["transport"] in ("stdio", "streamable-http")
+
+
+async def test_session_state_lives_as_long_as_in_fastmcp(
+    connect: Callable[..., "Client[Any]"], plain: FastMCP
+) -> None:
+    async def kept(client: "Client[Any]") -> str:
+        await client.call_tool("remember", {"value": "this"})
+        return str((await client.call_tool("remember")).data)
+
+    async with connect() as client:
+        ours, version = await kept(client), client.protocol_version
+    async with Client(plain, mode="legacy" if version < "2026" else "auto") as client:
+        expected = await kept(client)
+
+    assert ours == expected
+
+
+async def test_a_tool_can_ask_the_user(connect: Callable[..., "Client[Any]"]) -> None:
+    async def answer(message: str, response_type: Any, params: Any, context: Any) -> Any:
+        assert message == "What is your name?"
+        return {"value": "Ann"}
+
+    async with connect(elicitation_handler=answer) as client:
+        tool = "ask" if client.protocol_version < "2026" else "ask_again"
+        result = await client.call_tool(tool)
+
+    assert result.content[0].text in ("accept: Ann", "asked once: Ann")

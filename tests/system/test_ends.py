@@ -1,0 +1,183 @@
+"""Every way a call can end, each in one cell that serves the next call all the same."""
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from support import TOOLS, Listening, alive, call, details, error_code, open_cell, request
+
+from runner.call import execute
+from runner.cell import Cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+
+@pytest.fixture(scope="module")
+async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    folder = tmp_path_factory.mktemp("ends")
+    async with open_cell(
+        TOOLS / "ends.py", folder, idle_timeout_s=1.0, total_timeout_s=3.0, memory_mb=256
+    ) as it:
+        yield it
+
+
+SUGGESTION = "Consider breaking large operations into smaller chunks or using progress reporting"
+
+
+async def fine(cell: Cell, user: str) -> bool:
+    return (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+
+
+@pytest.mark.parametrize("tool", ["sleeps", "loops", "holds", "stubborn"])
+async def test_a_silent_tool_ends_at_its_limit_whatever_it_does(cell: Cell, user: str, tool: str) -> None:
+    completed = await call(cell, user, tool)
+
+    assert completed.processed.value == {
+        "results": {"error": "Tool execution timed out after 1 seconds"},
+        "retryable": True,
+        "meta_data": {
+            "is_error": True,
+            "reason": "ExecutionTimeout",
+            "error_code": "E_TIMEOUT",
+            "details": {
+                "timeout_seconds": 1,
+                "last_progress": None,
+                "suggestion": SUGGESTION,
+            },
+            "retryable": True,
+        },
+    }
+    assert await fine(cell, user)
+
+
+async def test_progress_keeps_a_call_alive_beyond_its_idle_limit(cell: Cell, user: str) -> None:
+    client = Listening()
+
+    completed = await execute(cell, request(user, "chatty", {"seconds": 1.6}, client))
+
+    assert str(completed.processed.value["results"]).startswith("reported")
+    assert len([method for method, _ in client.heard if method == "notifications/progress"]) > 10
+
+
+async def test_progress_does_not_move_the_total_limit(cell: Cell, user: str) -> None:
+    completed = await call(cell, user, "chatty", seconds=60)
+
+    assert error_code(completed) == "E_TIMEOUT"
+    assert details(completed)["limit"] == "total"
+    assert details(completed)["timeout_seconds"] == 3
+    assert str(details(completed)["last_progress"]).startswith("report ")
+
+
+async def test_the_client_is_told_that_the_call_was_ended(cell: Cell, user: str) -> None:
+    client = Listening()
+
+    await execute(cell, request(user, "sleeps", {}, client))
+
+    texts = [params["message"] for _method, params in client.heard]
+    assert texts == [
+        "Tool failed to respond in a reasonable amount of time. Please try again or use a smaller dataset."
+    ]
+
+
+async def test_partial_files_of_an_ended_call_are_discarded(cell: Cell, user: str) -> None:
+    home = Path(f"/tmp/{user}")
+    with cell.homes.lease(user):
+        (home / "earlier.txt").write_text("kept")
+        completed = await call(cell, user, "leaves_partial")
+        files = sorted(path.name for path in home.iterdir() if path.is_file())
+
+    assert error_code(completed) == "E_TIMEOUT"
+    assert files == ["earlier.txt"]
+
+
+async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, user: str) -> None:
+    ways = ("plain", "setsid", "double", "ignoring", "stopped")
+    with cell.homes.lease(user):
+        completed = await call(cell, user, "survivors")
+        pids = {way: int(Path(f"/tmp/{user}/{way}").read_text()) for way in ways}
+
+    assert completed.processed.value == {"results": "left"}
+    assert {way: alive(pid) for way, pid in pids.items()} == dict.fromkeys(ways, False)
+
+
+async def test_a_cancelled_call_leaves_nothing_running(cell: Cell, user: str) -> None:
+    before = _workers(cell)
+
+    with anyio.move_on_after(0.3) as scope:
+        await call(cell, user, "sleeps")
+
+    assert scope.cancelled_caught
+    assert await fine(cell, user)
+    assert len(_workers(cell) - before) <= cell.settings.idle_workers
+
+
+async def test_a_worker_that_exits_is_a_crash_with_its_last_words(cell: Cell, user: str) -> None:
+    completed = await call(cell, user, "exits", status=3)
+
+    assert error_code(completed) == "E_CRASHED"
+    assert details(completed)["status"] == "exit status 3"
+    assert details(completed)["output"] == "last words\n"
+    assert await fine(cell, user)
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGTERM"])
+async def test_a_worker_that_dies_by_a_signal_is_a_crash(cell: Cell, user: str, name: str) -> None:
+    completed = await call(cell, user, "dies", number=int(signal.Signals[name]))
+
+    assert error_code(completed) == "E_CRASHED"
+    assert details(completed)["status"] == f"signal {name}"
+    assert await fine(cell, user)
+
+
+async def test_a_tool_above_its_memory_limit_is_told_so(cell: Cell, user: str) -> None:
+    enough = await call(cell, user, "eats", megabytes=64)
+    too_much = await call(cell, user, "eats", megabytes=2048)
+
+    assert enough.processed.value == {"results": "64"}
+    assert error_code(too_much) == "E_MEMORY"
+    assert details(too_much)["limit_bytes"] == 256 * 1024 * 1024
+    assert await fine(cell, user)
+
+
+async def test_a_flood_of_output_neither_blocks_nor_fills_the_host(cell: Cell, user: str) -> None:
+    completed = await call(cell, user, "floods", megabytes=64)
+
+    assert completed.processed.value == {"results": "flooded"}
+
+
+async def test_garbage_instead_of_frames_is_an_invalid_result(cell: Cell, user: str) -> None:
+    completed = await call(cell, user, "writes_garbage")
+
+    assert error_code(completed) == "E_INVALID_RESULT"
+    assert details(completed)["where"] == "frame"
+    assert await fine(cell, user)
+
+
+async def test_an_unknown_tool_is_answered_with_the_nearest_names(cell: Cell, user: str) -> None:
+    completed = await call(cell, user, "sleps")
+
+    assert error_code(completed) == "E_TOOL_NOT_FOUND"
+    assert "sleeps" in details(completed)["nearest"]
+
+
+async def test_wrong_arguments_name_the_argument(cell: Cell, user: str) -> None:
+    completed = await call(cell, user, "exits", status="many")
+
+    assert error_code(completed) == "E_INVALID_ARGUMENT"
+    assert details(completed)["argument"] == "status"
+
+
+def _workers(cell: Cell) -> set[int]:
+    """Process ids of all workers below this cell's forkserver."""
+    found: set[int] = set()
+    zygotes = _children(cell.forkserver.process.pid)
+    for zygote in zygotes:
+        found |= _children(zygote)
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return {int(word) for word in text.split()}
