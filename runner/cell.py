@@ -170,7 +170,7 @@ class Cell:
         finally:
             seat.calls -= 1
             seat.used_at = time.monotonic()
-            await seat.pool.refill()
+            seat.pool.refill()
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""

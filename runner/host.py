@@ -54,6 +54,9 @@ _RELAYED = frozenset(
     }
 )
 
+_UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+"""What every readable result of the modern era says of its own keeping."""
+
 Transport = Literal["stdio", "http"]
 DownloadUrl = Callable[[User, ArtifactFile], str]
 
@@ -102,7 +105,8 @@ class _Relay:
             return await self._call_tool(ctx, request)
         uri = str(request.params.get("uri", ""))
         if ctx.method == "resources/read" and uri.startswith(SCHEME):
-            return await read_artifact(self._cell.store, request.user, uri)
+            contents = await read_artifact(self._cell.store, request.user, uri)
+            return contents if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else {**_UNCACHED, **contents}
         try:
             return dict(await relay(self._cell, request))
         except WireError as error:

@@ -118,7 +118,7 @@ class Program:
         try:
             await self._enter()
             if rehearse:
-                await REHEARSAL.walk()
+                await REHEARSAL.walk(threads=True)
         except Exception as error:  # noqa: BLE001 - told to whoever waits, see `prepare`
             ready.set_exception(error)
             return
@@ -132,7 +132,8 @@ class Program:
     async def _catalog(self, server: FastMCP) -> dict[str, object]:
         await single_call_server(server, self._state)
         await REHEARSAL.prepare()
-        await REHEARSAL.walk()
+        # A sync tool would leave its thread behind, and a zygote must have one only.
+        await REHEARSAL.walk(threads=False)
         await warm_type_adapters(server)
         return {
             "name": server.name,
@@ -376,10 +377,10 @@ class _Rehearsal:
         await single_call_server(self._server, _StateStore(_refuse))
         await warm_type_adapters(self._server)
 
-    async def walk(self) -> None:
-        """Call an async tool as from stdio, and a sync one, in its thread, as from HTTP."""
+    async def walk(self, *, threads: bool) -> None:
+        """Call tools as from stdio and as from HTTP; one of them in a thread, if `threads`."""
         web = RequestFacts(**{**asdict(_OWN_FACTS), "transport": "streamable-http", "headers": []})
-        for name, facts in (("think", _OWN_FACTS), ("work", web)):
+        for name, facts in (("think", _OWN_FACTS), ("work" if threads else "think", web)):
             params = {"name": name, "arguments": {"number": 1}, "_meta": _MODERN_META}
             answer = await serve_raw(
                 self._server, "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse

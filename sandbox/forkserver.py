@@ -99,7 +99,9 @@ class Forkserver:
         try:
             await self._send(encode(Kind.ZYGOTE, order), descriptors)
             pid = await started
-        except (OSError, ZygoteDied):
+        except BaseException:
+            # Also when the caller is cancelled: a zygote without its host ends by itself.
+            self._waiting.pop(number, None)
             control.close()
             parked.close()
             os.close(output)

@@ -4,6 +4,7 @@ A program that starts threads while it loads cannot be forked safely. Such a poo
 interpreters instead, each loaded before its call comes: slower to refill, as fast when stocked.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ class Pool:
     loaded: Loaded
     zygote: Zygote
     forks: bool
-    _oneshots: "deque[Zygote]" = field(init=False, default_factory=deque)
+    _oneshots: "deque[asyncio.Task[Zygote]]" = field(init=False, default_factory=deque)
     _closed: bool = field(init=False, default=False)
 
     @classmethod
@@ -82,7 +83,7 @@ class Pool:
         )
         if not pool.forks:
             zygote.close()
-        await pool.refill()
+        pool.refill()
         return pool
 
     @property
@@ -90,15 +91,15 @@ class Pool:
         """Whether workers can still be had."""
         return not self._closed and (self.zygote.alive or not self.forks)
 
-    async def refill(self) -> None:
-        """Order as many workers as are missing."""
+    def refill(self) -> None:
+        """Order as many workers as are missing; they come when they come."""
         if self._closed:
             return
         if self.forks:
             self.zygote.order(self.target - self.zygote.idle)
             return
         while len(self._oneshots) < max(1, self.target):
-            self._oneshots.append(await self._oneshot())
+            self._oneshots.append(asyncio.create_task(self._oneshot()))
 
     async def lease(self, limits: Limits) -> Lease:
         """Return the right to one worker; its `run` must be called, or its worker killed.
@@ -108,8 +109,7 @@ class Pool:
         """
         zygote = self.zygote
         if not self.forks:
-            zygote = self._oneshots.popleft() if self._oneshots else await self._oneshot()
-            await zygote.load(self.load_timeout_s)
+            zygote = await (self._oneshots.popleft() if self._oneshots else self._oneshot())
         worker = await zygote.take()
         return Lease(zygote=zygote, worker=worker, limits=limits)
 
@@ -117,8 +117,9 @@ class Pool:
         """Kill every zygote and worker of this pool."""
         self._closed = True
         self.zygote.close()
-        for zygote in self._oneshots:
-            zygote.close()
+        for oneshot in self._oneshots:
+            oneshot.cancel()
+        self._oneshots.clear()
 
     async def ready(self) -> None:
         """Wait until one worker is parked, which proves that the program's workers can get ready.
@@ -133,4 +134,10 @@ class Pool:
     async def _oneshot(self) -> Zygote:
         if not self.forkserver.alive:
             raise ZygoteDied("the forkserver has ended")
-        return await self.forkserver.zygote(self.policy, self.config, home_fd=self.home_fd, once=True)
+        zygote = await self.forkserver.zygote(self.policy, self.config, home_fd=self.home_fd, once=True)
+        try:
+            await zygote.load(self.load_timeout_s)
+        except BaseException:
+            zygote.close()
+            raise
+        return zygote
