@@ -56,7 +56,7 @@ class Catalog:
         instructions: Instructions of its server.
         website_url: Website of its server.
         icons: Icons of its server, as on the wire.
-        capabilities: What its server announces, by protocol version.
+        capabilities: What its server announces.
         tools: Its tools by name.
     """
 
@@ -65,7 +65,7 @@ class Catalog:
     instructions: str | None
     website_url: str | None
     icons: tuple[Mapping[str, Any], ...]
-    capabilities: Mapping[str, Mapping[str, Any]]
+    capabilities: Mapping[str, Any]
     tools: Mapping[str, ToolSpec]
 
     @classmethod

@@ -17,8 +17,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.readable import default_read
-
 from runner.admission import Admission
 from runner.catalog import Catalog, ToolSpec
 from runner.environment import (
@@ -38,6 +36,7 @@ from sandbox.errors import SandboxError
 from sandbox.forkserver import Forkserver
 from sandbox.policy import Policy
 from sandbox.pool import Pool
+from sandbox.readable import default_read
 
 __all__ = ["Access", "Cell", "Seat"]
 
@@ -61,6 +60,9 @@ class Access(enum.Enum):
         if tool.takes_username:
             return cls.WRITE
         return cls.READ if tool.takes_files else cls.NONE
+
+
+_NOBODY = ("", Access.NONE)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -99,6 +101,7 @@ class Cell:
         state: Session state of the tools.
         admission: Who may start a call.
         catalog: What the files offer.
+        keep_s: How long homes are kept after this cell, in seconds.
     """
 
     settings: Settings
@@ -107,6 +110,7 @@ class Cell:
     store: LocalStore
     forkserver: Forkserver
     environment: Mapping[str, str]
+    keep_s: float = 0
     state: SessionState = field(default_factory=SessionState)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
@@ -122,7 +126,7 @@ class Cell:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, settings: Settings, targets: Sequence[str], *, user: User | None = None
+        cls, settings: Settings, targets: Sequence[str], *, user: User | None = None, keep_s: float = 0
     ) -> "AsyncIterator[Cell]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -130,6 +134,7 @@ class Cell:
             settings: The effective settings.
             targets: Tool files, each perhaps with `:NAME` of the object in it.
             user: The user whose calls are expected first; their workers are made ready at once.
+            keep_s: How long homes are kept afterwards, for a session that goes on in a later process.
 
         Raises:
             LoadError: A tool file is at fault.
@@ -144,10 +149,12 @@ class Cell:
             store=LocalStore(settings.store_path),
             forkserver=forkserver,
             environment=environment,
+            keep_s=keep_s,
         )
         sweeper: asyncio.Task[None] | None = None
         try:
             await cell._load(user)
+            await asyncio.to_thread(cell._sweep_after_crash)
             sweeper = asyncio.create_task(cell._sweep())
             yield cell
         finally:
@@ -174,7 +181,7 @@ class Cell:
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
-        nobody = self._start(("", Access.NONE), None)
+        nobody = self._start(_NOBODY, None)
         if user is not None:
             # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
             self._start((user.segment, Access.WRITE), user)
@@ -188,7 +195,11 @@ class Cell:
             await self._drop((user.segment, Access.WRITE))
 
     async def _seat(self, user: User, access: Access) -> Seat:
-        key = ("", Access.NONE) if access is Access.NONE else (user.segment, access)
+        key = (user.segment, access)
+        if access is Access.NONE and key not in self._seats and _NOBODY in self._seats:
+            # The pool that gave the catalog belongs to the first user who comes, and to no second one:
+            # an import could have prepared a channel that all its workers share.
+            self._seats[key] = self._seats.pop(_NOBODY)
         task = self._seats.get(key)
         if task is None or (task.done() and not _usable(task)):
             if task is not None:
@@ -210,7 +221,9 @@ class Cell:
         scratch = await asyncio.to_thread(self._make_scratch)
         try:
             if user is not None:
-                home = await asyncio.to_thread(stack.enter_context, self.homes.lease(user.name))
+                home = await asyncio.to_thread(
+                    stack.enter_context, self.homes.lease(user.name, keep_s=self.keep_s)
+                )
             pool = await Pool.start(
                 self.forkserver,
                 self._policy(user, access, home, scratch),
@@ -257,9 +270,10 @@ class Cell:
         list_only: list[Path] = []
         deny = (*self.settings.private_paths, self.settings.homes)
         extra = (Path(__file__).parent,)
+        homes = self.homes.recorded()
         for target in self.targets:
             file = Path(split_target(target)[0]).absolute()
-            more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra)
+            more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
             read += more_read
             list_only += more_list
         return tuple(dict.fromkeys(read)), tuple(dict.fromkeys(list_only))
@@ -279,13 +293,20 @@ class Cell:
         with contextlib.suppress(Exception):
             await (await task).close()
 
+    def _sweep_after_crash(self) -> None:
+        """Tidy up after processes that ended without their own clean-up."""
+        for segment, emptied in self.homes.sweep().items():
+            if emptied.removed:
+                log.info("home swept", extra={"user": segment, "removed": emptied.removed})
+        self.store.sweep()
+
     async def _sweep(self) -> None:
         """End the sessions of users idle for long: their zygotes end, their homes are emptied."""
         while True:
             await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
             now = time.monotonic()
             for key, task in list(self._seats.items()):
-                if key[1] is Access.NONE or not task.done() or task.cancelled() or task.exception():
+                if key == _NOBODY or not task.done() or task.cancelled() or task.exception():
                     continue
                 seat = task.result()
                 if seat.calls == 0 and now - seat.used_at > self.settings.session_idle_s:

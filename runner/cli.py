@@ -181,7 +181,7 @@ def _exit(command: Callable[[], int]) -> None:
     except BrokenPipeError:
         # Whoever read our output has enough; there is nobody left to tell.
         status = 1
-    except Exception as error:  # noqa: BLE001 - the last stop: a fault of ours is one sentence too
+    except Exception as error:
         log.debug("fault of ours", exc_info=True)
         status = _say(_ours(error), EXIT_FAULT)
     raise typer.Exit(status)

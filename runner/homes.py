@@ -108,10 +108,15 @@ class Homes:
     state: Path
 
     @contextmanager
-    def lease(self, user: str) -> Iterator[HomeLease]:
+    def lease(self, user: str, *, keep_s: float = 0) -> Iterator[HomeLease]:
         """Make the home of a user ready and hold it; when its last lease ends, it is emptied.
 
         Blocks while another process makes or empties the same home.
+
+        Args:
+            user: Whose home.
+            keep_s: How long after this lease the home is still to be kept, in seconds: for a session
+                that goes on in a later process.
 
         Raises:
             HomeError: The folder is not one that we made, or cannot be made.
@@ -123,9 +128,15 @@ class Homes:
             try:
                 yield HomeLease(user=user, segment=segment, path=self.root / segment, fd=home_fd)
             finally:
-                if _try_exclusive(lock):
+                if keep_s > 0:
+                    self._keep(segment, time.time() + keep_s)
+                if _try_exclusive(lock) and not self._is_kept(segment):
                     _empty(home_fd, segment)
                 os.close(home_fd)
+
+    def recorded(self) -> tuple[Path, ...]:
+        """Return the homes that this runner has made so far."""
+        return tuple(self.root / record.stem for record in sorted(self._records().glob("*.json")))
 
     def sweep(self) -> dict[str, Emptied]:
         """Empty the homes that nobody holds and a crash may have left full; return them by segment.
@@ -138,7 +149,7 @@ class Homes:
             for record in sorted(self._records().glob("*.json")):
                 segment = record.stem
                 with self._lock(segment) as lock:
-                    if _try_exclusive(lock):
+                    if _try_exclusive(lock) and not self._is_kept(segment):
                         swept |= self._sweep_one(root_fd, segment)
         return swept
 
@@ -172,12 +183,12 @@ class Homes:
         )
 
     def _make(self, root_fd: int, segment: str) -> None:
-        """Make the home, or empty what a crash left in it."""
+        """Make the home, or empty what a crash left in it, unless a session still counts on it."""
         home_fd = self._open(root_fd, segment)
         try:
             if home_fd is None:
                 home_fd = self._create(root_fd, segment)
-            else:
+            elif not self._is_kept(segment):
                 _empty(home_fd, segment)
         except OSError as error:
             raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
@@ -267,6 +278,21 @@ class Homes:
             file.flush()
             os.fsync(fd)
         new.replace(self._records() / f"{segment}.json")
+
+    def _keep(self, segment: str, until: float) -> None:
+        """Note until when the home is to be kept. Held against nothing: a lost note empties a home early."""
+        path = self._records() / f"{segment}.kept"
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            os.utime(path, (until, until))
+        except OSError as error:
+            log.warning("home cannot be kept", extra={"segment": segment, "reason": str(error)})
+
+    def _is_kept(self, segment: str) -> bool:
+        try:
+            return (self._records() / f"{segment}.kept").stat().st_mtime > time.time()
+        except OSError:
+            return False
 
     def _records(self) -> Path:
         return self.state / "homes"

@@ -106,7 +106,9 @@ class _Relay:
         uri = str(request.params.get("uri", ""))
         if ctx.method == "resources/read" and uri.startswith(SCHEME):
             contents = await read_artifact(self._cell.store, request.user, uri)
-            return contents if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else {**_UNCACHED, **contents}
+            return (
+                contents if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else {**_UNCACHED, **contents}
+            )
         try:
             return dict(await relay(self._cell, request))
         except WireError as error:
@@ -174,11 +176,12 @@ class _Relay:
         return Delivery.INLINE if asked == "inline" or (asked is None and named) else Delivery.REFERENCE
 
     def _with_capabilities(self, result: HandlerResult) -> HandlerResult:
-        """Announce what the file's own server would announce, not what this application could."""
+        """Announce what the file's own server announces beside what every FastMCP server does."""
         if not isinstance(result, dict):
             return result
-        own = self._cell.catalog.capabilities.get(str(result.get("protocolVersion")))
-        return result if own is None else {**result, "capabilities": dict(own)}
+        own = self._cell.catalog.capabilities
+        special = {key: own[key] for key in ("completions", "experimental") if key in own}
+        return {**result, "capabilities": {**result["capabilities"], **special}}
 
 
 class _McpClient:

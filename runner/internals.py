@@ -106,8 +106,8 @@ async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
         yield state
 
 
-def capabilities(server: FastMCP, protocol: str) -> dict[str, Any]:
-    """Return the capabilities that the server announces to a client of this protocol version."""
+def capabilities(server: FastMCP) -> dict[str, Any]:
+    """Return the capabilities that the server announces."""
     low = server._mcp_server
     value = low.get_capabilities(low.notification_options, server.experimental_capabilities or None)
     return value.model_dump(by_alias=True, mode="json", exclude_none=True)

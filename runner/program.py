@@ -22,7 +22,7 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError, ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError as PydanticValidationError
 
 from runner.internals import (
@@ -143,10 +143,7 @@ class Program:
             "icons": [
                 icon.model_dump(by_alias=True, mode="json", exclude_none=True) for icon in server.icons
             ],
-            "capabilities": {
-                version: capabilities(server, version)
-                for version in (*HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION)
-            },
+            "capabilities": capabilities(server),
             "tools": [
                 tool.to_mcp_tool(name=tool.name).model_dump(by_alias=True, mode="json", exclude_none=True)
                 for tool in await server.list_tools(run_middleware=False)

@@ -134,9 +134,9 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         listener.bind((settings.host.strip("[]"), settings.port))
         listener.listen(2048)
-        return listener
     except OSError as error:
         listener.close()
         raise UsageError(
             f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another --port"
         ) from error
+    return listener

@@ -70,7 +70,7 @@ async def call_from_shell(settings: Settings, user: User, options: CallOptions) 
         loop.add_signal_handler(number, task.cancel)
     terminal = Terminal()
     try:
-        async with Cell.open(settings, [options.target], user=user) as cell:
+        async with Cell.open(settings, [options.target], user=user, keep_s=settings.session_idle_s) as cell:
             return await _call(cell, user, options, terminal)
     except asyncio.CancelledError:
         terminal.close()

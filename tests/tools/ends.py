@@ -12,10 +12,6 @@ from fastmcp import Context, FastMCP
 mcp = FastMCP("ends")
 
 
-def mark(username: str) -> None:
-    Path(f"/tmp/{username}/pid").write_text(str(os.getpid()))
-
-
 @mcp.tool
 def fine() -> str:
     """Answer."""
@@ -65,6 +61,14 @@ async def chatty(ctx: Context, seconds: float) -> str:
         await ctx.report_progress(count, None, f"report {count}")
         time.sleep(0.05)
     return f"reported {count}"
+
+
+@mcp.tool
+def marks(username: str) -> str:
+    """Say its process id in a file and hang."""
+    Path(f"/tmp/{username}/pid").write_text(str(os.getpid()))
+    time.sleep(3600)
+    return "never"
 
 
 @mcp.tool

@@ -1,0 +1,146 @@
+"""The benchmark: both servers side by side in one run, blocks of calls in turn.
+
+Two regimes, reported apart. *Stocked*: a pause after each call, so a parked worker waits for the
+next one; it is what a user feels, and what the targets are about. *Saturated*: no pause, so the
+processor time that a worker costs decides.
+
+usage: scripts/bench [--quick] [--only stdio|http] [--calls N] [--rounds N]
+"""
+
+import argparse
+import contextlib
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.blocks import Load, run_block
+from benchmarks.figures import HEADINGS, Pair, Target, table
+from benchmarks.processes import command_seconds, worker_mib
+from benchmarks.servers import USER, Server, Transport, serving
+
+LOADS = (
+    Load(name="stocked", think_s=0.012),
+    Load(name="saturated, 1 client"),
+    Load(name="saturated, 8 clients", in_flight=8),
+)
+TOOLS = {
+    "echo": {"text": "hello"},
+    "echo_async": {"text": "hello"},
+    "echo_home": {"text": "hello", "username": USER},
+}
+RATIO_LIMITS: dict[Transport, float] = {"stdio": 3.0, "http": 2.0}
+COMMAND_LIMIT_S = 1.5
+WORKER_LIMIT_MIB = 25.0
+WARM_UP_CALLS = 20
+SETTLE_S = 0.3
+
+
+def main() -> None:
+    """Run the benchmark and print its report. The exit status says only that it could be run."""
+    options = _options()
+    _say(_machine())
+    with tempfile.TemporaryDirectory(prefix="toolcell-bench-") as name:
+        folder = Path(name)
+        pairs: list[Pair] = []
+        memory: dict[str, list[float]] = {}
+        for transport in options.only:
+            measured, memory = _compare(transport, folder, calls=options.calls, rounds=options.rounds)
+            pairs += measured
+        _say(table(HEADINGS, [pair.row() for pair in pairs]))
+        commands = command_seconds(folder, times=options.commands)
+    _say(f"runner call, whole process, {len(commands)} runs: median {statistics.median(commands):.2f} s, "
+         f"{min(commands):.2f} to {max(commands):.2f}")  # fmt: skip
+    _say("unique memory (USS), idle, MiB: " + ", ".join(
+        f"{part} {'/'.join(f'{mib:.1f}' for mib in mibs)}" for part, mibs in memory.items()
+    ))  # fmt: skip
+    _say(f"load average at the end: {_load_average()}")
+    _say("\n".join(str(target) for target in _targets(pairs, commands, memory)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description="Compare runner serve with plain FastMCP."
+    )
+    parser.add_argument("--quick", action="store_true", help="few calls: to see that it works")
+    parser.add_argument("--only", choices=RATIO_LIMITS, help="one transport")
+    parser.add_argument("--calls", type=int, default=60, help="calls in a block (60)")
+    parser.add_argument("--rounds", type=int, default=5, help="blocks of each server (5)")
+    options = parser.parse_args()
+    options.commands = 5
+    options.only = [options.only] if options.only else list(RATIO_LIMITS)
+    if options.quick:
+        options.calls, options.rounds, options.commands = 20, 2, 2
+    return options
+
+
+def _compare(
+    transport: Transport, folder: Path, *, calls: int, rounds: int
+) -> tuple[list[Pair], dict[str, list[float]]]:
+    """Measure every tool under every load over one transport; return that, and the runner's memory."""
+    pairs = [Pair(transport=transport, load=load, tool=tool) for load in LOADS for tool in TOOLS]
+    with _both(transport, folder) as (plain, runner):
+        for tool, arguments in TOOLS.items():
+            for server in (plain, runner):
+                run_block(server, tool, arguments, calls=WARM_UP_CALLS, load=LOADS[0])
+        for _ in range(rounds):
+            for pair in pairs:
+                for server, blocks in ((plain, pair.plain), (runner, pair.runner)):
+                    # The other server's pool refills meanwhile, which is work of its own block.
+                    time.sleep(SETTLE_S)
+                    block = run_block(server, pair.tool, TOOLS[pair.tool], calls=calls, load=pair.load)
+                    blocks.append(block)
+        time.sleep(SETTLE_S)
+        return pairs, worker_mib(runner.process.pid)
+
+
+@contextlib.contextmanager
+def _both(transport: Transport, folder: Path) -> Iterator[tuple[Server, Server]]:
+    with serving("plain", transport, folder) as plain, serving("runner", transport, folder) as runner:
+        yield plain, runner
+
+
+def _targets(pairs: list[Pair], commands: list[float], memory: dict[str, list[float]]) -> Iterator[Target]:
+    for pair in pairs:
+        if pair.load.think_s:
+            what = f"{pair.transport}, {pair.load.name}, {pair.tool}, to plain FastMCP"
+            limit = RATIO_LIMITS[pair.transport]
+            yield Target(what=what, limit=limit, measured=pair.ratio, unit=" times")
+    seconds = statistics.median(commands)
+    yield Target(
+        what="runner call of hello, whole process", limit=COMMAND_LIMIT_S, measured=seconds, unit=" s"
+    )
+    largest = max(memory["worker"])
+    yield Target(
+        what="unique memory of an idle worker", limit=WORKER_LIMIT_MIB, measured=largest, unit=" MiB"
+    )
+
+
+def _machine() -> str:
+    models = {
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if line.startswith("model name")
+    }
+    processor = ", ".join(sorted(models)) or platform.machine()
+    return (
+        f"{processor}, {os.cpu_count()} cores, Linux {platform.release()}, "
+        f"Python {platform.python_version()}; load average at the start: {_load_average()}"
+    )
+
+
+def _load_average() -> str:
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

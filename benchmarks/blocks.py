@@ -1,0 +1,104 @@
+"""A block: calls of one tool on one server, each timed from its first byte sent to its last received."""
+
+import itertools
+import json
+import select
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.servers import Server
+from benchmarks.wire import Connection, call_message
+
+__all__ = ["Block", "Load", "run_block"]
+
+_ANSWER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How hard a server is asked.
+
+    Attributes:
+        name: What the report calls it.
+        in_flight: Requests under way at once.
+        think_s: Pause after each answer, in seconds.
+    """
+
+    name: str
+    in_flight: int = 1
+    think_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What one block measured.
+
+    Attributes:
+        latencies_s: One for each call, in seconds.
+        elapsed_s: The whole block, in seconds.
+    """
+
+    latencies_s: list[float]
+    elapsed_s: float
+
+
+@dataclass(slots=True)
+class _Run:
+    tool: str
+    arguments: Mapping[str, str]
+    left: int
+    sent: dict[int, float] = field(default_factory=dict)
+    latencies: list[float] = field(default_factory=list)
+    numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    def send(self, connection: Connection) -> None:
+        if self.left == 0:
+            return
+        self.left -= 1
+        number = next(self.numbers)
+        data = connection.frame(call_message(number, self.tool, self.arguments), self.tool)
+        self.sent[number] = time.perf_counter()
+        connection.send(data)
+
+    def receive(self, connection: Connection) -> int:
+        """Take in what has come; return how many answers it was."""
+        messages = connection.receive()
+        now = time.perf_counter()
+        for message in messages:
+            answer = json.loads(message)
+            if "result" not in answer or answer["result"].get("isError"):
+                raise RuntimeError(f"a call of {self.tool} failed: {message.decode(errors='replace')[:2000]}")
+            self.latencies.append(now - self.sent.pop(answer["id"]))
+        return len(messages)
+
+
+def run_block(server: Server, tool: str, arguments: Mapping[str, str], *, calls: int, load: Load) -> Block:
+    """Make `calls` calls under `load` and time each.
+
+    Raises:
+        RuntimeError: A call failed, or no answer came.
+        ConnectionError: The server closed its connection.
+    """
+    connections = server.connect(load.in_flight)
+    by_fd = {connection.fileno(): connection for connection in connections}
+    poll = select.poll()
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    run = _Run(tool, arguments, calls)
+    started = time.perf_counter()
+    try:
+        for index in range(load.in_flight):
+            run.send(connections[index % len(connections)])
+        while run.sent:
+            ready = poll.poll(_ANSWER_S * 1000)
+            if not ready:
+                raise RuntimeError(f"no answer to {tool} within {_ANSWER_S:g} seconds")
+            for fd, _event in ready:
+                for _ in range(run.receive(by_fd[fd])):
+                    time.sleep(load.think_s) if load.think_s else None
+                    run.send(by_fd[fd])
+    finally:
+        for connection in connections:
+            connection.close()
+    return Block(latencies_s=run.latencies, elapsed_s=time.perf_counter() - started)
