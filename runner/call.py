@@ -159,7 +159,7 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
             return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=wire)
         # The lease has ended, so no process of the call is alive to change what is read now.
         processed = await asyncio.to_thread(_collect, cell, request, wire, spec, home)
-        return Completed(processed=_annotated(processed, listener, outcome), wire=wire, spec=spec)
+        return Completed(processed=_annotated(cell, processed, listener, outcome), wire=wire, spec=spec)
     finally:
         await asyncio.to_thread(staging.__exit__, None, None, None)
 
@@ -228,9 +228,9 @@ def _keep(cell: Cell, user: User) -> Callable[..., Stored]:
     return keep
 
 
-def _annotated(processed: Processed, listener: CallListener, outcome: Outcome) -> Processed:
+def _annotated(cell: Cell, processed: Processed, listener: CallListener, outcome: Outcome) -> Processed:
     """Add to `meta_data` what happened on the way, if anything did."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"isolation": "guard"} if cell.settings.isolation == "guard" else {}
     if listener.notices:
         facts["notices"] = list(listener.notices)
     if outcome.denials:

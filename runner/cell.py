@@ -42,6 +42,9 @@ __all__ = ["Access", "Cell", "Seat"]
 
 log = logging.getLogger(__name__)
 
+GUARD_ONLY = ("landlock", "seccomp")
+"""What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
+
 _SWEEP_S = 30.0
 
 
@@ -253,7 +256,12 @@ class Cell:
             environment=load_environment(self.environment, user=name, scratch=scratch),
             limits=self.settings.limits(),
             guard=True,
+            without=self._left_out(),
         )
+
+    def _left_out(self) -> tuple[str, ...]:
+        """Return the layers that the tier leaves out: none, unless `--isolation guard` was asked for."""
+        return GUARD_ONLY if self.settings.isolation == "guard" else ()
 
     def _config(
         self, user: User | None, access: Access, home: HomeLease | None, scratch: Path

@@ -215,6 +215,11 @@ def _check_isolation(settings: Settings) -> None:
     lacking = missing(wanted)
     if lacking:
         raise IsolationUnavailable(lacking)
+    if wanted is Tier.GUARD:
+        log.warning(
+            "ISOLATION IS OFF: --isolation guard explains mistakes and stops no attack; "
+            "never let others call this server"
+        )
 
 
 def _serve(files: list[str], flags: dict[str, Any], config: Path | None) -> int:

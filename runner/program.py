@@ -102,6 +102,7 @@ class Program:
         if not isinstance(call, dict) or self._loop is None or self._called is None:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
         self._line = _HostLine(channel, self._loop)
+        self._witness.channel = channel
         self._state.known = dict(call["known_state"])
         answer = self._loop.create_future()
         self._called.set_result((call, answer))
@@ -289,6 +290,7 @@ class _Witness(Middleware):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.channel: Channel | None = None
         self.raised: dict[str, object] | None = None
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
@@ -296,6 +298,9 @@ class _Witness(Middleware):
             return await call_next(context)
         except Exception as error:
             self.raised = _describe(error, self._folder)
+            denial = self.channel.explain(error) if self.channel is not None else None
+            if denial is not None:
+                self.raised["denied"] = {"operation": denial.operation, "path": denial.path}
             raise
 
 

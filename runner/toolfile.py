@@ -5,10 +5,12 @@ the author's own line; our frames never show.
 """
 
 import importlib.util
-import linecache
+import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -115,12 +117,44 @@ def _import(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
+    if not _can_list(path.parent):
+        sys.meta_path.append(_SiblingFinder(path.parent))
     sys.argv = [str(path)]
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
         raise _explain(path, error) from error
     return module
+
+
+def _can_list(folder: Path) -> bool:
+    try:
+        os.listdir(folder)
+    except OSError:
+        return False
+    return True
+
+
+class _SiblingFinder(MetaPathFinder):
+    """Finds modules beside a tool file in a folder that may be read by name but not listed.
+
+    The interpreter's own finder lists a folder to know what is in it. In a folder that also holds
+    other people's things, only the file and the modules it imports may be seen.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a top-level module beside the tool file."""
+        if path is not None:
+            return None
+        for candidate in (self._folder / f"{fullname}.py", self._folder / fullname / "__init__.py"):
+            if candidate.is_file():
+                return importlib.util.spec_from_file_location(fullname, candidate)
+        return None
 
 
 def _explain(path: Path, error: BaseException) -> LoadError:
@@ -142,5 +176,4 @@ def _explain(path: Path, error: BaseException) -> LoadError:
         return LoadError(f"{where} needs the module {error.name!r}, which is not installed here", line)
     if isinstance(error, SystemExit):
         return LoadError(f"{where} left the interpreter (SystemExit {error.code!r}) at import", line)
-    linecache.checkcache()
     return LoadError(f"{where} raised {type(error).__name__}: {error}", line)

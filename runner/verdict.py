@@ -1,6 +1,5 @@
 """From how a worker ended to a wire result or one error of the contract. Decides only."""
 
-import errno
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from runner.contract.envelope import (
     file_not_found,
     invalid_argument,
     invalid_result,
+    network_denied,
     out_of_memory,
     outside_home,
     timed_out,
@@ -19,11 +19,9 @@ from runner.contract.envelope import (
 from runner.errors import CallError
 from runner.ladder import CallListener
 from runner.request import WireError
-from sandbox.outcome import Ending, Outcome
+from sandbox.outcome import Denial, Ending, Outcome
 
 __all__ = ["judge"]
-
-_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def judge(
@@ -59,7 +57,7 @@ def judge(
         case Ending.CRASHED:
             raise _crash(outcome, memory_bytes)
         case Ending.ANSWERED:
-            return _answered(outcome.answer or {}, home, unknown, nearest, memory_bytes)
+            return _answered(outcome, home, unknown, nearest, memory_bytes)
 
 
 def _crash(outcome: Outcome, memory_bytes: int) -> CallError:
@@ -69,14 +67,17 @@ def _crash(outcome: Outcome, memory_bytes: int) -> CallError:
 
 
 def _answered(
-    answer: Mapping[str, Any],
+    outcome: Outcome,
     home: Path | None,
     unknown: Sequence[str],
     nearest: Callable[[str], list[str]],
     memory_bytes: int,
 ) -> Mapping[str, Any]:
+    answer: Mapping[str, Any] = outcome.answer or {}
     raised, result = answer.get("raised"), answer.get("result")
     if isinstance(raised, Mapping):
+        if isinstance(raised.get("denied"), Mapping):
+            raise _denied(raised["denied"], outcome.denials, home)
         raise _raised(raised, home, unknown, nearest, memory_bytes)
     if isinstance(answer.get("error"), Mapping):
         raise WireError(answer["error"])
@@ -100,16 +101,20 @@ def _raised(
         return tool_not_found(message, [])
     if type_name == "MemoryError":
         return out_of_memory(memory_bytes)
-    if isinstance(filename, str) and raised.get("errno") in _DENIED and not _inside(filename, home):
-        return outside_home(filename, home)
     if type_name == "FileNotFoundError" and filename in unknown:
         return file_not_found(str(filename), nearest(str(filename)))
     frames = raised.get("frames")
     return tool_raised(type_name, message, frames=_lines(frames if isinstance(frames, list) else []))
 
 
-def _inside(filename: str, home: Path | None) -> bool:
-    return home is not None and Path(filename).is_absolute() and home in Path(filename).parents
+def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], home: Path | None) -> CallError:
+    """Return the error of a denial that ended a call: of a path, or of an address on the network."""
+    if not str(denied.get("operation", "")).startswith("socket."):
+        return outside_home(str(denied.get("path", "")), home)
+    # The kernel denies the socket, before any address is named; the guard has heard the address.
+    addresses = [item.path for item in denials if item.operation.startswith("socket.") and item.path]
+    host, _, port = (addresses[-1] if addresses else "").rpartition(":")
+    return network_denied(host or None, int(port) if port.isdecimal() else None)
 
 
 def _arguments(faults: object) -> CallError:

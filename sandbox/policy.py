@@ -58,6 +58,8 @@ class Policy:
         environment: The whole environment of a worker.
         limits: Resource limits.
         guard: Whether the Python patches explain denials. They never protect.
+        without: Layers left out, by the names of `sandbox.inside.confine.LAYERS`. Only the tier
+            `guard` leaves any out, and tests that show what each one stops.
     """
 
     home: Path | None = None
@@ -69,6 +71,7 @@ class Policy:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     guard: bool = True
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         folders = [p for p in (self.home, self.scratch) if p is not None]
@@ -85,6 +88,7 @@ class Policy:
             and all(_covered(path, self.read + self.list_only) for path in inner.list_only)
             and (self.programs or not inner.programs)
             and inner.limits.within(self.limits)
+            and set(inner.without) <= set(self.without)
         )
 
     def to_json(self) -> dict[str, object]:
@@ -99,6 +103,7 @@ class Policy:
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
             "guard": self.guard,
+            "without": list(self.without),
         }
 
     @classmethod
@@ -119,6 +124,7 @@ class Policy:
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),
                 guard=bool(data["guard"]),
+                without=_names(data["without"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a policy: {error}") from error
@@ -136,6 +142,12 @@ def _paths(value: object) -> tuple[Path, ...]:
     if not isinstance(value, list):
         raise TypeError("expected a list of paths")
     return tuple(Path(str(item)) for item in value)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError("expected a list of names")
+    return tuple(str(item) for item in value)
 
 
 def _strings(value: object) -> dict[str, str]:

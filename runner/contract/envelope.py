@@ -25,6 +25,7 @@ __all__ = [
     "invalid_argument",
     "invalid_result",
     "legible",
+    "network_denied",
     "notice",
     "out_of_memory",
     "outside_home",
@@ -235,6 +236,21 @@ def invalid_result(where: str, problem: str) -> CallError:
         Code.E_INVALID_RESULT,
         f"The tool's result breaks the contract: {problem}",
         details={"where": where, "suggestion": "Return one JSON object with `results`, see the contract"},
+    )
+
+
+def network_denied(host: str | None, port: int | None) -> CallError:
+    """Return the error of a tool that tried to use the network. Host and port where they are known."""
+    where = "the network" if host is None else f"{legible(host)}:{port}" if port else legible(host)
+    return CallError(
+        Code.E_NETWORK_DENIED,
+        f"The tool tried to reach {where}, and tools have no network",
+        details={
+            "host": None if host is None else legible(host),
+            "port": port,
+            "flag": "--allow-net",
+            "suggestion": "Give the tool its data as a file; --allow-net comes with a later version",
+        },
     )
 
 

@@ -10,7 +10,7 @@ from sandbox.guard.judge import GuardDenied, name_of, shown
 from sandbox.guard.paths import Act, Rules, Verdict, base_of, decide
 from sandbox.outcome import Denial
 
-__all__ = ["explain"]
+__all__ = ["behind", "explain"]
 
 _DENIALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -21,7 +21,7 @@ def explain(error: BaseException, rules: Rules) -> Denial | None:
     Looks through causes, contexts and exception groups, nearest first.
     """
     resolved = rules.resolved()
-    for found in _behind(error):
+    for found in behind(error):
         if isinstance(found, OSError) and found.errno in _DENIALS and not isinstance(found, GuardDenied):
             denial = _denied_path(found, resolved) or _denied_network(found)
             if denial is not None:
@@ -29,7 +29,8 @@ def explain(error: BaseException, rules: Rules) -> Denial | None:
     return None
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
+def behind(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all that stands behind it: causes, contexts, members of groups; nearest first."""
     seen: dict[int, BaseException] = {}
     waiting = [error]
     while waiting:

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+from sandbox.guard.explain import behind, explain
+from sandbox.guard.judge import GuardDenied
+from sandbox.guard.paths import Rules
+from sandbox.outcome import Denial
 
 __all__ = ["Channel", "Program"]
 
@@ -16,8 +20,9 @@ __all__ = ["Channel", "Program"]
 class Channel:
     """The worker's end of its connection to the host. Safe to use from any thread."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, rules: Rules) -> None:
         self.connection = connection
+        self._rules = rules
         self._lock = threading.Lock()
 
     def send(self, kind: Kind, value: object) -> None:
@@ -29,6 +34,21 @@ class Channel:
         """
         with self._lock:
             send(self.connection, kind, value)
+
+    def denied(self, denial: Denial) -> None:
+        """Tell the host of something that was denied."""
+        facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
+        self.send(Kind.DENIED, facts)
+
+    def explain(self, error: BaseException) -> Denial | None:
+        """Say which denial stands behind an error, if one does; tell the host of one it cannot know."""
+        for found in behind(error):
+            if isinstance(found, GuardDenied):
+                return Denial(operation="file operation", path=str(found.filename))
+        denial = explain(error, self._rules)
+        if denial is not None:
+            self.denied(denial)
+        return denial
 
     def receive(self) -> tuple[Kind, object] | None:
         """Wait for the next frame of the host; None when the host has let go."""

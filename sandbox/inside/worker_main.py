@@ -11,7 +11,6 @@ from sandbox.guard.install import install_guard
 from sandbox.guard.paths import Rules
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
-from sandbox.outcome import Denial
 from sandbox.policy import Policy
 
 __all__ = ["run_worker"]
@@ -47,9 +46,10 @@ def _park(program: Program, policy: Policy, parked: socket.socket, *, rehearse: 
     try:
         # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        channel = Channel(ours)
+        rules = Rules.of(policy)
+        channel = Channel(ours, rules)
         if policy.guard:
-            _install_guard(policy, channel)
+            install_guard(rules, channel.denied)
         program.prepare(rehearse=rehearse)
     except LoadError as error:
         parked.send(f"failed: {error}".encode()[:60_000])
@@ -61,11 +61,3 @@ def _park(program: Program, policy: Policy, parked: socket.socket, *, rehearse: 
     for descriptor in (theirs.detach(), read, write, parked.detach()):
         os.close(descriptor)
     return channel
-
-
-def _install_guard(policy: Policy, channel: Channel) -> None:
-    def report(denial: Denial) -> None:
-        facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
-        channel.send(Kind.DENIED, facts)
-
-    install_guard(Rules.of(policy), report)

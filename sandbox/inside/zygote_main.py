@@ -56,7 +56,8 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
         # The task folder is opened before Landlock hides /proc, to count threads later.
         tasks = os.open("/proc/self/task", os.O_RDONLY | os.O_DIRECTORY)
         kept = {0, 1, 2, control.fileno(), parked.fileno(), tasks}
-        layers = confine_zygote(order.policy, home_fd=order.home, keep=kept, parent=parent)
+        without = frozenset(order.policy.without)
+        layers = confine_zygote(order.policy, home_fd=order.home, keep=kept, parent=parent, without=without)
     except (OSError, ConfinementError) as error:
         send(control, Kind.FAILED, {"fault": "confinement", "message": str(error), "line": None})
         return
