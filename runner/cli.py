@@ -19,7 +19,7 @@ from runner.settings import Settings
 from runner.settings_sources import config_report, config_text, load
 from runner.targets import check_targets
 from runner.telemetry import set_up
-from sandbox.errors import ConfinementError, IsolationUnavailable, LoadError, SandboxError
+from sandbox.errors import ConfinementError, IsolationUnavailable, LoadError, SandboxError, ZygoteDied
 
 __all__ = ["app", "main"]
 
@@ -255,9 +255,10 @@ async def _explained(command: Any, targets: list[str]) -> int:
     """Name the tool file in front of what is wrong with it."""
     try:
         status: int = await command
-    except LoadError as error:
+    except (LoadError, ZygoteDied) as error:
         names = ", ".join(Path(target).name for target in targets)
-        raise LoadError(f"{names} cannot be served: {error}", error.line) from error
+        line = error.line if isinstance(error, LoadError) else None
+        raise LoadError(f"{names} cannot be served: {error}", line) from error
     return status
 
 

@@ -159,11 +159,13 @@ class _SiblingFinder(MetaPathFinder):
 
 def _explain(path: Path, error: BaseException) -> LoadError:
     """Say in one sentence why the import failed, with the author's own line."""
-    if isinstance(error, SyntaxError) and error.filename:
-        text = (error.text or "").strip()
-        where = f"{Path(error.filename).name}, line {error.lineno}: `{text}`"
-        return LoadError(f"{where} is not Python: {error.msg}", error.lineno)
     frames = author_frames(error, path.parent)
+    if isinstance(error, SyntaxError) and (error.filename or "").endswith(".py"):
+        text = (error.text or "").strip()
+        where = f"{Path(str(error.filename)).name}, line {error.lineno}: `{text}`"
+        return LoadError(f"{where} is not Python: {error.msg}", error.lineno)
+    if isinstance(error, SyntaxError) and not frames:
+        return LoadError(f"{path.name} is not Python: {error.msg}")
     line = int(str(frames[-1]["line"])) if frames else None
     where = f"{frames[-1]['file']}, line {line}: `{frames[-1]['text']}`" if frames else path.name
     if isinstance(error, PermissionError) and error.filename is not None:

@@ -118,6 +118,7 @@ class Pool:
         self._closed = True
         self.zygote.close()
         for oneshot in self._oneshots:
+            oneshot.add_done_callback(_close_unused)
             oneshot.cancel()
         self._oneshots.clear()
 
@@ -141,3 +142,8 @@ class Pool:
             zygote.close()
             raise
         return zygote
+
+
+def _close_unused(oneshot: "asyncio.Task[Zygote]") -> None:
+    if not oneshot.cancelled() and oneshot.exception() is None:
+        oneshot.result().close()

@@ -58,7 +58,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
         kept = {0, 1, 2, control.fileno(), parked.fileno(), tasks}
         without = frozenset(order.policy.without)
         layers = confine_zygote(order.policy, home_fd=order.home, keep=kept, parent=parent, without=without)
-    except (OSError, ConfinementError) as error:
+    except (OSError, ValueError, ConfinementError) as error:
         send(control, Kind.FAILED, {"fault": "confinement", "message": str(error), "line": None})
         return
     try:

@@ -3,13 +3,24 @@
 What a file does wrong is tried with a cell in this process; the exit status is the command's.
 """
 
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, Ran, call, error_code, open_cell
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from support import SAMPLES, Ran, call, open_cell, settings_in
 
+from runner.cell import Access, Cell
+from runner.environment import framework_environment
+from runner.homes import Homes
+from runner.identity import User
+from runner.store.local import LocalStore
 from sandbox.errors import LoadError, SandboxError
+from sandbox.forkserver import Forkserver
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -26,23 +37,6 @@ def hi() -> str:
     return "hi"
 
 
-'''
-
-WITH_HOME = '''import os
-from pathlib import Path
-
-from fastmcp import FastMCP
-
-mcp = FastMCP("at-home")
-if os.environ["USER"] != "nobody":
-    Path(os.environ["HOME"], "../USER/early.txt").write_text("early")
-
-
-@mcp.tool
-def save(username: str) -> str:
-    """Write."""
-    Path(f"/tmp/{username}/late.txt").write_text("late")
-    return "late"
 '''
 
 WITH_LIFESPAN = """from contextlib import asynccontextmanager
@@ -81,15 +75,32 @@ NOT_AT_IMPORT = (
 
 def written(folder: Path, text: str) -> Path:
     file = folder / "files" / "tool.py"
-    file.parent.mkdir()
+    file.parent.mkdir(exist_ok=True)
     file.write_text(text)
     return file
 
 
-async def refusal(folder: Path, text: str, user: str | None = None, **settings: Any) -> str:
+@pytest.fixture(scope="module")
+async def forkserver() -> AsyncIterator[Forkserver]:
+    """One for all bad files: it imports the framework, which takes longer than refusing a file."""
+    it = await Forkserver.start("runner.program", environment=framework_environment(os.environ, ()))
+    yield it
+    await it.close()
+
+
+async def refusal(forkserver: Forkserver, folder: Path, text: str, **settings: Any) -> str:
     """Return what is said of a file that cannot be loaded."""
+    effective = settings_in(folder, **settings)
+    cell = Cell(
+        settings=effective,
+        targets=(str(written(folder, text)),),
+        homes=Homes(effective.homes, effective.state_dir),
+        store=LocalStore(effective.store_path),
+        forkserver=forkserver,
+        environment=framework_environment(os.environ, ()),
+    )
     with pytest.raises(SandboxError) as caught:
-        async with open_cell(written(folder, text), folder, user, **settings):
+        async with cell.seat(User("anybody"), Access.NONE):
             pytest.fail("the file was loaded")
     return str(caught.value)
 
@@ -166,66 +177,68 @@ async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
             "the process that imported it ended with signal SIGSEGV",
             id="crashes",
         ),
-        pytest.param(WITH_LIFESPAN, "its lifespan raised RuntimeError: no database", id="lifespan"),
     ],
 )
-async def test_a_bad_file_is_refused_with_its_own_line(folder: Path, text: str, sentence: str) -> None:
-    said = await refusal(folder, text)
+async def test_a_bad_file_is_refused_with_its_own_line(
+    forkserver: Forkserver, folder: Path, text: str, sentence: str
+) -> None:
+    said = await refusal(forkserver, folder, text)
 
     assert said == sentence
 
 
-async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: Path, user: str) -> None:
-    said = await refusal(folder, GOOD + "raise RuntimeError('no luck')\n", user)
-
-    assert said == "tool.py, line 12: `raise RuntimeError('no luck')` raised RuntimeError: no luck"
-
-
-async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(folder: Path) -> None:
-    file = written(folder, GOOD + "import beside\n")
-    (file.parent / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
-
-    with pytest.raises(LoadError) as caught:
-        async with open_cell(file, folder):
+async def test_a_lifespan_that_raises_is_refused(folder: Path) -> None:
+    with pytest.raises(SandboxError, match="^its lifespan raised RuntimeError: no database$"):
+        async with open_cell(written(folder, WITH_LIFESPAN), folder):
             pytest.fail("the file was loaded")
 
-    assert str(caught.value) == "beside.py, line 2: `raise ValueError('deep')` raised ValueError: deep"
+
+async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: Path, user: str) -> None:
+    with pytest.raises(LoadError, match="raised RuntimeError: no luck$"):
+        async with open_cell(written(folder, GOOD + "raise RuntimeError('no luck')\n"), folder, user):
+            pytest.fail("the file was loaded")
+
+
+async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(
+    forkserver: Forkserver, folder: Path
+) -> None:
+    (folder / "files").mkdir()
+    (folder / "files" / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
+
+    said = await refusal(forkserver, folder, GOOD + "import beside\n")
+
+    assert said == "beside.py, line 2: `raise ValueError('deep')` raised ValueError: deep"
 
 
 @pytest.mark.parametrize(
     "act", ["open({!r}, 'w')", "__import__('os').mkdir({!r})", "__import__('pathlib').Path({!r}).touch()"]
 )
-async def test_a_file_cannot_write_while_it_is_imported(folder: Path, act: str) -> None:
+async def test_a_file_cannot_write_while_it_is_imported(
+    forkserver: Forkserver, folder: Path, act: str
+) -> None:
     target = folder / "outside"
     line = act.format(str(target))
 
-    said = await refusal(folder, f"{GOOD}{line}\n")
+    said = await refusal(forkserver, folder, f"{GOOD}{line}\n")
 
     assert said == f"tool.py, line 12: `{line}` tried to use {str(target)!r} {NOT_AT_IMPORT}"
     assert not target.exists()
 
 
-async def test_a_file_cannot_write_into_its_users_home_while_it_is_imported(folder: Path, user: str) -> None:
-    file = written(folder, WITH_HOME)
+async def test_a_file_cannot_write_into_a_home_while_it_is_imported(
+    forkserver: Forkserver, folder: Path, user: str
+) -> None:
+    with Homes(Path("/tmp"), folder / "state").lease(user) as home:
+        line = f"open('{home.path}/early.txt', 'w')"
 
-    async with open_cell(file, folder) as cell:
-        good = await call(cell, user, "save")
-        file.write_text(WITH_HOME.replace("../USER", f"/tmp/{user}"))
-        with cell.homes.lease(user) as home:
-            pass
-    async with open_cell(file, folder) as cell:
-        bad = await call(cell, user, "save")
-        left = sorted(path.name for path in home.path.iterdir())
+        said = await refusal(forkserver, folder, f"{GOOD}{line}\n")
 
-    # Where the import may write is its own scratch folder, which no call sees.
-    assert error_code(good) in (None, "E_TOOL")
-    assert error_code(bad) == "E_TOOL"
-    assert NOT_AT_IMPORT in str(bad.processed.value["results"])
-    assert left == ["input_files"]
+        assert said == f"tool.py, line 12: `{line}` tried to use '{home.path}/early.txt' {NOT_AT_IMPORT}"
+        assert sorted(path.name for path in home.path.iterdir()) == ["input_files"]
 
 
-async def test_an_import_that_hangs_is_ended(folder: Path) -> None:
-    said = await refusal(folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
+async def test_an_import_that_hangs_is_ended(forkserver: Forkserver, folder: Path) -> None:
+    said = await refusal(forkserver, folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
 
     assert said == "it was still being imported after 0.5 seconds"
 
@@ -256,9 +269,181 @@ async def test_a_file_that_starts_a_thread_is_served_by_processes_of_one_call_ea
     )
 
     async with open_cell(written(folder, GOOD + thread), folder) as cell:
-        async with cell.seat(cell_user(user), ACCESS) as seat:
+        async with cell.seat(User(user), Access.NONE) as seat:
             forks = seat.pool.forks
         completed = [await call(cell, user, "hi") for _ in range(2)]
 
     assert not forks
     assert [one.processed.value for one in completed] == [{"results": "hi"}] * 2
+
+
+async def test_what_a_file_prints_does_not_break_the_protocol(
+    folder: Path, environment: dict[str, str], user: str
+) -> None:
+    noise = "import os\nprint('noise')\nos.system('echo noise from a shell')\nos.write(1, b'noise\\n')\n"
+    file = written(folder, GOOD.replace('return "hi"', 'print("noise"); return "hi"') + noise)
+    arguments = ["-m", "runner.cli", "serve", str(file), "--transport", "stdio", "--user", user]
+
+    async with Client(StdioTransport(sys.executable, arguments, env=environment)) as client:
+        answered = await client.call_tool("hi")
+
+    assert answered.data == "hi"
+
+
+def test_what_a_file_prints_does_not_get_into_the_json_document(
+    run: Callable[..., Ran], folder: Path, user: str
+) -> None:
+    noise = "import os\nprint('noise')\nos.system('echo noise from a shell')\n"
+    file = written(folder, GOOD.replace('return "hi"', 'print("noise"); return "hi"') + noise)
+
+    ran = run("call", file, "hi", "--json", "--user", user)
+
+    assert ran.status == 0
+    assert ran.out == '{"results": "hi"}\n'
+
+
+@pytest.mark.parametrize("command", ["call", "serve"])
+def test_a_file_that_cannot_be_loaded_ends_the_command(
+    run: Callable[..., Ran], folder: Path, user: str, command: str
+) -> None:
+    file = written(folder, GOOD + "raise RuntimeError('no luck')\n")
+
+    ran = run(command, file, *(["hi"] if command == "call" else []), "--user", user)
+
+    assert ran.status == 2
+    assert one_sentence(ran) == (
+        "tool.py cannot be served: tool.py, line 12: `raise RuntimeError('no luck')` "
+        "raised RuntimeError: no luck"
+    )
+
+
+def test_a_file_that_hangs_at_import_ends_the_command(
+    run: Callable[..., Ran], folder: Path, user: str
+) -> None:
+    file = written(folder, GOOD + "import time\ntime.sleep(3600)\n")
+
+    ran = run("call", file, "hi", "--user", user, RUNNER_LOAD_TIMEOUT_S="1")
+
+    assert ran.status == 2
+    assert one_sentence(ran) == "tool.py cannot be served: it was still being imported after 1 seconds"
+
+
+def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: Path, user: str) -> None:
+    file = written(folder, GOOD + "import os\nos._exit(4)\n")
+
+    ran = run("call", file, "hi", "--user", user)
+
+    assert ran.status == 2
+    assert one_sentence(ran) == (
+        "tool.py cannot be served: the process that imported it ended with exit status 4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["missing.py", "hi"], "there is no file missing.py"),
+        ([".", "hi"], ". is no file; name a Python file with a FastMCP object in it"),
+        (["notes.txt", "hi"], "notes.txt is no Python file: its name must end in .py"),
+        (
+            [HELLO, "shout", "--args", "{"],
+            "--args: '{' is not JSON: "
+            "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        ),
+        ([HELLO, "shout", "--args", "[1]"], "--args must be a JSON object, got '[1]'"),
+        (
+            [HELLO, "shout", "loud"],
+            "'loud' is no argument; write name=value, name:=json or name=@path",
+        ),
+        (
+            [HELLO, "shout", "--log-level", "loud"],
+            "flag --log-level: 'loud' will not do for log_level: "
+            "input should be 'debug', 'info', 'warning' or 'error'",
+        ),
+        (
+            [HELLO, "shout", "--timeout", "-3"],
+            "flag --timeout: -3.0 will not do for idle_timeout_s: input should be greater than 0",
+        ),
+        (
+            [HELLO, "shout", "--isolation", "strong"],
+            "flag --isolation: 'strong' will not do for isolation: "
+            "input should be 'auto', 'process', 'user', 'namespace' or 'guard'",
+        ),
+        (
+            [HELLO, "shout", "--config", "missing.toml"],
+            "configuration file missing.toml does not exist; check --config",
+        ),
+        (
+            [HELLO, "shout", "--config", "misspelt.toml"],
+            "misspelt.toml: there is no setting idle_timeout; did you mean idle_timeout_s?",
+        ),
+        (
+            [HELLO, "shout", "--config", "broken.toml"],
+            "configuration file broken.toml cannot be read: Invalid statement (at line 1, column 1)",
+        ),
+    ],
+    ids=[
+        "missing-file",
+        "folder",
+        "no-python",
+        "bad-json",
+        "no-object",
+        "no-argument",
+        "bad-level",
+        "bad-timeout",
+        "bad-isolation",
+        "missing-config",
+        "misspelt-config",
+        "broken-config",
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_one_sentence(
+    run: Callable[..., Ran], folder: Path, arguments: list[str | Path], sentence: str
+) -> None:
+    (folder / "notes.txt").write_text("no tool")
+    (folder / "misspelt.toml").write_text("idle_timeout = 3\n")
+    (folder / "broken.toml").write_text("= 3\n")
+
+    ran = run("call", *arguments)
+
+    assert ran.status == 2
+    assert one_sentence(ran) == sentence
+
+
+@pytest.mark.parametrize(
+    "arguments", [["call", HELLO], ["call", HELLO, "shout", "--loud"], ["serve"]], ids=str
+)
+def test_a_misused_command_is_told_how_it_is_used(
+    run: Callable[..., Ran], arguments: list[str | Path]
+) -> None:
+    ran = run(*arguments)
+
+    assert ran.status == 2
+    assert ran.err.startswith("Usage: ")
+    assert "Traceback" not in ran.err
+
+
+def test_an_isolation_that_cannot_be_had_ends_the_command(run: Callable[..., Ran]) -> None:
+    ran = run("call", HELLO, "shout", "text=hi", "--isolation", "user")
+
+    assert ran.status == 5
+    assert one_sentence(ran) == "this version does not implement the tier user yet; use --isolation process"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["shoot", "text=hi"], "There is no tool named 'shoot'"),
+        (["shout", "text:=3"], "text: Input should be a valid string"),
+        (["shout"], "text: Missing required argument"),
+    ],
+    ids=["unknown-tool", "wrong-type", "missing"],
+)
+def test_a_call_that_does_not_fit_the_tool_is_a_json_document_too(
+    run: Callable[..., Ran], user: str, arguments: list[str], message: str
+) -> None:
+    ran = run("call", HELLO, *arguments, "--json", "--user", user)
+
+    assert ran.status == 2
+    assert ran.json["results"] == {"error": message}
+    assert ran.err == ""

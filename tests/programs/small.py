@@ -1,0 +1,143 @@
+"""A program for tests of the sandbox: does what its call says, without any framework."""
+
+import os
+import struct
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandbox.errors import LoadError
+from sandbox.frames import Kind
+from sandbox.inside.program import Channel
+
+__all__ = ["PROGRAM", "Small"]
+
+
+class Small:
+    """Loads, prepares and serves as its configuration and calls tell it."""
+
+    def load(self, config: Mapping[str, object]) -> object:
+        match config.get("load"):
+            case "fails":
+                raise LoadError("line 3 is wrong", 3)
+            case "hangs":
+                time.sleep(3600)
+            case "dies":
+                os._exit(9)
+            case "threads":
+                threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+            case "prints":
+                print("printed at import", flush=True)
+            case "writes":
+                try:
+                    Path(str(config["path"])).write_text("written at import")
+                except OSError as error:
+                    return {"errno": error.errno}
+        self._prepare = config.get("prepare")
+        return {"pid": os.getpid()}
+
+    def prepare(self, *, rehearse: bool) -> None:
+        self.rehearsed = rehearse
+        if self._prepare == "fails":
+            raise LoadError("cannot get ready")
+
+    def serve(self, call: object, channel: Channel) -> object:
+        assert isinstance(call, dict)
+        act = getattr(self, str(call["act"]))
+        return {"value": act(channel, *call.get("args", ()))}
+
+    def echo(self, _channel: Channel, value: object) -> object:
+        return value
+
+    def pid(self, _channel: Channel) -> object:
+        return {"pid": os.getpid(), "group": os.getpgrp(), "session": os.getsid(0), "parent": os.getppid()}
+
+    def rehearsal(self, _channel: Channel) -> object:
+        return self.rehearsed
+
+    def write(self, _channel: Channel, path: str) -> object:
+        try:
+            Path(path).write_text("written")
+        except OSError as error:
+            return error.errno
+        return 0
+
+    def environment(self, _channel: Channel) -> object:
+        return dict(os.environ)
+
+    def notify(self, channel: Channel, count: int) -> object:
+        for number in range(count):
+            channel.send(Kind.NOTIFY, {"number": number})
+        return count
+
+    def ask(self, channel: Channel, question: str) -> object:
+        channel.send(Kind.REQUEST, {"id": 1, "question": question})
+        frame = channel.receive()
+        return frame[1] if frame else None
+
+    def sleep(self, _channel: Channel) -> object:
+        time.sleep(3600)
+        return None
+
+    def not_json(self, _channel: Channel) -> object:
+        return {1, 2}
+
+    def nan(self, _channel: Channel) -> object:
+        return float("nan")
+
+    def raw(self, channel: Channel, data: str) -> object:
+        channel.connection.sendall(bytes.fromhex(data))
+        time.sleep(3600)
+        return None
+
+    def long_frame(self, channel: Channel, size: int) -> object:
+        channel.connection.sendall(struct.pack(">Ic", size, b"A") + b"[")
+        time.sleep(3600)
+        return None
+
+    def answers_twice(self, channel: Channel) -> object:
+        channel.send(Kind.ANSWER, {"value": "first"})
+        return "second"
+
+    def sends_kind(self, channel: Channel, kind: str) -> object:
+        channel.send(Kind[kind], {"forged": True})
+        time.sleep(3600)
+        return None
+
+    def held_socket(self, channel: Channel) -> object:
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(5)
+
+    def answers_and_leaves_a_child(self, _channel: Channel) -> object:
+        child = os.fork()
+        if child == 0:
+            time.sleep(3600)
+        return child
+
+    def prints(self, _channel: Channel, size: int) -> object:
+        os.write(1, b"begin")
+        for _ in range(size // 65536):
+            os.write(2, b"x" * 65536)
+        os.write(1, b"end")
+        return None
+
+    def denies(self, channel: Channel, count: int) -> object:
+        for number in range(count):
+            channel.send(Kind.DENIED, {"operation": "open", "path": f"/{number}", "layer": "guard"})
+        return None
+
+    def descriptors(self, channel: Channel) -> object:
+        found = []
+        for fd in range(3, 256):
+            try:
+                os.fstat(fd)
+            except OSError:
+                continue
+            if fd != channel.connection.fileno():
+                found.append(fd)
+        return found
+
+
+PROGRAM = Small()

@@ -1,0 +1,382 @@
+"""Forkserver, zygote, pool and lease with a small program: real processes, real kernel."""
+
+import asyncio
+import errno
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sandbox.deadlines import Deadlines, Rung
+from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
+from sandbox.forkserver import Forkserver
+from sandbox.outcome import Denial, Ending, Outcome
+from sandbox.policy import Limits, Policy
+from sandbox.pool import Pool
+from sandbox.readable import default_read
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Ears:
+    """A listener that keeps what it hears."""
+
+    notes: list[Mapping[str, object]] = field(default_factory=list)
+    rungs: list[Rung] = field(default_factory=list)
+    answer: Mapping[str, object] = field(default_factory=dict)
+    waits: bool = False
+    delay_s: float = 0
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        self.notes.append(value)
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        await asyncio.sleep(self.delay_s)
+        return self.answer
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        return self.waits
+
+    async def rung(self, rung: Rung) -> None:
+        self.rungs.append(rung)
+
+
+@pytest.fixture(scope="module")
+async def forkserver() -> AsyncIterator[Forkserver]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    server = await Forkserver.start("programs.small", environment=environment)
+    yield server
+    await server.close()
+
+
+@asynccontextmanager
+async def pool_of(
+    forkserver: Forkserver,
+    folder: Path,
+    *,
+    with_home: bool = True,
+    load_timeout_s: float = 20,
+    limits: Limits | None = None,
+    **config: object,
+) -> AsyncIterator[Pool]:
+    home, scratch = folder / "home", folder / "scratch"
+    home.mkdir(exist_ok=True)
+    scratch.mkdir(exist_ok=True)
+    read, list_only = default_read(deny=(), tool_file=TESTS / "programs" / "small.py", extra=(TESTS,))
+    policy = Policy(
+        home=home if with_home else None,
+        scratch=scratch,
+        read=read,
+        list_only=list_only,
+        environment={"PATH": os.environ["PATH"], "ONLY": "this"},
+        limits=limits or Limits(),
+    )
+    home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY) if with_home else None
+    try:
+        pool = await Pool.start(
+            forkserver, policy, config, home_fd=home_fd, load_timeout_s=load_timeout_s, target=1
+        )
+        try:
+            yield pool
+        finally:
+            pool.close()
+            await pool.zygote.settled()
+    finally:
+        if home_fd is not None:
+            os.close(home_fd)
+
+
+@pytest.fixture
+async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
+    async with pool_of(forkserver, tmp_path) as it:
+        yield it
+
+
+async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None, **limits: float) -> Outcome:
+    lease = await pool.lease(pool.policy.limits)
+    deadlines = Deadlines(**{"idle_s": 20.0, "total_s": 60.0, **limits})
+    outcome = await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=ears or Ears())
+    await lease.buried()
+    pool.refill()
+    return outcome
+
+
+def value(outcome: Outcome) -> object:
+    assert outcome.answer is not None, outcome
+    return outcome.answer["value"]
+
+
+async def test_a_call_is_answered_by_a_process_of_its_own(pool: Pool) -> None:
+    first, second = value(await run(pool, "pid")), value(await run(pool, "pid"))
+
+    assert isinstance(first, dict)
+    assert isinstance(second, dict)
+    assert first["pid"] != second["pid"]
+    assert first["group"] == first["pid"]
+    assert first["parent"] == first["session"] == pool.zygote.pid
+
+
+async def test_a_worker_is_born_bound_to_its_home(pool: Pool, tmp_path: Path) -> None:
+    inside = value(await run(pool, "write", str(tmp_path / "home" / "a")))
+    outside = value(await run(pool, "write", str(tmp_path / "b")))
+    scratch = value(await run(pool, "write", str(tmp_path / "scratch" / "c")))
+
+    assert (inside, outside, scratch) == (0, errno.EACCES, errno.EACCES)
+
+
+async def test_without_a_home_nothing_can_be_written(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, with_home=False) as pool:
+        denied = value(await run(pool, "write", str(tmp_path / "home" / "a")))
+
+    assert denied == errno.EACCES
+
+
+async def test_a_program_may_write_its_scratch_folder_while_it_loads_and_nothing_else(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    scratch, outside = tmp_path / "scratch" / "a", tmp_path / "outside"
+
+    async with pool_of(forkserver, tmp_path, load="writes", path=str(scratch)) as pool:
+        allowed = pool.loaded.hello
+    async with pool_of(forkserver, tmp_path, load="writes", path=str(outside)) as pool:
+        denied = pool.loaded.hello
+
+    assert "pid" in allowed
+    assert scratch.read_text() == "written at import"
+    assert denied == {"errno": errno.EACCES}
+    assert not outside.exists()
+
+
+async def test_a_worker_sees_its_policys_environment_and_nothing_else(pool: Pool) -> None:
+    environment = value(await run(pool, "environment"))
+
+    assert environment == {"PATH": os.environ["PATH"], "ONLY": "this"}
+
+
+async def test_a_worker_inherits_no_descriptor_but_its_connection(pool: Pool) -> None:
+    assert value(await run(pool, "descriptors")) == []
+
+
+async def test_a_program_that_cannot_be_loaded_says_why_and_where(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    with pytest.raises(LoadError, match="line 3 is wrong") as failed:
+        async with pool_of(forkserver, tmp_path, load="fails"):
+            pass
+
+    assert failed.value.line == 3
+
+
+async def test_a_program_that_hangs_while_it_loads_is_given_up(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    with pytest.raises(LoadError, match=r"still being imported after 0\.3 seconds"):
+        async with pool_of(forkserver, tmp_path, load="hangs", load_timeout_s=0.3):
+            pass
+
+
+async def test_a_program_that_dies_while_it_loads_is_told(forkserver: Forkserver, tmp_path: Path) -> None:
+    with pytest.raises(ZygoteDied, match="exit status 9"):
+        async with pool_of(forkserver, tmp_path, load="dies"):
+            pass
+
+
+async def test_a_program_with_threads_gets_one_shot_interpreters(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, load="threads") as pool:
+        answers = [value(await run(pool, "echo", n)) for n in range(3)]
+        outside = value(await run(pool, "write", str(tmp_path / "b")))
+
+    assert pool.loaded.threads == 2
+    assert not pool.forks
+    assert answers == [0, 1, 2]
+    assert outside == errno.EACCES
+
+
+async def test_a_worker_that_cannot_get_ready_is_told(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, prepare="fails") as pool:
+        with pytest.raises(SandboxError, match="cannot get ready"):
+            await pool.ready()
+
+
+async def test_a_layer_that_cannot_be_put_in_place_ends_the_zygote(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    policy = Policy(home=tmp_path)
+
+    with pytest.raises(ConfinementError, match="home"):
+        await Pool.start(forkserver, policy, {}, home_fd=None, load_timeout_s=20, target=1)
+
+
+async def test_notifications_come_in_order_and_before_the_answer(pool: Pool) -> None:
+    ears = Ears()
+
+    outcome = await run(pool, "notify", 200, ears=ears)
+
+    assert value(outcome) == 200
+    assert [note["number"] for note in ears.notes] == list(range(200))
+
+
+async def test_a_request_is_answered(pool: Pool) -> None:
+    answered = value(await run(pool, "ask", "why?", ears=Ears(answer={"because": 1})))
+
+    assert answered == {"id": 1, "because": 1}
+
+
+async def test_waiting_for_the_client_is_no_silence(pool: Pool) -> None:
+    patient = await run(pool, "ask", "why?", ears=Ears(waits=True, delay_s=1.0), idle_s=0.5)
+    impatient = await run(pool, "ask", "why?", ears=Ears(waits=False, delay_s=1.0), idle_s=0.5)
+
+    assert patient.ending is Ending.ANSWERED
+    assert impatient.ending is Ending.IDLE_TIMEOUT
+
+
+@pytest.mark.parametrize("limit", ["idle_s", "total_s"])
+async def test_a_call_ends_at_its_limit(pool: Pool, limit: str) -> None:
+    limits = {"idle_s": 0.3} if limit == "idle_s" else {"idle_s": 0.3, "total_s": 0.3}
+
+    outcome = await run(pool, "sleep", **limits)
+
+    assert outcome.ending is (Ending.IDLE_TIMEOUT if limit == "idle_s" else Ending.TOTAL_TIMEOUT)
+    assert outcome.status == "signal SIGKILL"
+
+
+@pytest.mark.parametrize("act", ["not_json", "nan"])
+async def test_an_answer_that_is_not_json_is_a_crash_with_its_reason(pool: Pool, act: str) -> None:
+    outcome = await run(pool, act)
+
+    assert outcome.ending is Ending.CRASHED
+    assert "JSON" in outcome.output
+
+
+@pytest.mark.parametrize(
+    "data", ["ff" * 40, "00000002417b7d" + "ff" * 10, "0000000241" + "7b7b", "00000001" + "5a" + "31"]
+)
+async def test_garbage_breaks_the_protocol_and_only_this_call(pool: Pool, data: str) -> None:
+    outcome = await run(pool, "raw", data, idle_s=5)
+    after = value(await run(pool, "echo", "fine"))
+
+    assert outcome.ending in (Ending.BROKE_PROTOCOL, Ending.ANSWERED)
+    assert (outcome.ending is Ending.ANSWERED) == data.startswith("00000002417b7d")
+    assert after == "fine"
+
+
+async def test_a_frame_above_the_limit_is_refused_before_it_arrives(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, limits=Limits(frame_bytes=1000)) as pool:
+        declared = await run(pool, "long_frame", 4_000_000_000)
+        sent = await run(pool, "echo", "x" * 2000)
+
+    assert (declared.ending, sent.ending) == (Ending.BROKE_PROTOCOL, Ending.BROKE_PROTOCOL)
+    assert "above the limit of 1000" in str(declared.fault)
+
+
+@pytest.mark.parametrize("kind", ["CALL", "REPLY", "FORK", "LOADED", "ZYGOTE", "ENDED"])
+async def test_a_worker_cannot_speak_for_the_host_or_a_zygote(pool: Pool, kind: str) -> None:
+    outcome = await run(pool, "sends_kind", kind)
+
+    assert outcome.ending is Ending.BROKE_PROTOCOL
+    assert kind in str(outcome.fault)
+
+
+async def test_the_first_answer_counts(pool: Pool) -> None:
+    assert value(await run(pool, "answers_twice")) == "first"
+
+
+async def test_a_child_that_holds_the_connection_hides_no_crash(pool: Pool) -> None:
+    outcome = await run(pool, "held_socket")
+
+    assert (outcome.ending, outcome.status) == (Ending.CRASHED, "exit status 5")
+
+
+async def test_a_child_that_is_left_behind_is_dead_before_the_outcome(pool: Pool) -> None:
+    lease = await pool.lease(Limits())
+
+    outcome = await lease.run({"act": "answers_and_leaves_a_child"}, deadlines=Deadlines(), listener=Ears())
+
+    assert not Path(f"/proc/{value(outcome)}").exists()
+    await lease.buried()
+
+
+async def test_the_end_of_the_output_is_kept_and_the_rest_dropped(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, limits=Limits(output_bytes=1000)) as pool:
+        outcome = await run(pool, "prints", 10_000_000)
+
+    assert outcome.ending is Ending.ANSWERED
+    assert len(outcome.output) == 1000
+    assert outcome.output.endswith("xend")
+
+
+async def test_denials_are_kept_up_to_a_bound(pool: Pool) -> None:
+    outcome = await run(pool, "denies", 5000)
+
+    assert len(outcome.denials) == 100
+    assert outcome.denials[0] == Denial(operation="open", path="/0", layer="guard")
+
+
+async def test_only_a_worker_that_nobody_waits_for_rehearses(pool: Pool) -> None:
+    await pool.ready()
+
+    assert value(await run(pool, "rehearsal")) is True
+
+
+async def _take_all(pool: Pool) -> None:
+    for _ in range(100):
+        await pool.zygote.take()
+
+
+async def test_a_killed_zygote_is_noticed_and_its_workers_are_gone(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path) as pool:
+        await pool.ready()
+        worker = await pool.zygote.take()
+        os.kill(pool.zygote.pid, 9)
+        with pytest.raises(ZygoteDied):
+            await _take_all(pool)
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{worker.pid}/exe").exists() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        gone = not Path(f"/proc/{worker.pid}/exe").exists()
+        worker.close()
+
+    assert gone
+    assert not pool.alive
+
+
+async def test_a_forkserver_that_cannot_start_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZygoteDied, match="ended unexpectedly"):
+        await Forkserver.start("programs.missing", environment={"PYTHONPATH": str(TESTS)})
+
+    assert "No module named 'programs.missing'" in capfd.readouterr().err
+
+
+async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    server = await Forkserver.start("programs.small", environment=environment)
+    async with pool_of(server, tmp_path) as pool:
+        await pool.ready()
+        worker = await pool.zygote.take()
+        pids = (server.process.pid, pool.zygote.pid, worker.pid)
+        worker.close()
+        await server.close()
+
+    assert sys.platform == "linux"
+    assert [Path(f"/proc/{pid}/exe").exists() for pid in pids] == [False] * 3
