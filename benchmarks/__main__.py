@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.blocks import Load, run_block
 from benchmarks.figures import HEADINGS, Pair, Target, table
-from benchmarks.processes import command_seconds, worker_mib
+from benchmarks.processes import Neighbours, command_seconds, memory_mib
 from benchmarks.servers import USER, Server, Transport, serving
 
 LOADS = (
@@ -52,20 +52,20 @@ def main() -> None:
             measured, memory = _compare(transport, folder, calls=options.calls, rounds=options.rounds)
             pairs += measured
         _say(table(HEADINGS, [pair.row() for pair in pairs]))
+        neighbours = Neighbours()
         commands = command_seconds(folder, times=options.commands)
-    _say(f"runner call, whole process, {len(commands)} runs: median {statistics.median(commands):.2f} s, "
-         f"{min(commands):.2f} to {max(commands):.2f}")  # fmt: skip
-    _say("unique memory (USS), idle, MiB: " + ", ".join(
-        f"{part} {'/'.join(f'{mib:.1f}' for mib in mibs)}" for part, mibs in memory.items()
-    ))  # fmt: skip
+    shown = f"{min(commands):.2f} to {max(commands):.2f}, others took {neighbours.share():.0%}"
+    median = statistics.median(commands)
+    _say(f"runner call, whole process, {len(commands)} runs: median {median:.2f} s, {shown}")
+    idle = ", ".join(f"{part} {'/'.join(f'{mib:.1f}' for mib in mibs)}" for part, mibs in memory.items())
+    _say(f"unique memory (USS), idle, MiB: {idle}")
     _say(f"load average at the end: {_load_average()}")
     _say("\n".join(str(target) for target in _targets(pairs, commands, memory)))
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench", description="Compare runner serve with plain FastMCP."
-    )
+    about = "Compare runner serve with plain FastMCP."
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=about)
     parser.add_argument("--quick", action="store_true", help="few calls: to see that it works")
     parser.add_argument("--only", choices=RATIO_LIMITS, help="one transport")
     parser.add_argument("--calls", type=int, default=60, help="calls in a block (60)")
@@ -84,6 +84,7 @@ def _compare(
     """Measure every tool under every load over one transport; return that, and the runner's memory."""
     pairs = [Pair(transport=transport, load=load, tool=tool) for load in LOADS for tool in TOOLS]
     with _both(transport, folder) as (plain, runner):
+        neighbours = Neighbours()
         for tool, arguments in TOOLS.items():
             for server in (plain, runner):
                 run_block(server, tool, arguments, calls=WARM_UP_CALLS, load=LOADS[0])
@@ -95,7 +96,9 @@ def _compare(
                     block = run_block(server, pair.tool, TOOLS[pair.tool], calls=calls, load=pair.load)
                     blocks.append(block)
         time.sleep(SETTLE_S)
-        return pairs, worker_mib(runner.process.pid)
+        memory = memory_mib(runner.process.pid)
+        _say(f"{transport}: other processes of this machine took {neighbours.share():.0%} of its processors")
+        return pairs, memory
 
 
 @contextlib.contextmanager

@@ -58,6 +58,8 @@ class Server:
 def environment(folder: Path) -> dict[str, str]:
     """Return an environment whose runner has the default settings, and its files under `folder`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "FASTMCP_"))}
+    # An installed package has its bytecode; a checkout gets it in the first run, which is not counted.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     homes = folder / "homes"
     homes.mkdir(mode=0o700, exist_ok=True)
     return {

@@ -7,6 +7,7 @@ memory is taken, bodies are JSON and nothing else, and a body that is not is a `
 
 import enum
 import json
+import math
 import socket
 import struct
 from collections.abc import Iterator, Sequence
@@ -62,7 +63,7 @@ def decode(body: bytes | bytearray | memoryview) -> object:
         FrameError: The body is not JSON, or nested too deeply to be honest.
     """
     try:
-        value: object = json.loads(bytes(body), parse_constant=_refuse_constant)
+        value: object = json.loads(bytes(body), parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the frame is not JSON: {error}") from error
     return value
@@ -73,10 +74,12 @@ class Decoder:
 
     Args:
         limit_bytes: Largest body accepted.
+        notice_bytes: Largest body accepted of anything but an answer, where it may be less.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, *, notice_bytes: int | None = None) -> None:
         self._limit = limit_bytes
+        self._notice_limit = limit_bytes if notice_bytes is None else min(limit_bytes, notice_bytes)
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
@@ -88,6 +91,8 @@ class Decoder:
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             length, kind = _header(self._buffer, self._limit)
+            if kind is not Kind.ANSWER and length > self._notice_limit:
+                raise _too_long(length, self._notice_limit)
             end = _HEADER.size + length
             if len(self._buffer) < end:
                 return
@@ -126,11 +131,15 @@ def receive(channel: socket.socket, limit_bytes: int) -> tuple[Kind, object, lis
 def _header(data: bytes | bytearray, limit_bytes: int) -> tuple[int, Kind]:
     length, letter = _HEADER.unpack_from(data)
     if length > limit_bytes:
-        raise FrameError(f"a frame of {length} bytes is above the limit of {limit_bytes}")
+        raise _too_long(length, limit_bytes)
     try:
         return length, Kind(letter)
     except ValueError:
         raise FrameError(f"a frame of unknown kind {letter!r}") from None
+
+
+def _too_long(length: int, limit_bytes: int) -> FrameError:
+    return FrameError(f"a frame of {length} bytes is above the limit of {limit_bytes}")
 
 
 def _read(channel: socket.socket, count: int) -> bytes:
@@ -145,3 +154,11 @@ def _read(channel: socket.socket, count: int) -> bytes:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    """Read a number; one beyond what a float holds would become an infinity, which is not JSON."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"a number of {len(text)} characters is out of range")
+    return value

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sandbox.connection import receive_some, send_all
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError
 from sandbox.frames import Decoder, Kind, decode, encode
@@ -25,7 +26,12 @@ __all__ = ["Lease", "Listener"]
 
 log = logging.getLogger(__name__)
 
-_NOTICE_BACKLOG = 1024
+_CHUNK_BYTES = 1 << 16
+_FRAMES_A_TURN = 100
+# What is held of one call at a time, beside its answer: notifications and requests not dealt with yet.
+_NOTICE_BYTES = 8 * 1024 * 1024
+_BACKLOG = 1024
+_BACKLOG_BYTES = 16 * 1024 * 1024
 _DRAIN_S = 1.0
 _REAP_S = 5.0
 _MAX_DENIALS = 100
@@ -51,6 +57,27 @@ class Listener(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Backlog:
+    """How much of one kind is held and not dealt with yet; bounded in number and bytes."""
+
+    count: int = 0
+    size: int = 0
+
+    def take(self, size: int) -> bool:
+        """Hold one more; False if that is too much."""
+        if self.count >= _BACKLOG or self.size + size > _BACKLOG_BYTES:
+            return False
+        self.count += 1
+        self.size += size
+        return True
+
+    def drop(self, size: int) -> None:
+        """Hold one less."""
+        self.count -= 1
+        self.size -= size
+
+
 @dataclass(slots=True, kw_only=True)
 class Lease:
     """One worker, for one call."""
@@ -65,7 +92,10 @@ class Lease:
     _answer: Mapping[str, object] | None = field(init=False, default=None)
     _fault: str | None = field(init=False, default=None)
     _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
-    _notices: "asyncio.Queue[Mapping[str, object] | Rung]" = field(init=False)
+    _notices: "asyncio.Queue[tuple[Mapping[str, object] | Rung, int]]" = field(init=False)
+    _untold: _Backlog = field(init=False, default_factory=_Backlog)
+    _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
+    _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _had_descendants: bool = field(init=False, default=False)
@@ -79,7 +109,7 @@ class Lease:
         loop = asyncio.get_running_loop()
         started = time.monotonic()
         self._ladder = Ladder(deadlines, now=started)
-        self._notices = asyncio.Queue(maxsize=_NOTICE_BACKLOG)
+        self._notices = asyncio.Queue()
         loop.add_reader(self.worker.output, self._output_readable)
         died = loop.create_future()
         loop.add_reader(self.worker.pidfd, _settle, died)
@@ -90,6 +120,7 @@ class Lease:
             if ending is Ending.ANSWERED:
                 await self._drain(teller)
         finally:
+            loop.remove_reader(self.worker.pidfd)
             self._had_descendants = self.zygote.has_strays(self.worker.pid)
             self.worker.kill()
             # Nothing is awaited here: a cancelled caller may not get another turn.
@@ -137,22 +168,24 @@ class Lease:
 
     async def _pump(self, call: object, listener: Listener) -> None:
         """Send the call, then take in frames until the answer or the end of the stream."""
-        loop = asyncio.get_running_loop()
         connection = self.worker.connection
-        decoder = Decoder(self.limits.frame_bytes)
+        decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
         try:
-            await loop.sock_sendall(connection, encode(Kind.CALL, call))
-            while data := await loop.sock_recv(connection, 1 << 18):
-                for kind, body in decoder.feed(data):
-                    self._frame(kind, decode(body), listener)
+            await send_all(connection, encode(Kind.CALL, call))
+            while data := await receive_some(connection, _CHUNK_BYTES):
+                for number, (kind, body) in enumerate(decoder.feed(data), start=1):
+                    self._frame(kind, decode(body), len(body), listener)
                     if kind is Kind.ANSWER:
                         return
+                    if number % _FRAMES_A_TURN == 0:
+                        # One chunk may be ten thousand frames; the clock must run meanwhile.
+                        await asyncio.sleep(0)
         except FrameError as error:
             self._fault = str(error)
         except OSError as error:
             log.debug("worker connection ended", extra={"fault": str(error)})
 
-    def _frame(self, kind: Kind, value: object, listener: Listener) -> None:
+    def _frame(self, kind: Kind, value: object, size: int, listener: Listener) -> None:
         if not isinstance(value, dict):
             raise FrameError("a frame that is no object")
         match kind:
@@ -160,30 +193,29 @@ class Lease:
                 self._answer = value
             case Kind.NOTIFY:
                 self._ladder.progress(time.monotonic())
-                self._offer(value)
+                self._offer(value, size)
             case Kind.REQUEST:
-                task = asyncio.create_task(self._reply(value, listener))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._ask(value, size, listener)
             case Kind.DENIED:
                 self._deny(value)
             case _:
                 raise FrameError(f"a worker may not send a {kind.name} frame")
 
-    def _offer(self, notice: Mapping[str, object] | Rung) -> None:
+    def _offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
         """Queue a notice; a client that does not keep up loses some, the call loses nothing."""
-        try:
-            self._notices.put_nowait(notice)
-        except asyncio.QueueFull:
+        if self._untold.take(size):
+            self._notices.put_nowait((notice, size))
+        else:
             log.debug("a notification was dropped: the client does not keep up")
 
     async def _tell(self, listener: Listener) -> None:
         while True:
-            notice = await self._notices.get()
+            notice, size = await self._notices.get()
             if isinstance(notice, Rung):
                 await listener.rung(notice)
             else:
                 await listener.notify(notice)
+            self._untold.drop(size)
             self._notices.task_done()
 
     async def _drain(self, teller: "asyncio.Task[None]") -> None:
@@ -192,6 +224,14 @@ class Lease:
             drained = asyncio.create_task(self._notices.join())
             await asyncio.wait({drained, teller}, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
             drained.cancel()
+
+    def _ask(self, value: Mapping[str, object], size: int, listener: Listener) -> None:
+        if not self._unanswered.take(size):
+            raise FrameError("more requests than a worker may have open at once")
+        task = asyncio.create_task(self._reply(value, listener))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _done: self._unanswered.drop(size))
 
     async def _reply(self, value: Mapping[str, object], listener: Listener) -> None:
         waits = listener.waits_for_client(value)
@@ -203,8 +243,9 @@ class Lease:
             if waits:
                 self._ladder.resume(time.monotonic())
         try:
-            frame = encode(Kind.REPLY, answer)
-            await asyncio.get_running_loop().sock_sendall(self.worker.connection, frame)
+            # One after the other: two that overlap would mix their bytes.
+            async with self._replying:
+                await send_all(self.worker.connection, encode(Kind.REPLY, answer))
         except OSError as error:
             log.debug("worker was gone before its reply", extra={"fault": str(error)})
 
@@ -238,7 +279,6 @@ class Lease:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
         await self._group_gone()
-        loop.remove_reader(self.worker.pidfd)
         self._output_readable_rest()
         loop.remove_reader(self.worker.output)
         self.worker.close()
@@ -254,9 +294,7 @@ class Lease:
         deadline = time.monotonic() + _REAP_S
         delay = 0.0002
         while time.monotonic() < deadline:
-            try:
-                os.killpg(self.worker.pid, 9)
-            except ProcessLookupError:
+            if not self.worker.kill_group():
                 return
             await asyncio.sleep(delay)
             delay = min(delay * 2, 0.02)

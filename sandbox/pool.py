@@ -60,7 +60,7 @@ class Pool:
             policy: What the workers may touch.
             config: For the program's `load`.
             home_fd: Descriptor of the policy's home; must stay open as long as the pool.
-            load_timeout_s: Seconds the program may take to load.
+            load_timeout_s: Seconds the program may take to load, and a worker to get ready.
             target: Workers to keep parked.
 
         Raises:
@@ -110,7 +110,7 @@ class Pool:
         zygote = self.zygote
         if not self.forks:
             zygote = await (self._oneshots.popleft() if self._oneshots else self._oneshot())
-        worker = await zygote.take()
+        worker = await zygote.take(self.load_timeout_s)
         return Lease(zygote=zygote, worker=worker, limits=limits)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Pool:
             SandboxError: They cannot; the message says why.
         """
         if self.forks:
-            worker = await self.zygote.take()
+            worker = await self.zygote.take(self.load_timeout_s)
             self.zygote.park(worker)
 
     async def _oneshot(self) -> Zygote:

@@ -6,10 +6,12 @@ worker is read from the kernel, a worker must be the zygote's child and lead its
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
 import socket
+import stat
 import struct
 from collections import deque
 from collections.abc import Coroutine, Mapping
@@ -26,6 +28,7 @@ __all__ = ["Loaded", "Worker", "Zygote"]
 log = logging.getLogger(__name__)
 
 _CREDENTIALS = struct.Struct("3i")
+_WHOLE_GROUP = 4
 _ANNOUNCEMENT_BYTES = 1 << 16
 _LOG_LINES_BYTES = 64 * 1024
 
@@ -56,8 +59,28 @@ class Worker:
         """Kill the worker and everything in its process group."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
+        self.kill_group()
+
+    def kill_group(self) -> bool:
+        """Kill everything in the process group; False if nobody is left in it."""
+        try:
+            # By descriptor: once the worker is reaped its number may be another group's.
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL, None, _WHOLE_GROUP)
+        except ProcessLookupError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return self._kill_group_by_number()
+        return True
+
+    def _kill_group_by_number(self) -> bool:
+        """The same on Linux before 6.9."""
+        try:
             os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of the descriptors; the process must have ended."""
@@ -85,6 +108,8 @@ class Zygote:
     _decoder: Decoder = field(init=False, default_factory=lambda: Decoder(CONTROL_BYTES))
     _output_left: int = field(init=False, default=_LOG_LINES_BYTES)
     _closed: bool = field(init=False, default=False)
+    _reaped_itself: bool = field(init=False, default=False)
+    _announced: set[int] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -125,15 +150,22 @@ class Zygote:
     def order(self, count: int) -> None:
         """Ask for `count` more workers; they announce themselves when they are parked."""
         if count > 0 and not self._closed and not self.once:
-            self._ordered += count
             # A worker that somebody waits for has no time to rehearse.
-            self.control.send(encode(Kind.FORK, {"count": count, "rehearse": not self._waiters}))
+            frame = encode(Kind.FORK, {"count": count, "rehearse": not self._waiters})
+            try:
+                self.control.send(frame)
+            except OSError as error:
+                # Dead and not yet reported, or deaf: it has left hundreds of orders unread.
+                log.warning("zygote takes no orders", extra={"pid": self.pid, "fault": str(error)})
+                self.close()
+            else:
+                self._ordered += count
 
-    async def take(self) -> Worker:
+    async def take(self, timeout_s: float) -> Worker:
         """Return a parked worker, waiting for one if need be.
 
         Raises:
-            ZygoteDied: The zygote has ended.
+            ZygoteDied: The zygote has ended, or had no worker ready within `timeout_s`.
             SandboxError: The worker could not get ready; the message is the program's.
         """
         while self._idle:
@@ -147,7 +179,11 @@ class Zygote:
         self._waiters.append(future)
         self.order(len(self._waiters) - self._ordered)
         try:
-            return await future
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            # Its workers hang before their call. The next zygote may do better; this one is done.
+            self.close()
+            raise ZygoteDied(f"no worker got ready within {timeout_s:g} seconds") from None
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._idle.append(future.result())
@@ -195,7 +231,8 @@ class Zygote:
             return True
 
     def ended(self, status: int) -> None:
-        """Take note that the forkserver has reaped this zygote."""
+        """Take note that the forkserver has reaped this zygote, and killed what it left behind."""
+        self._reaped_itself = True
         if self.once:
             self._note_end(self.pid, status)
         if not self._loaded.done():
@@ -212,9 +249,10 @@ class Zygote:
         loop = asyncio.get_running_loop()
         for fd in (self.control.fileno(), self.parked.fileno(), self.output):
             loop.remove_reader(fd)
-        # Still our forkserver's child: its process id cannot have been given away.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        # Until the forkserver has reaped it, its process id cannot have been given away.
+        if not self._reaped_itself:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         self.control.close()
         self.parked.close()
         os.close(self.output)
@@ -252,7 +290,7 @@ class Zygote:
         try:
             for kind, body in self._decoder.feed(data):
                 self._control_frame(kind, decode(body))
-        except (FrameError, KeyError, TypeError, ValueError) as error:
+        except (FrameError, KeyError, TypeError, ValueError, OverflowError) as error:
             log.warning("zygote broke the frame protocol", extra={"pid": self.pid, "fault": str(error)})
             self.close()
 
@@ -267,48 +305,67 @@ class Zygote:
             self._loaded.set_exception(_failure(value))
 
     def _parked_readable(self) -> None:
-        while not self._closed:
-            try:
-                message, descriptors, _, _ = socket.recv_fds(self.parked, _ANNOUNCEMENT_BYTES, 4)
-            except (BlockingIOError, OSError):
-                return
-            if not message:
-                asyncio.get_running_loop().remove_reader(self.parked.fileno())
-                return
-            self._ordered = max(0, self._ordered - 1)
+        # One at a time: a zygote that announces without end must not keep the host from all else.
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self.parked, _ANNOUNCEMENT_BYTES, 4)
+        except OSError:
+            return
+        if message and self._ordered > 0:
             self._deliver(self._adopt(message, descriptors))
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if message:
+            log.warning("zygote announced a worker that nobody ordered", extra={"pid": self.pid})
+            self.close()
+        else:
+            asyncio.get_running_loop().remove_reader(self.parked.fileno())
 
     def _adopt(self, message: bytes, descriptors: list[int]) -> Worker | SandboxError:
         """Make a worker of what announced itself, after checking what it is."""
-        if len(descriptors) != 2:
+        with contextlib.ExitStack() as stack:
             for descriptor in descriptors:
-                os.close(descriptor)
-            return SandboxError(message.decode(errors="replace").removeprefix("failed: "))
-        connection = socket.socket(fileno=descriptors[0])
-        connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        os.set_blocking(descriptors[1], False)
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid = _CREDENTIALS.unpack(credentials)[0]
-        try:
-            pidfd = os.pidfd_open(pid)
-            if not (pid == self.pid if self.once else _parent_of(pid) == self.pid) or os.getpgid(pid) != pid:
-                os.close(pidfd)
-                raise ProcessLookupError(f"process {pid} is no worker of zygote {self.pid}")
-        except OSError as error:
-            connection.close()
-            os.close(descriptors[1])
-            log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
-            return SandboxError(f"a worker ended before it was ready: {error}")
+                stack.callback(os.close, descriptor)
+            if len(descriptors) != 2:
+                return SandboxError(message.decode(errors="replace").removeprefix("failed: "))
+            try:
+                pid = _maker_of(descriptors[0])
+                self._announced.add(pid)
+                pidfd = os.pidfd_open(pid)
+                stack.callback(os.close, pidfd)
+                self._check_worker(pid)
+                output = _own_end(descriptors[1])
+            except OSError as error:
+                log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
+                return SandboxError(f"a worker ended before it was ready: {error}")
+            stack.pop_all()
+        os.close(descriptors[1])
         # From here on its end is awaited; what ended before it was adopted interests nobody.
         self._reaped[pid] = asyncio.get_running_loop().create_future()
-        return Worker(pid=pid, pidfd=pidfd, connection=connection, output=descriptors[1])
+        connection = socket.socket(fileno=descriptors[0])
+        connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output)
+
+    def _check_worker(self, pid: int) -> None:
+        mine = pid == self.pid if self.once else _parent_of(pid) == self.pid
+        if not mine or os.getpgid(pid) != pid:
+            raise ProcessLookupError(f"process {pid} is no worker of zygote {self.pid}")
 
     def _note_end(self, pid: int, status: int) -> None:
+        if pid not in self._announced and self._ordered > 0:
+            # Perhaps it has said so and was not heard yet: the two sockets are read in any order.
+            for _ in range(self._ordered):
+                self._parked_readable()
+        if pid not in self._announced and self._ordered > 0 and status != 0:
+            self._deliver(SandboxError(f"a worker ended before it was ready: {describe_status(status)}"))
+        self._announced.discard(pid)
         future = self._reaped.get(pid)
         if future is not None and not future.done():
             future.set_result(status)
 
     def _deliver(self, worker: Worker | SandboxError) -> None:
+        """Hand what became of one order to who waits first, or keep it."""
+        self._ordered -= 1
         while self._waiters:
             waiter = self._waiters.popleft()
             if waiter.done():
@@ -343,6 +400,33 @@ def _failure(value: Mapping[str, object]) -> SandboxError:
         line = value["line"]
         return LoadError(message, line if isinstance(line, int) else None)
     return ConfinementError("zygote", message)
+
+
+def _maker_of(connection: int) -> int:
+    """Return which process made a connected pair of UNIX stream sockets, as the kernel knows it.
+
+    Raises:
+        OSError: The descriptor is something else.
+    """
+    if not stat.S_ISSOCK(os.fstat(connection).st_mode):
+        raise OSError(errno.ENOTSOCK, "its connection is no socket")
+    with socket.socket(fileno=os.dup(connection)) as pair:
+        if (pair.family, pair.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+            raise OSError(errno.EPROTOTYPE, "its connection is no pair of UNIX stream sockets")
+        credentials = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
+
+
+def _own_end(pipe: int) -> int:
+    """Open a pipe once more for reading, never blocking, so that its maker has no say in that.
+
+    Raises:
+        OSError: The descriptor is something else.
+    """
+    if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+        raise OSError(errno.EINVAL, "its output is no pipe")
+    return os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _running(worker: Worker) -> bool:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from runner.artifacts.collect import Collected, OpenHome, collect
-from runner.artifacts.encode import decode, encode_file
 from runner.artifacts.route import Route, route, s3_ref
+from runner.base64 import decode, encode_file
 from runner.contract.envelope import Refusal, envelope, outside_home, with_refusals
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code

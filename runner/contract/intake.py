@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.artifacts.encode import canonical
-from runner.artifacts.mime import DEFAULT_MIME, extension, guess, is_mime
+from runner.base64 import canonical
 from runner.contract.envelope import Refusal, invalid_result, legible
 from runner.filenames import safe_name, unique_name
+from runner.mime import DEFAULT_MIME, extension, guess, is_mime
 
 __all__ = ["DEFERRAL_REASONS", "VIEWERS", "Intake"]
 

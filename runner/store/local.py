@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner.artifacts.mime import guess
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
+from runner.mime import guess
 from runner.store.index import Index, Row
 from runner.store.objects import Objects
 from runner.usernames import home_segment

@@ -1,11 +1,16 @@
 """The forkserver: imports the framework once and forks a zygote for each policy.
 
 It never loads code of a tool author, so it may hold what a zygote must not: the right to bind a
-child to any home. It ends when the host closes the control socket, and its zygotes end with it.
+child to any home. It ends when the host ends or closes the control socket, and everything below it
+ends with it: it is the nearest reaper of every process that loses its parent down there, and whatever
+belongs to the session of a zygote that has ended is killed. Death with the parent alone would not do:
+what a worker forks is not told of its death, and a tool file can leave its zygote's process group.
 
 usage: python -m sandbox.inside.forkserver_main CONTROL_FD HOST_PID PROGRAM_MODULE
 """
 
+import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -13,75 +18,148 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
 from sandbox.inside.zygote_main import Order, run_zygote
-from sandbox.layers.privileges import die_with_parent
+from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Policy
 
 __all__ = ["main"]
+
+_END_S = 3.0
 
 
 def main() -> None:
     """Serve zygote orders until the host lets go."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    die_with_parent(int(sys.argv[2]))
+    host = _watch(int(sys.argv[2]))
+    adopt_orphans()
     # A terminal's Ctrl-C goes to the whole foreground group; only the host decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     program: Program = importlib.import_module(sys.argv[3]).PROGRAM
     gc.collect()
     gc.freeze()
-    send(control, Kind.STARTED, {"pid": os.getpid()})
-    _serve(control, program)
+    server = _Forkserver(control=control, host=host, program=program)
+    try:
+        send(control, Kind.STARTED, {"pid": os.getpid()})
+        server.serve()
+    except (BrokenPipeError, ConnectionResetError):
+        # The host ended while it was told something.
+        pass
+    finally:
+        server.end()
 
 
-def _serve(control: socket.socket, program: Program) -> None:
-    reaper = Reaper()
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(reaper.wake_fd, select.POLLIN)
-    while True:
-        for fd, _event in poll.poll():
-            if fd == reaper.wake_fd:
-                for pid, status in reaper.reap():
-                    send(control, Kind.ENDED, {"pid": pid, "status": status})
-                continue
-            frame = receive(control, CONTROL_BYTES)
-            if frame is None:
+@dataclass(slots=True, kw_only=True)
+class _Forkserver:
+    """What it takes to serve orders, and the zygotes that have not been reaped."""
+
+    control: socket.socket
+    host: int
+    program: Program
+    reaper: Reaper = field(default_factory=Reaper)
+    zygotes: set[int] = field(default_factory=set)
+
+    def serve(self) -> None:
+        """Serve orders until the host lets go."""
+        poll = select.poll()
+        for watched in (self.control.fileno(), self.host, self.reaper.wake_fd):
+            poll.register(watched, select.POLLIN)
+        while True:
+            ready = [fd for fd, _event in poll.poll()]
+            if self.host in ready:
                 return
-            _fork_zygote(control, reaper, program, frame[1], frame[2])
+            if self.reaper.wake_fd in ready:
+                self._reap()
+            if self.control.fileno() in ready:
+                frame = receive(self.control, CONTROL_BYTES)
+                if frame is None:
+                    return
+                self._fork_zygote(frame[1], frame[2])
+
+    def end(self) -> None:
+        """End every zygote and all that any of them left behind."""
+        for zygote in self.zygotes:
+            os.kill(zygote, signal.SIGKILL)
+        for zygote in self.zygotes:
+            _end_session(zygote)
+
+    def _reap(self) -> None:
+        for pid, status in self.reaper.reap(self._before_reaping):
+            if pid in self.zygotes:
+                self.zygotes.discard(pid)
+                send(self.control, Kind.ENDED, {"pid": pid, "status": status})
+
+    def _before_reaping(self, pid: int) -> None:
+        # Afterwards the number of the session could be another's.
+        if pid in self.zygotes:
+            _end_session(pid)
+
+    def _fork_zygote(self, value: object, descriptors: list[int]) -> None:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"the host sent an order that is no object: {value!r}")
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self.reaper.forget()
+                self.control.close()
+                order = Order(
+                    policy=Policy.from_json(value["policy"]),
+                    config=value["config"],
+                    once=bool(value["once"]),
+                    control=descriptors[0],
+                    parked=descriptors[1],
+                    output=descriptors[2],
+                    home=descriptors[3] if len(descriptors) > 3 else None,
+                )
+                run_zygote(order, self.program, parent=parent)
+            finally:
+                os._exit(70)
+        self.zygotes.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        send(self.control, Kind.STARTED, {"order": value["order"], "pid": pid})
 
 
-def _fork_zygote(
-    control: socket.socket, reaper: Reaper, program: Program, value: object, descriptors: list[int]
-) -> None:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"the host sent an order that is no object: {value!r}")
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            reaper.forget()
-            control.close()
-            order = Order(
-                policy=Policy.from_json(value["policy"]),
-                config=value["config"],
-                once=bool(value["once"]),
-                control=descriptors[0],
-                parked=descriptors[1],
-                output=descriptors[2],
-                home=descriptors[3] if len(descriptors) > 3 else None,
-            )
-            run_zygote(order, program, parent=parent)
-        finally:
-            os._exit(70)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    send(control, Kind.STARTED, {"order": value["order"], "pid": pid})
+def _watch(parent: int) -> int:
+    """Return a descriptor that is readable once the parent has ended."""
+    descriptor = os.pidfd_open(parent)
+    if os.getppid() != parent:
+        raise ProcessLookupError(errno.ESRCH, f"the host process {parent} has ended already")
+    return descriptor
+
+
+def _end_session(leader: int) -> None:
+    """Kill every process of a session, whose leader is dead and not yet reaped, until none is left."""
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        members = [pid for pid in _processes() if pid != leader and _session_of(pid) == leader]
+        if not members:
+            return
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            # Ours once its own parent is dead, and a member until it is reaped.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 if __name__ == "__main__":

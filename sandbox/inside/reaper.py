@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 __all__ = ["Reaper"]
 
@@ -20,8 +20,12 @@ class Reaper:
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
 
-    def reap(self) -> Iterator[tuple[int, int]]:
-        """Yield the process id and wait status of every child that has ended."""
+    def reap(self, before: Callable[[int], None] = lambda _pid: None) -> Iterator[tuple[int, int]]:
+        """Yield the process id and wait status of every child that has ended.
+
+        Args:
+            before: Called with the process id of each while it cannot be given away yet.
+        """
         try:
             while os.read(self.wake_fd, 4096):
                 pass
@@ -29,12 +33,13 @@ class Reaper:
             pass
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            yield pid, status
+            before(ended.si_pid)
+            yield os.waitpid(ended.si_pid, 0)
 
     def forget(self) -> None:
         """Undo everything in a forked child, which has children of its own to wait for."""

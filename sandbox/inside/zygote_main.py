@@ -89,21 +89,31 @@ def _serve(
     poll.register(control, select.POLLIN)
     poll.register(reaper.wake_fd, select.POLLIN)
     me = os.getpid()
+    workers: set[int] = set()
     while True:
         for fd, _event in poll.poll():
             if fd == reaper.wake_fd:
-                for pid, status in reaper.reap():
-                    send(control, Kind.ENDED, {"pid": pid, "status": status})
+                _report_ends(control, reaper, workers)
                 continue
             frame = receive(control, CONTROL_BYTES)
             if frame is None:
                 return
             count, rehearse = _fork_order(frame[1])
             for _ in range(count):
-                if os.fork() == 0:
+                worker = os.fork()
+                if worker == 0:
                     reaper.forget()
                     control.close()
                     run_worker(program, layers, policy, parked, parent=me, rehearse=rehearse)
+                workers.add(worker)
+
+
+def _report_ends(control: socket.socket, reaper: Reaper, workers: set[int]) -> None:
+    for pid, status in reaper.reap():
+        # The others are orphans that calls have left behind.
+        if pid in workers:
+            workers.discard(pid)
+            send(control, Kind.ENDED, {"pid": pid, "status": status})
 
 
 def _fork_order(value: object) -> tuple[int, bool]:

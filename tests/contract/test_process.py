@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import FakeHome, Shelf
 
-from runner.artifacts.encode import CHUNK_BYTES, canonical, decode, encode_file
-from runner.artifacts.mime import extension, guess
 from runner.artifacts.process import Processed, failed, process_artifacts
 from runner.artifacts.route import NEVER_INLINE, Route, route
+from runner.base64 import CHUNK_BYTES, canonical, decode, encode_file
 from runner.contract.envelope import envelope, outside_home, too_large
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
+from runner.mime import extension, guess
 
 MIB = 1024 * 1024
 

@@ -188,13 +188,13 @@ async def test_a_bad_file_is_refused_with_its_own_line(
 
 
 async def test_a_lifespan_that_raises_is_refused(folder: Path) -> None:
-    with pytest.raises(SandboxError, match="^its lifespan raised RuntimeError: no database$"):
+    with pytest.raises(SandboxError, match=r"^its lifespan raised RuntimeError: no database$"):
         async with open_cell(written(folder, WITH_LIFESPAN), folder):
             pytest.fail("the file was loaded")
 
 
 async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: Path, user: str) -> None:
-    with pytest.raises(LoadError, match="raised RuntimeError: no luck$"):
+    with pytest.raises(LoadError, match=r"raised RuntimeError: no luck$"):
         async with open_cell(written(folder, GOOD + "raise RuntimeError('no luck')\n"), folder, user):
             pytest.fail("the file was loaded")
 
@@ -350,24 +350,13 @@ def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: 
             "--args: '{' is not JSON: "
             "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         ),
-        ([HELLO, "shout", "--args", "[1]"], "--args must be a JSON object, got '[1]'"),
         (
             [HELLO, "shout", "loud"],
             "'loud' is no argument; write name=value, name:=json or name=@path",
         ),
         (
-            [HELLO, "shout", "--log-level", "loud"],
-            "flag --log-level: 'loud' will not do for log_level: "
-            "input should be 'debug', 'info', 'warning' or 'error'",
-        ),
-        (
             [HELLO, "shout", "--timeout", "-3"],
             "flag --timeout: -3.0 will not do for idle_timeout_s: input should be greater than 0",
-        ),
-        (
-            [HELLO, "shout", "--isolation", "strong"],
-            "flag --isolation: 'strong' will not do for isolation: "
-            "input should be 'auto', 'process', 'user', 'namespace' or 'guard'",
         ),
         (
             [HELLO, "shout", "--config", "missing.toml"],
@@ -387,11 +376,8 @@ def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: 
         "folder",
         "no-python",
         "bad-json",
-        "no-object",
         "no-argument",
-        "bad-level",
         "bad-timeout",
-        "bad-isolation",
         "missing-config",
         "misspelt-config",
         "broken-config",
