@@ -76,7 +76,9 @@ def serving(kind: Literal["plain", "runner"], transport: Transport, folder: Path
     """Serve the tool file until the block ends.
 
     Raises:
-        RuntimeError: The server did not start; the message ends with its own words.
+        RuntimeError: The server did not start.
+
+    An error that leaves the block carries the server's last words as a note.
     """
     port = 0 if transport == "stdio" else _free_port()
     log = folder / f"{kind}-{transport}.log"
@@ -92,8 +94,11 @@ def serving(kind: Literal["plain", "runner"], transport: Transport, folder: Path
         )
     try:
         if transport == "http":
-            _wait_for(process, port, log)
+            _wait_for(process, port)
         yield Server(transport=transport, process=process, port=port)
+    except (RuntimeError, ConnectionError) as error:
+        error.add_note(f"The last words of {kind} over {transport}:\n{_last_words(log)}")
+        raise
     finally:
         _stop(process)
 
@@ -112,7 +117,7 @@ def _free_port() -> int:
         return port
 
 
-def _wait_for(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+def _wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -121,7 +126,11 @@ def _wait_for(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
             time.sleep(0.02)
         else:
             return
-    raise RuntimeError(f"the server on port {port} did not start:\n{log.read_text(errors='replace')[-2000:]}")
+    raise RuntimeError(f"the server on port {port} did not start")
+
+
+def _last_words(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

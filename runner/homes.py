@@ -14,6 +14,7 @@ look at what it made, would leave after a crash a home that the next start must 
 Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; flock(2), rename(2).
 """
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -131,7 +132,7 @@ class Homes:
                 if keep_s > 0:
                     self._keep(segment, time.time() + keep_s)
                 if _try_exclusive(lock) and not self._is_kept(segment):
-                    _empty(home_fd, segment)
+                    self._clear(root_fd, home_fd, segment)
                 os.close(home_fd)
 
     def recorded(self) -> tuple[Path, ...]:
@@ -162,9 +163,31 @@ class Homes:
         if home_fd is None:
             return {}
         try:
-            return {segment: _empty(home_fd, segment)}
+            return {segment: self._clear(root_fd, home_fd, segment)}
         finally:
             os.close(home_fd)
+
+    def _clear(self, root_fd: int, home_fd: int, segment: str) -> Emptied:
+        """Empty the home and take it away, with the lock held exclusively.
+
+        An empty folder left behind would belong to this runner's record alone: a runner with another
+        state folder, of the same person, would have to refuse it for ever.
+        """
+        emptied = _empty(home_fd, segment)
+        mark = _Mark.of(home_fd)
+        try:
+            found = self._open(root_fd, segment)
+        except HomeError:
+            return emptied
+        if found is not None:
+            same = _Mark.of(found).names_the_same(mark)
+            os.close(found)
+            # What could not be emptied stays, and so does its record.
+            with contextlib.suppress(OSError):
+                if same:
+                    os.rmdir(segment, dir_fd=root_fd)
+                    (self._records() / f"{segment}.json").unlink(missing_ok=True)
+        return emptied
 
     def _acquire(self, root_fd: int, lock: int, segment: str) -> int:
         """Return a handle of the home, with the lock held shared."""

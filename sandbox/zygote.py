@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _CREDENTIALS = struct.Struct("3i")
 _WHOLE_GROUP = 4
+_READY_S = 30.0
 _ANNOUNCEMENT_BYTES = 1 << 16
 _LOG_LINES_BYTES = 64 * 1024
 
@@ -161,7 +162,7 @@ class Zygote:
             else:
                 self._ordered += count
 
-    async def take(self, timeout_s: float) -> Worker:
+    async def take(self, timeout_s: float = _READY_S) -> Worker:
         """Return a parked worker, waiting for one if need be.
 
         Raises:

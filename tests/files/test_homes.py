@@ -71,15 +71,36 @@ def test_records_and_locks_are_private(homes: Homes) -> None:
         }
 
 
-def test_a_home_is_emptied_when_its_lease_ends_and_stays_itself(homes: Homes) -> None:
+def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
     with homes.lease("alice") as home:
         (home.path / "a/b").mkdir(parents=True)
         (home.path / "a/b/file").write_text("x")
+
+    assert list(homes.root.iterdir()) == []
+    assert homes.recorded() == ()
+
+
+def test_a_home_that_is_kept_is_there_for_the_next_lease_and_no_longer(homes: Homes) -> None:
+    with homes.lease("alice", keep_s=60) as home:
+        (home.path / "file").write_text("x")
         inode = home.path.stat().st_ino
 
-    assert list(home.path.iterdir()) == []
+    assert homes.sweep() == {}
     with homes.lease("alice") as again:
+        assert (again.path / "file").read_text() == "x"
         assert again.path.stat().st_ino == inode
+    os.utime(homes.state / "homes/alice.kept", (0, 0))
+    assert homes.sweep()["alice"].removed == 2
+    assert not home.path.exists()
+
+
+def test_two_runners_with_state_of_their_own_take_turns(homes: Homes, place: Path) -> None:
+    other = Homes(homes.root, place / "other-state")
+
+    with homes.lease("alice") as home, pytest.raises(HomeError, match="was not made by this runner"):
+        other.lease("alice").__enter__()
+    with other.lease("alice") as again:
+        assert again.path == home.path
 
 
 def test_a_home_is_emptied_even_if_its_session_fails(homes: Homes) -> None:
@@ -91,7 +112,7 @@ def test_a_home_is_emptied_even_if_its_session_fails(homes: Homes) -> None:
     with pytest.raises(RuntimeError):
         session()
 
-    assert list((homes.root / "alice").iterdir()) == []
+    assert not (homes.root / "alice").exists()
 
 
 def test_two_leases_of_one_process_share_a_home_until_both_have_ended(homes: Homes) -> None:
@@ -101,7 +122,7 @@ def test_two_leases_of_one_process_share_a_home_until_both_have_ended(homes: Hom
 
         assert (first.path / "file").read_text() == "x"
 
-    assert list(first.path.iterdir()) == []
+    assert not first.path.exists()
 
 
 def test_a_home_is_emptied_by_whichever_process_is_the_last(homes: Homes, place: Path, start: Start) -> None:
@@ -115,7 +136,7 @@ def test_a_home_is_emptied_by_whichever_process_is_the_last(homes: Homes, place:
     tell(other)
 
     assert said(other) == "over"
-    assert list(home.path.iterdir()) == []
+    assert not home.path.exists()
 
 
 def test_what_a_killed_host_left_is_swept(homes: Homes, place: Path, start: Start) -> None:
@@ -128,7 +149,7 @@ def test_what_a_killed_host_left_is_swept(homes: Homes, place: Path, start: Star
     other.wait()
 
     assert homes.sweep()["alice"].removed == 2
-    assert list((homes.root / "alice").iterdir()) == []
+    assert not (homes.root / "alice").exists()
 
 
 def test_what_a_killed_host_left_is_gone_when_the_next_session_begins(
@@ -149,8 +170,9 @@ def test_a_sweep_of_nothing_does_nothing(homes: Homes) -> None:
 
 
 def test_a_home_that_was_removed_is_made_anew(homes: Homes) -> None:
-    with homes.lease("alice") as home:
+    with homes.lease("alice", keep_s=60) as home:
         pass
+    (home.path / "input_files").rmdir()
     home.path.rmdir()
 
     with homes.lease("alice") as again:
@@ -169,7 +191,7 @@ def test_a_home_removed_under_a_lease_is_named_to_the_next(homes: Homes, place: 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, recorded: bool) -> None:
     if recorded:
-        with homes.lease("alice") as home:
+        with homes.lease("alice", keep_s=60) as home:
             pass
         home.path.rename(homes.root / "was-alice")
     foreign = homes.root / "alice"
@@ -185,7 +207,7 @@ def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, recorded:
 
 
 def test_a_folder_with_the_inode_number_of_a_home_but_another_birth_is_foreign(homes: Homes) -> None:
-    with homes.lease("alice") as home:
+    with homes.lease("alice", keep_s=60) as home:
         pass
     record = homes.state / "homes/alice.json"
     facts = json.loads(record.read_text())
@@ -216,7 +238,7 @@ def test_a_link_or_a_file_in_the_place_of_a_home_is_refused(homes: Homes, tmp_pa
 
 
 def test_an_own_home_gets_its_mode_back(homes: Homes) -> None:
-    with homes.lease("alice") as home:
+    with homes.lease("alice", keep_s=60) as home:
         pass
     home.path.chmod(0o755)
 
@@ -225,7 +247,7 @@ def test_an_own_home_gets_its_mode_back(homes: Homes) -> None:
 
 
 def test_a_damaged_record_is_named(homes: Homes) -> None:
-    with homes.lease("alice"):
+    with homes.lease("alice", keep_s=60):
         pass
     record = homes.state / "homes/alice.json"
     record.write_text("{")
@@ -285,5 +307,4 @@ def test_many_processes_that_come_and_go_never_lose_a_file_of_a_session(place: P
         tell(host)
 
     assert [host.communicate(timeout=60)[0] for host in hosts] == ["good\n"] * 5
-    assert list((place / "homes/alice").iterdir()) == []
-    assert [path.name for path in (place / "homes").iterdir()] == ["alice"]
+    assert list((place / "homes").iterdir()) == []

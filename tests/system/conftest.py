@@ -34,12 +34,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path, user: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
     return {
         **kept,
         "RUNNER_STATE_DIR": str(folder / "state"),
         "RUNNER_STORE": (folder / "store").as_uri(),
+        "RUNNER_USER": user,
     }
 
 

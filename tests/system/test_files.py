@@ -2,18 +2,21 @@
 
 import asyncio
 import base64
+import hashlib
 import os
-import subprocess
+import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from fastmcp import Client
-from support import TOOLS, call, details, error_code, request, settings_in
+from fastmcp.client.transports import StdioTransport
+from support import TOOLS, call, details, error_code, open_cell, request, settings_in
 
 from runner.call import Completed, execute
 from runner.cell import Cell
@@ -37,10 +40,10 @@ async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
 
 
 @pytest.fixture
-async def other_user() -> AsyncIterator[str]:
+def other_user() -> Iterator[str]:
     name = f"t-{os.urandom(6).hex()}"
     yield name
-    subprocess.run(["rm", "-rf", f"/tmp/{name}"], check=True)
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 def upload(cell: Cell, user: str, name: str, content: bytes = b"content") -> None:
@@ -60,6 +63,32 @@ async def call_inline(cell: Cell, user: str, tool: str, **arguments: Any) -> Com
 
 def results(completed: Completed) -> Any:
     return completed.processed.value["results"]
+
+
+def odd_files(home: Path, outside: Path) -> dict[str, str]:
+    """Make what no tool may hand out; return the reason of each refusal by path."""
+    (home / "folder").mkdir()
+    (home / "original").write_text("two names")
+    (home / "hard_link").hardlink_to(home / "original")
+    (home / "link").symlink_to(home / "original")
+    (home / "link_out").symlink_to(outside)
+    (home / "linked_folder").symlink_to(outside.parent)
+    os.mkfifo(home / "fifo")
+    names = ("folder", "hard_link", "original", "link", "link_out", f"linked_folder/{outside.name}", "fifo")
+    wrong = [str(home / name) for name in names]
+    wrong += ["/dev/zero", str(outside), f"{home}/../{outside.name}", f"{home}/"]
+    return {**dict.fromkeys(wrong, "invalid_path"), f"{home}/missing.txt": "missing_path"}
+
+
+def refused_path(entry: Mapping[str, Any]) -> str:
+    return str(entry["error"]["meta_data"]["details"]["attempted_path"])
+
+
+async def emptied(home: Path) -> None:
+    """Wait until nothing is left in a home but what every home has."""
+    with anyio.fail_after(20):
+        while set(os.listdir(home)) > {"input_files"}:
+            await anyio.sleep(0.02)
 
 
 async def test_the_identity_overwrites_what_the_client_says(cell: Cell, user: str) -> None:
@@ -154,7 +183,7 @@ async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(cel
     denied = await call(cell, user, "odd_files_reads_and_writes", filename="a.txt")
 
     assert results(allowed) == {"text": "words", "attempts": ["written"] * 3}
-    assert results(denied) == {"text": "words", "attempts": ["PermissionError"] * 3}
+    assert results(denied) == {"text": "words", "attempts": ["EACCES"] * 3}
 
 
 async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_reference(
@@ -177,7 +206,9 @@ async def test_the_size_of_an_artifact_is_measured_not_believed(cell: Cell, user
     assert completed.processed.value["artifacts"][0]["size"] == 3
 
 
-async def test_a_file_above_the_hard_limit_is_too_large(cell: Cell, user: str) -> None:
+async def test_a_file_of_the_hard_limit_can_be_written_and_a_larger_one_is_too_large(
+    cell: Cell, user: str
+) -> None:
     largest = await call(cell, user, "files_make", name="largest.bin", size=MAX_BYTES)
     larger = await call(cell, user, "files_make", name="larger.bin", size=MAX_BYTES + 1)
 
@@ -201,26 +232,17 @@ async def test_what_is_no_plain_file_of_the_home_is_refused_and_the_rest_deliver
 ) -> None:
     outside = folder / "outside.txt"
     outside.write_text("not yours")
+    with cell.homes.lease(user) as home:
+        refused = odd_files(home.path, outside)
+        (home.path / "good.txt").write_text("good")
 
-    completed = await call(cell, user, "odd_files_odd_artifacts", outside=str(outside))
+        completed = await call(cell, user, "files_claim", paths=[*refused, f"{home.path}/good.txt"])
 
-    value = completed.processed.value
-    refused = {entry["name"]: entry["reason"] for entry in value["meta_data"]["artifact_errors"]}
-    assert value["results"] == "made"
-    assert [entry["name"] for entry in value["artifacts"]] == ["good"]
-    assert refused == {
-        "missing": "missing_path",
-        "folder": "invalid_path",
-        "symlink": "invalid_path",
-        "symlink-out": "invalid_path",
-        "through-link": "invalid_path",
-        "hardlink": "invalid_path",
-        "fifo": "invalid_path",
-        "device": "invalid_path",
-        "outside": "invalid_path",
-        "dots": "invalid_path",
-    }
-    assert kept(cell, user).keys() == {"good"}
+    errors = completed.processed.value["meta_data"]["artifact_errors"]
+    assert results(completed) == {"user": user}
+    assert {refused_path(entry): entry["reason"] for entry in errors} == refused
+    assert [entry["size"] for entry in completed.processed.value["artifacts"]] == [4]
+    assert list(kept(cell, user).values()) == [4]
 
 
 async def test_a_refused_artifact_alone_is_the_result(cell: Cell, user: str, folder: Path) -> None:
@@ -251,7 +273,7 @@ async def test_a_user_name_that_is_an_address_is_taken_literally(cell: Cell, use
         home = Path(f"/tmp/{address}")
         made = home.is_dir()
     finally:
-        subprocess.run(["rm", "-rf", f"/tmp/{address}"], check=True)
+        shutil.rmtree(f"/tmp/{address}", ignore_errors=True)
 
     assert results(completed) == {"written": 1}
     assert made
@@ -285,7 +307,13 @@ async def test_one_user_cannot_reach_the_files_of_another(cell: Cell, user: str,
     denied = await call(cell, other_user, "odd_files_peeks", path=f"/tmp/{user}/mine.txt")
     allowed = await call(cell, user, "odd_files_peeks", path=f"/tmp/{user}/mine.txt")
 
-    assert results(denied) == dict.fromkeys(("read", "list", "write", "link", "remove"), "PermissionError")
+    assert results(denied) == {
+        "read": "EACCES",
+        "list": "EACCES",
+        "write": "EACCES",
+        "link": "EXDEV",
+        "remove": "EACCES",
+    }
     assert results(allowed) == {
         "read": "xxx",
         "list": str(sorted(["input_files", ".tmp", "mine.txt"])),
@@ -305,3 +333,107 @@ async def test_an_input_of_one_user_is_no_file_of_another(cell: Cell, user: str,
     assert results(own)["text"] == "mine"
     assert error_code(others) == "E_FILE_NOT_FOUND"
     assert details(others)["nearest"] == []
+
+
+async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
+    folder: Path, user: str, environment: dict[str, str]
+) -> None:
+    home = Path(f"/tmp/{user}")
+    arguments = ["-m", "runner.cli", "serve", str(TOOLS / "files.py"), "--transport", "stdio", "--user", user]
+    second = Client(StdioTransport(sys.executable, arguments, env=environment, keep_alive=False))
+
+    async with AsyncExitStack() as stack:
+        async with open_cell(TOOLS / "files.py", folder, user) as first:
+            await call(first, user, "make", name="a.txt", size=1)
+            await stack.enter_async_context(second)
+            both = await second.call_tool("look")
+        alone = await second.call_tool("look")
+    await emptied(home)
+
+    assert both.structured_content["results"]["files"] == ["a.txt"]
+    assert alone.structured_content["results"]["files"] == ["a.txt"]
+
+
+@pytest.fixture(scope="module")
+async def bound(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    """A cell that serves one user, whoever connects."""
+    name = f"t-{os.urandom(6).hex()}"
+    settings = settings_in(tmp_path_factory.mktemp("bound"), user=name)
+    async with Cell.open(settings, [str(TOOLS / "odd_files.py")], user=User(name)) as it:
+        yield it
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+@pytest.fixture
+async def client(bound: Cell) -> AsyncIterator["Client[Any]"]:
+    async with Client(make_host(bound, transport="stdio", download_url=None)) as it:
+        yield it
+
+
+async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
+    client: "Client[Any]", bound: Cell
+) -> None:
+    result = await client.call_tool("makes", {"filename": "reference.txt", "size": 3})
+
+    artifact = result.structured_content["artifacts"][0]
+    link = next(block for block in result.content if block.type == "resource_link")
+    contents = await client.read_resource(artifact["uri"])
+    assert artifact == {
+        "name": "reference.txt",
+        "mime": "text/plain",
+        "size": 3,
+        "uri": artifact["uri"],
+        "sha256": hashlib.sha256(b"xxx").hexdigest(),
+    }
+    assert (str(link.uri), link.name, link.mime_type, link.size) == (
+        artifact["uri"], "reference.txt", "text/plain", 3,
+    )  # fmt: skip
+    assert base64.b64decode(contents[0].blob) == b"xxx"
+    assert f"/tmp/{bound.settings.user}" not in str(result)
+
+
+async def test_a_client_that_asks_for_it_gets_an_artifact_inline(client: "Client[Any]") -> None:
+    content = base64.b64encode(b"x" * 300).decode()
+
+    result = await client.call_tool(
+        "makes", {"filename": "inline.txt", "size": 300}, meta={"toolcell/artifacts": "inline"}
+    )
+
+    assert result.structured_content["artifacts"] == [
+        {"name": "inline.txt", "b64": content, "mime": "text/plain", "size": 300}
+    ]
+    assert content not in str(result.content)
+
+
+async def test_what_would_outgrow_a_message_is_a_reference_all_the_same(client: "Client[Any]") -> None:
+    result = await client.call_tool(
+        "makes", {"filename": "large.txt", "size": 800_000}, meta={"toolcell/artifacts": "inline"}
+    )
+
+    artifact, meta_data = (result.structured_content[key] for key in ("artifacts", "meta_data"))
+    assert artifact[0].keys() == {"name", "mime", "size", "uri", "sha256"}
+    assert meta_data["delivery"] == "reference"
+    assert "too large" in meta_data["delivery_reason"]
+
+
+async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(client: "Client[Any]") -> None:
+    result = await client.call_tool("report")
+
+    contract = result.meta["toolcell/result"]
+    uri = contract["artifacts"][0]["uri"]
+    assert result.structured_content == {
+        "results": "done",
+        "artifacts": [{"name": "report.txt", "path": uri, "mime": "text/plain"}],
+    }
+    assert contract["results"] == "done"
+    assert base64.b64decode((await client.read_resource(uri))[0].blob) == b"the report"
+
+
+async def test_every_delivered_artifact_is_among_the_users_files(client: "Client[Any]", bound: Cell) -> None:
+    result = await client.call_tool("makes", {"filename": "kept.txt", "size": 5})
+
+    user = str(bound.settings.user)
+    file = bound.store.find(user, "kept.txt")
+    assert file is not None
+    assert f"artifact://{file.id}" == result.structured_content["artifacts"][0]["uri"]
+    assert (file.size, file.origin) == (5, Origin.GENERATED)

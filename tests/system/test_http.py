@@ -51,8 +51,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server_url(process)
     finally:
         stop(process)
-        for name in (ANN, BOB):
-            Path(f"/tmp/{name}").rmdir()
 
 
 def client(url: str, token: str, **options: Any) -> "Client[Any]":

@@ -1,5 +1,6 @@
 """A tool file whose tools do with files what tools should not, and a few things that they may."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ def attempt(path: Path) -> str:
     try:
         path.write_text("written")
     except OSError as error:
-        return type(error).__name__
+        return errno.errorcode[error.errno]
     return "written"
 
 
@@ -31,9 +32,7 @@ def report(username: str) -> Report:
     """Return a file in a closed shape."""
     path = Path(f"/tmp/{username}/report.txt")
     path.write_text("the report")
-    return Report(
-        results="done", artifacts=[{"name": "report.txt", "path": str(path), "mime": "text/plain"}]
-    )
+    return Report(results="done", artifacts=[{"name": "report.txt", "path": str(path), "mime": "text/plain"}])
 
 
 @mcp.tool
@@ -65,8 +64,9 @@ def reads_and_writes_at_home(filename: str, username: str) -> dict[str, Any]:
 def meets(filename: str, me: str, other: str, username: str) -> dict[str, Any]:
     """Change the input while another call has the same file, and read it again."""
     path = Path(filename)
-    path.chmod(0o600)
-    path.write_text(path.read_text() + me)
+    text = path.read_text()
+    path.unlink()
+    path.write_text(text + me)
     Path(f"/tmp/{username}/{me}").touch()
     while not Path(f"/tmp/{username}/{other}").exists():
         time.sleep(0.01)
@@ -88,49 +88,11 @@ def peeks(path: str, username: str) -> dict[str, str]:
         try:
             found[name] = str(way())
         except OSError as error:
-            found[name] = type(error).__name__
+            found[name] = errno.errorcode[error.errno]
     return found
-
-
-@mcp.tool
-def odd_artifacts(username: str, outside: str) -> dict[str, Any]:
-    """Name things as artifacts that are none, beside one that is."""
-    home = Path(f"/tmp/{username}")
-    (home / "good.txt").write_text("good")
-    (home / "folder").mkdir()
-    (home / "symlink").symlink_to(home / "good.txt")
-    (home / "symlink_out").symlink_to(outside)
-    (home / "linked_folder").symlink_to(Path(outside).parent)
-    (home / "original").write_text("two names")
-    os.link(home / "original", home / "hardlink")
-    os.mkfifo(home / "fifo")
-    paths = {
-        "good": home / "good.txt",
-        "missing": home / "missing.txt",
-        "folder": home / "folder",
-        "symlink": home / "symlink",
-        "symlink-out": home / "symlink_out",
-        "through-link": home / "linked_folder" / Path(outside).name,
-        "hardlink": home / "hardlink",
-        "fifo": home / "fifo",
-        "device": Path("/dev/zero"),
-        "outside": Path(outside),
-        "dots": home / ".." / Path(outside).name,
-    }
-    artifacts = [{"name": name, "path": str(path), "mime": "text/plain"} for name, path in paths.items()]
-    return {"results": "made", "artifacts": artifacts}
 
 
 @mcp.tool
 def hands_back(filename: str, username: str) -> dict[str, Any]:
     """Return the input as an artifact, and nothing else."""
     return {"artifacts": [{"name": "back.bin", "path": filename, "mime": "application/octet-stream"}]}
-
-
-@mcp.tool
-def waits(username: str, word: str, until: str) -> dict[str, Any]:
-    """Write a file, and stay until another one is there."""
-    Path(f"/tmp/{username}/{word}").write_text(word)
-    while not Path(f"/tmp/{username}/{until}").exists():
-        time.sleep(0.01)
-    return {"files": sorted(path.name for path in Path(f"/tmp/{username}").iterdir() if path.is_file())}

@@ -1,0 +1,243 @@
+"""The commands as a shell uses them: output, exit status, and that they leave no process behind."""
+
+import base64
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, TOOLS, Ran, alive
+
+pytestmark = pytest.mark.kernel
+
+CSV = SAMPLES / "data" / "sales.csv"
+RUNNER = [sys.executable, "-m", "runner.cli"]
+
+
+@pytest.fixture
+def start(environment: dict[str, str], folder: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Start `runner ARGUMENT...` and let it run; it is killed at the end of the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_runner(*arguments: str | Path) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [*RUNNER, *map(str, arguments)],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start_runner
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def below(host: int) -> set[int]:
+    """Return the forkserver of a host, its zygotes and their workers: all have one command line."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"sandbox.inside.forkserver_main" in words and str(host).encode() in words:
+            found.add(int(path.parent.name))
+    return {pid for pid in found if alive(pid)}
+
+
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"waited {seconds} s in vain until {what}"
+        select.select([], [], [], 0.02)
+
+
+def nothing_is_left(host: int) -> None:
+    wait_until(lambda: not below(host), f"no process of host {host} is left", seconds=5)
+
+
+def serve_and_call(process: "subprocess.Popen[str]", tool: str) -> None:
+    """Shake hands with a server on stdio and start a call without waiting for its end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    send(process, id=1, method="initialize", params=hello)
+    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "ends"
+    send(process, method="notifications/initialized")
+    send(process, id=2, method="tools/call", params={"name": tool, "arguments": {}})
+
+
+def send(process: "subprocess.Popen[str]", **message: Any) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    process.stdin.flush()
+
+
+def test_call_prints_one_document_writes_the_artifacts_and_tells_how_far_it_is(
+    run: Callable[..., Ran], folder: Path, user: str
+) -> None:
+    out = folder / "out"
+
+    ran = run(
+        *("call", SAMPLES / "sales_report.py", "sales_report", f"filename=@{CSV}"),
+        *("--json", "--out", out, "--user", user),
+    )
+
+    artifacts = ran.json["artifacts"]
+    assert ran.status == 0
+    assert ran.json["results"]["rows"] == len(CSV.read_bytes().splitlines()) - 1
+    assert [artifact["name"] for artifact in artifacts] == ["sales_report.html", "revenue_by_month.png"]
+    assert not [artifact for artifact in artifacts if "path" in artifact]
+    assert {artifact["name"]: base64.b64decode(artifact["b64"]) for artifact in artifacts} == {
+        path.name: path.read_bytes() for path in out.iterdir()
+    }
+    assert "100%" in ran.err
+
+
+def test_call_prints_for_people_without_touching_their_folder(
+    run: Callable[..., Ran], folder: Path, user: str
+) -> None:
+    before = sorted(os.listdir(folder))
+
+    ran = run("call", TOOLS / "files.py", "make", "name=a.txt", "size=1536", "--user", user)
+
+    assert ran.status == 0
+    assert ran.out == '{\n  "written": 1536\n}\na.txt  (1.5KB, text/plain)\n'
+    assert ran.err == ""
+    assert set(os.listdir(folder)) - {*before} <= {"state", "store"}
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "tool_file", "arguments"),
+    [
+        (1, "E_TOOL", "every.py", ["fails", "reason=no luck"]),
+        (1, "E_CRASHED", "ends.py", ["exits", "status=3"]),
+        (2, "E_FILE_NOT_FOUND", "files.py", ["read", "filename=nowhere.txt"]),
+        (3, "E_TIMEOUT", "ends.py", ["sleeps", "--timeout", "0.2"]),
+        (3, "E_TIMEOUT", "ends.py", ["chatty", "seconds=60", "--total-timeout", "0.5"]),
+        (4, "E_INVALID_PATH", "files.py", ["write", "path=/tmp/outside-of-every-home"]),
+        (6, "E_FILE_TOO_LARGE", "odd_files.py", ["hands_back", f"filename=@{CSV}"]),
+    ],
+)
+def test_the_exit_status_says_how_the_call_ended(
+    run: Callable[..., Ran], user: str, status: int, code: str, tool_file: str, arguments: list[str]
+) -> None:
+    ran = run(
+        *("call", TOOLS / tool_file, *arguments, "--json", "--user", user),
+        RUNNER_MAX_ARTIFACT_BYTES="1000",
+    )
+
+    assert ran.json["meta_data"]["error_code"] == code
+    assert ran.status == status
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("status", "path"), [(4, "/etc/hostname"), (1, "missing.txt")], ids=["outside", "missing"]
+)
+def test_a_refused_artifact_shows_in_the_exit_status_beside_a_good_result(
+    run: Callable[..., Ran], user: str, status: int, path: str
+) -> None:
+    ran = run("call", TOOLS / "files.py", "claim", f'paths:=["{path}"]', "--user", user)
+
+    assert ran.status == status
+    assert ran.out.startswith('{\n  "user": "')
+    assert "not delivered: 0.txt: " in ran.out
+
+
+def test_a_call_that_is_interrupted_leaves_nothing_running(
+    start: Callable[..., "subprocess.Popen[str]"], user: str
+) -> None:
+    process = start("call", TOOLS / "ends.py", "chatty", "seconds=60", "--user", user)
+    assert process.stderr is not None
+    running = process.stderr.readline()
+    before = below(process.pid)
+
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=10)
+
+    assert running == "report 1\n"
+    assert len(before) >= 3
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "interrupted; nothing is left running"
+    assert below(process.pid) == set()
+
+
+@pytest.mark.parametrize("way", ["end of input", "SIGTERM", "SIGINT"])
+def test_a_server_on_stdio_ends_cleanly_in_the_middle_of_a_call(
+    start: Callable[..., "subprocess.Popen[str]"], user: str, way: str
+) -> None:
+    process = start("serve", TOOLS / "ends.py", "--transport", "stdio", "--user", user)
+    serve_and_call(process, "leaves_partial")
+    home = Path(f"/tmp/{user}")
+    wait_until((home / "partial.txt").exists, "the call is under way")
+    before = below(process.pid)
+
+    if way == "end of input":
+        process.communicate(timeout=10)
+    else:
+        process.send_signal(signal.Signals[way])
+        process.wait(timeout=10)
+
+    assert len(before) >= 4
+    assert process.returncode == 0
+    nothing_is_left(process.pid)
+    assert os.listdir(home) in ([], ["input_files"])
+
+
+def test_a_host_that_is_killed_takes_everything_with_it(
+    start: Callable[..., "subprocess.Popen[str]"], user: str
+) -> None:
+    process = start("serve", TOOLS / "ends.py", "--transport", "stdio", "--user", user)
+    serve_and_call(process, "leaves_partial")
+    wait_until(Path(f"/tmp/{user}/partial.txt").exists, "the call is under way")
+    before = below(process.pid)
+
+    process.kill()
+    process.wait()
+
+    assert len(before) >= 4
+    nothing_is_left(process.pid)
+
+
+def test_config_says_what_counts_and_where_it_came_from(run: Callable[..., Ran], folder: Path) -> None:
+    (folder / "runner.toml").write_text("max_calls = 3\n")
+
+    text = run("config", "--user", "ann", RUNNER_PORT="9000")
+    document = run("config", "--json", "--user", "ann", RUNNER_PORT="9000")
+
+    assert (text.status, document.status) == (0, 0)
+    assert {name: document.json[name] for name in ("user", "port", "max_calls", "host")} == {
+        "user": {"value": "ann", "origin": "flag"},
+        "port": {"value": 9000, "origin": "environment RUNNER_PORT"},
+        "max_calls": {"value": 3, "origin": "runner.toml"},
+        "host": {"value": "127.0.0.1", "origin": "default"},
+    }
+    assert {line.partition(" ")[0] for line in text.out.splitlines()} == document.json.keys()
+
+
+def test_doctor_finds_that_this_machine_can_confine(run: Callable[..., Ran]) -> None:
+    text = run("doctor")
+    document = run("doctor", "--json")
+
+    assert (text.status, document.status) == (0, 0)
+    assert document.json["isolation"] == "process"
+    assert "landlock" in text.out
+    assert text.err == document.err == ""
