@@ -185,6 +185,9 @@ async def _lease(
     outcome: Outcome | None = None
     try:
         outcome = await lease.run(frame, deadlines=listener.deadlines, listener=listener)
+        if seat.home is not None:
+            # Its outputs are read next, and nobody may be alive to change them then.
+            await lease.buried()
     finally:
         # Partial results are discarded, but never beside another call, whose files they might be.
         ended = outcome is None or outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)

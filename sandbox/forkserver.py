@@ -31,6 +31,7 @@ class Forkserver:
     _orders: "itertools.count[int]" = field(default_factory=itertools.count)
     _waiting: dict[int, "asyncio.Future[int]"] = field(default_factory=dict)
     _zygotes: dict[int, Zygote] = field(default_factory=dict)
+    _ended: dict[int, int] = field(default_factory=dict)
     _decoder: Decoder = field(default_factory=lambda: Decoder(CONTROL_BYTES))
     _closing: bool = False
 
@@ -63,7 +64,11 @@ class Forkserver:
         server = cls(process=process, control=ours)
         ready = server._waiting[-1] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().add_reader(ours.fileno(), server._readable)
-        await ready
+        try:
+            await ready
+        except BaseException:
+            await server.close()
+            raise
         return server
 
     @property
@@ -111,7 +116,11 @@ class Forkserver:
             their_parked.close()
             os.close(their_output)
         zygote = Zygote(pid=pid, policy=policy, control=control, parked=parked, output=output, once=once)
-        self._zygotes[pid] = zygote
+        if pid in self._ended:
+            # It was over before this coroutine got its turn.
+            zygote.ended(self._ended.pop(pid))
+        else:
+            self._zygotes[pid] = zygote
         return zygote
 
     async def close(self) -> None:
@@ -156,11 +165,15 @@ class Forkserver:
         if kind is Kind.STARTED:
             future = self._waiting.pop(int(value.get("order", -1)), None)
             if future is not None and not future.done():
+                self._ended.pop(int(value["pid"]), None)
                 future.set_result(int(value["pid"]))
         elif kind is Kind.ENDED:
-            zygote = self._zygotes.pop(int(value["pid"]), None)
-            if zygote is not None:
-                zygote.ended(int(value["status"]))
+            pid, status = int(value["pid"]), int(value["status"])
+            zygote = self._zygotes.pop(pid, None)
+            if zygote is None:
+                self._ended[pid] = status
+            else:
+                zygote.ended(status)
 
     def _died(self) -> None:
         asyncio.get_running_loop().remove_reader(self.control.fileno())

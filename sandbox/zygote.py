@@ -234,6 +234,9 @@ class Zygote:
     def ended(self, status: int) -> None:
         """Take note that the forkserver has reaped this zygote, and killed what it left behind."""
         self._reaped_itself = True
+        if not self._closed:
+            # Its last words, why it could not load for example, may still be on their way.
+            self._control_readable()
         if self.once:
             self._note_end(self.pid, status)
         if not self._loaded.done():

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,9 @@ def refused_path(entry: Mapping[str, Any]) -> str:
 
 
 async def emptied(home: Path) -> None:
-    """Wait until nothing is left in a home but what every home has."""
-    with anyio.fail_after(20):
-        while set(os.listdir(home)) > {"input_files"}:
+    """Wait until nothing is left in a home, if there still is one, but what every home has."""
+    with anyio.fail_after(20), suppress(FileNotFoundError):
+        while set(os.listdir(home)) - {"input_files"}:
             await anyio.sleep(0.02)
 
 
