@@ -76,7 +76,8 @@ class Admission:
             del self._running[user]
         for entry in list(self._waiting):
             waiting_user, future = entry
-            if self._free(waiting_user):
+            # One that was cancelled just now is still listed; it removes itself when its turn comes.
+            if not future.done() and self._free(waiting_user):
                 self._waiting.remove(entry)
                 self._running[waiting_user] += 1
                 future.set_result(None)

@@ -128,7 +128,7 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
             outcome = await _lease(cell, request, request.params, seat, listener, tool=None)
     except SandboxError as error:
         raise _unavailable(error) from error
-    return judge(outcome, listener, home=None, memory_bytes=cell.settings.limits().memory_bytes)
+    return judge(outcome, listener, home=None, limits=cell.settings.limits())
 
 
 async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listener: CallListener) -> Completed:
@@ -153,7 +153,7 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
             home=home.path if home is not None else None,
             unknown=inputs.unknown,
             nearest=lambda name: cell.store.nearest(request.user.name, name),
-            memory_bytes=cell.settings.limits(spec.name).memory_bytes,
+            limits=cell.settings.limits(spec.name),
         )
         if wire.get("resultType") == "input_required":
             return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=wire)

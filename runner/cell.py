@@ -298,8 +298,11 @@ class Cell:
         task = self._seats.pop(key, None)
         if task is None:
             return
-        with contextlib.suppress(Exception):
-            await (await task).close()
+        # Waited for, not awaited: its own end, cancellation included, is not ours.
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:
+            with contextlib.suppress(Exception):
+                await task.result().close()
 
     def _sweep_after_crash(self) -> None:
         """Tidy up after processes that ended without their own clean-up."""

@@ -6,6 +6,7 @@ Source: `docs/cli.md`.
 import asyncio
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -202,6 +203,9 @@ def _say(error: Exception, status: int) -> int:
 def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
     settings = load(flags, config=config)
     set_up(settings.log_level, settings.log_format)
+    if os.path.expanduser("~") == "~":
+        # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
+        os.environ["HOME"] = str(settings.state_dir)
     _check_isolation(settings)
     return settings
 

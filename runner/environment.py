@@ -15,6 +15,8 @@ _FIXED = {
     # One line on standard error for each `ctx.info` would be all they add.
     "FASTMCP_LOG_ENABLED": "false",
     "FASTMCP_CHECK_FOR_UPDATES": "off",
+    # FastMCP wants to know a home when it is imported, also from a user who has none. Calls get their own.
+    "HOME": "/nonexistent",
     # Threads started by an import would forbid forking; workers may start as many as they like.
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",

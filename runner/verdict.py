@@ -1,5 +1,6 @@
 """From how a worker ended to a wire result or one error of the contract. Decides only."""
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from runner.contract.envelope import (
     out_of_memory,
     outside_home,
     timed_out,
+    too_large,
     tool_not_found,
     tool_raised,
 )
@@ -20,6 +22,7 @@ from runner.errors import CallError
 from runner.ladder import CallListener
 from runner.request import WireError
 from sandbox.outcome import Denial, Ending, Outcome
+from sandbox.policy import Limits
 
 __all__ = ["judge"]
 
@@ -29,7 +32,7 @@ def judge(
     listener: CallListener,
     *,
     home: Path | None,
-    memory_bytes: int,
+    limits: Limits,
     unknown: Sequence[str] = (),
     nearest: Callable[[str], list[str]] = lambda _name: [],
 ) -> Mapping[str, Any]:
@@ -39,7 +42,7 @@ def judge(
         outcome: How the worker ended.
         listener: Who listened to the call; knows its limits and its last progress.
         home: The home of the call, or None if its tool may write nothing.
-        memory_bytes: The memory limit of the call.
+        limits: The resource limits of the call.
         unknown: File arguments that named no file of the user.
         nearest: Says which names of the user's files are most like a given one.
 
@@ -55,9 +58,9 @@ def judge(
         case Ending.BROKE_PROTOCOL:
             raise invalid_result("frame", outcome.fault or "the worker sent something that is no frame")
         case Ending.CRASHED:
-            raise _crash(outcome, memory_bytes)
+            raise _crash(outcome, limits.memory_bytes)
         case Ending.ANSWERED:
-            return _answered(outcome, home, unknown, nearest, memory_bytes)
+            return _answered(outcome, home, unknown, nearest, limits)
 
 
 def _crash(outcome: Outcome, memory_bytes: int) -> CallError:
@@ -71,14 +74,14 @@ def _answered(
     home: Path | None,
     unknown: Sequence[str],
     nearest: Callable[[str], list[str]],
-    memory_bytes: int,
+    limits: Limits,
 ) -> Mapping[str, Any]:
     answer: Mapping[str, Any] = outcome.answer or {}
     raised, result = answer.get("raised"), answer.get("result")
     if isinstance(raised, Mapping):
         if isinstance(raised.get("denied"), Mapping):
             raise _denied(raised["denied"], outcome.denials, home)
-        raise _raised(raised, home, unknown, nearest, memory_bytes)
+        raise _raised(raised, home, unknown, nearest, limits)
     if isinstance(answer.get("error"), Mapping):
         raise WireError(answer["error"])
     if not isinstance(result, Mapping):
@@ -91,7 +94,7 @@ def _raised(
     home: Path | None,
     unknown: Sequence[str],
     nearest: Callable[[str], list[str]],
-    memory_bytes: int,
+    limits: Limits,
 ) -> CallError:
     kind, type_name = raised.get("kind"), str(raised.get("type"))
     message, filename = str(raised.get("message", "")), raised.get("filename")
@@ -100,7 +103,9 @@ def _raised(
     if kind == "not found":
         return tool_not_found(message, [])
     if type_name == "MemoryError":
-        return out_of_memory(memory_bytes)
+        return out_of_memory(limits.memory_bytes)
+    if raised.get("errno") == errno.EFBIG:
+        return too_large(None, limits.file_bytes)
     if type_name == "FileNotFoundError" and filename in unknown:
         return file_not_found(str(filename), nearest(str(filename)))
     frames = raised.get("frames")

@@ -69,7 +69,12 @@ class Pool:
             ZygoteDied: The zygote ended while loading.
         """
         zygote = await forkserver.zygote(policy, config, home_fd=home_fd)
-        loaded = await zygote.load(load_timeout_s)
+        try:
+            loaded = await zygote.load(load_timeout_s)
+        except BaseException:
+            # Also when the caller is cancelled: nobody else would end it before the forkserver does.
+            zygote.close()
+            raise
         pool = cls(
             forkserver=forkserver,
             policy=policy,

@@ -126,8 +126,13 @@ def outside_home(attempted: str, home: Path | None, *, problem: str | None = Non
     return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
 
 
-def too_large(size: int, limit: int) -> CallError:
-    """Return the error of a file above the hard cap. Both numbers are bytes."""
+def too_large(size: int | None, limit: int) -> CallError:
+    """Return the error of a file above the hard cap.
+
+    Args:
+        size: Its length in bytes; None where the limit itself ended the writing.
+        limit: The cap in bytes.
+    """
     return CallError(
         Code.E_FILE_TOO_LARGE,
         "Generated file exceeds processing limits",

@@ -1,0 +1,742 @@
+"""Attacks from inside a tool: on files, processes, the host's attention, and what it hands out."""
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack_support import (
+    ATTACK,
+    Unguarded,
+    act,
+    attack_cell,
+    children,
+    descendants,
+    found_in_memory,
+    snapshot,
+    zygotes,
+)
+from support import ROOT, Listening, alive, call, details, error_code, request
+from tools.acts import perform
+
+from runner.call import execute
+from runner.cell import Cell
+from runner.store.local import Origin
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+NOBODY = 65534
+# With the guard, without it, and without all that a hostile import can take from its own workers.
+WAYS = {"guarded": (Cell, None), "unguarded": (Unguarded, None), "spoilt": (Unguarded, "spoil")}
+
+
+@pytest.fixture(scope="module", params=WAYS)
+async def cell(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Cell]:
+    kind, attack = WAYS[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTACK", attack or "")
+        folder = tmp_path_factory.mktemp("attack")
+        async with attack_cell(folder, kind=kind, idle_timeout_s=1.0, total_timeout_s=2.0) as it:
+            yield it
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Cell]:
+    """A cell of this test alone, with short limits."""
+    async with attack_cell(tmp_path, idle_timeout_s=1.0, total_timeout_s=2.0, load_timeout_s=10.0) as it:
+        yield it
+
+
+def filled(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "file.txt").write_text("not yours")
+    (folder / "empty").mkdir()
+    return folder
+
+
+FILE_ACTS: dict[str, tuple[str, ...]] = {
+    "write": ("{there}/file.txt",),
+    "create": ("{there}/new.txt",),
+    "truncate": ("{there}/file.txt",),
+    "unlink": ("{there}/file.txt",),
+    "rename": ("{there}/file.txt", "{there}/moved.txt"),
+    "rename away": ("{there}/file.txt", "{home}/taken.txt"),
+    "rename into": ("{home}/own.txt", "{there}/brought.txt"),
+    "rename over": ("{home}/own.txt", "{there}/file.txt"),
+    "rename folder": ("{there}/empty", "{home}/empty"),
+    "link away": ("{there}/file.txt", "{home}/linked.txt"),
+    "link into": ("{home}/own.txt", "{there}/linked.txt"),
+    "symlink": ("/etc", "{there}/link"),
+    "mkdir": ("{there}/folder",),
+    "rmdir": ("{there}/empty",),
+    "mkfifo": ("{there}/fifo",),
+    "chmod": ("{there}/file.txt",),
+    "chmod folder": ("{there}/",),
+    "utime": ("{there}/file.txt",),
+    "write through link": ("{there}/file.txt", "{home}/way"),
+    "read": ("{there}/file.txt",),
+    "read by another way": ("{home}/../{name}/file.txt",),
+    "list": ("{there}",),
+}
+# Answered with success and without effect: shutil, git and zip need that.
+PRETENDED = ("chmod", "chmod folder", "utime")
+
+
+@pytest.mark.parametrize("name", FILE_ACTS)
+async def test_another_users_home_is_neither_changed_nor_read(cell: Cell, user: str, name: str) -> None:
+    other = f"{user}-other"
+    word = name if name == "write through link" else name.split(" ")[0]
+    with cell.homes.lease(other) as theirs, cell.homes.lease(user) as ours:
+        filled(theirs.path)
+        (ours.path / "own.txt").write_text("own")
+        control = filled(theirs.path.parent / f"{user}-control")
+        (control / "own.txt").write_text("own")
+        places = {"home": str(ours.path), "there": str(theirs.path), "name": theirs.segment}
+        controls = {"home": str(control), "there": str(control), "name": control.name}
+        before = snapshot(theirs.path)
+        try:
+            allowed = perform(word, [text.format(**controls) for text in FILE_ACTS[name]])
+        finally:
+            shutil.rmtree(control)
+
+        answer = await act(cell, user, word, *(text.format(**places) for text in FILE_ACTS[name]))
+
+        after = snapshot(theirs.path)
+    shutil.rmtree(f"/tmp/{other}")
+    assert "value" in allowed
+    assert answer == {"value": None} if name in PRETENDED else "denied" in answer
+    assert after == before
+
+
+async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
+    cell: Cell, user: str, tmp_path: Path
+) -> None:
+    targets = ["/tmp/x-{}", "/var/tmp/x-{}", "/dev/shm/x-{}", "/etc/x-{}", "/x-{}", f"{tmp_path}/x-{{}}"]
+    targets = [target.format(user) for target in targets]
+
+    allowed = [perform("create", [target]) for target in targets[-1:]]
+    os.unlink(targets[-1])
+    inside = await act(cell, user, "create", f"/tmp/{user}/x")
+    outside = [await act(cell, user, "create", target) for target in targets]
+    homeless = [
+        (await call(cell, user, "act_homeless", name="create", arguments=[target])).processed.value["results"]
+        for target in (*targets, f"/tmp/{user}/y")
+    ]
+
+    assert allowed == [{"value": None}]
+    assert inside == {"value": None}
+    assert [answer.get("value", "denied") for answer in (*outside, *homeless)] == ["denied"] * 13
+    assert [target for target in targets if Path(target).exists()] == []
+
+
+async def test_secrets_of_system_and_runner_are_not_readable(cell: Cell, user: str) -> None:
+    private = cell.settings.state_dir / "key"
+    private.write_text("key of the runner")
+    stored = cell.store.put_bytes(user, b"mine", name="mine.txt", origin=Origin.UPLOADED)
+    place = next(path for path in cell.settings.store_path.rglob(stored.sha256))
+    secrets = [private, place, cell.settings.store_path / "index.sqlite", Path("/proc/self/environ")]
+
+    readable = [path.read_bytes() != b"" for path in secrets]
+    answers = [
+        await act(cell, user, "read", str(path)) for path in (*secrets, "/etc/shadow", "/proc/1/status")
+    ]
+    folders = [
+        await act(cell, user, "list", str(path)) for path in (cell.settings.state_dir, "/tmp", "/proc")
+    ]
+
+    assert readable == [True] * 4
+    assert ["denied" in answer for answer in (*answers, *folders)] == [True] * 9
+
+
+PROCESS_ACTS = (
+    "signal",
+    "group signal",
+    "pidfd signal",
+    "owner signal",
+    "limit",
+    "affinity",
+    "priority",
+    "environ",
+    "memory",
+    "peek",
+    "trace",
+)
+
+
+@pytest.mark.parametrize("name", PROCESS_ACTS)
+async def test_no_other_process_is_reached(
+    cell: Cell, user: str, name: str, request: pytest.FixtureRequest
+) -> None:
+    spoilt = "spoilt" in request.node.callspec.id
+    await act(cell, f"{user}-b", "pid")
+    await act(cell, user, "pid")
+    own = next(pid for pid in zygotes(cell) if await parent_is(cell, user, pid))
+    other = [pid for pid in descendants(cell.forkserver.process.pid) if pid not in (own, *children(own))]
+    targets = [os.getpid(), cell.forkserver.process.pid, *other]
+    # Its own zygote is out of reach by the second half of the confinement, which its import can spoil.
+    targets += [] if spoilt and "signal" in name else [own]
+
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as sleeper:
+        allowed = perform(name, [sleeper.pid])
+        sleeper.kill()
+    answers = [await act(cell, user, name, pid) for pid in targets]
+
+    shutil.rmtree(f"/tmp/{user}-b", ignore_errors=True)
+    assert len(other) >= 3
+    assert "value" in allowed
+    assert {answer.get("denied") for answer in answers} <= {"EPERM", "EACCES", "ESRCH"}
+    assert all(alive(pid) for pid in targets[:2])
+
+
+async def parent_is(cell: Cell, user: str, pid: int) -> bool:
+    worker = (await act(cell, user, "pid"))["value"]
+    return found_in_memory(pid, f"/tmp/{user}/".encode()) and worker > 0
+
+
+async def test_no_network_and_no_named_socket_is_reached(cell: Cell, user: str, tmp_path: Path) -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as named:
+        named.bind(str(tmp_path / "s"))
+        allowed = [
+            await asyncio.to_thread(perform, "connect", ["127.0.0.1", port]),
+            perform("datagram", [str(tmp_path / "s")]),
+            perform("bind", [str(tmp_path / "t")]),
+        ]
+        denied = [
+            await act(cell, user, "connect", "127.0.0.1", port),
+            await act(cell, user, "datagram", str(tmp_path / "s")),
+            await act(cell, user, "bind", f"/tmp/{user}/t"),
+        ]
+    server.close()
+    await server.wait_closed()
+
+    assert allowed == [{"value": None}] * 3
+    assert denied == [{"denied": "EACCES"}] * 3
+
+
+# The host's attention.
+
+
+async def steady(cell: Cell, user: str, tool: str, /, **arguments: Any) -> tuple[Any, float]:
+    """Call a tool; return what came of it, and the longest time in which the host did nothing else."""
+    longest, last, over = 0.0, time.monotonic(), False
+
+    async def beat() -> None:
+        nonlocal longest, last
+        while not over:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+
+    pulse = asyncio.create_task(beat())
+    completed = await call(cell, user, tool, **arguments)
+    over = True
+    await pulse
+    return completed, longest
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000])
+@pytest.mark.parametrize("kind", ["N", "Q", "D"])
+async def test_a_flood_of_frames_neither_stops_the_host_nor_moves_a_limit(
+    plain: Cell, user: str, kind: str, size: int
+) -> None:
+    completed, longest = await steady(plain, user, "flood", kind=kind, size=size)
+
+    assert error_code(completed) == ("E_INVALID_RESULT" if kind == "Q" else "E_TIMEOUT")
+    assert longest < 0.7
+    assert (await call(plain, user, "fine")).processed.value == {"results": "fine"}
+
+
+FORGERIES: dict[str, list[list[Any]]] = {
+    "a giant length": [["A", "[", 2**32 - 1]],
+    "a long notification": [["N", "{", 60_000_000]],
+    "an unknown kind": [["?", "{}", 0]],
+    "an order for the forkserver": [["Z", "{}", 0]],
+    "an end that is the zygote's to tell": [["E", '{"pid": 1, "status": 0}', 0]],
+    "a reply to itself": [["Y", "{}", 0]],
+    "no object": [["A", "[1, 2]", 0]],
+    "no JSON": [["A", "\x80\x04\x95.", 0]],
+    "an infinity by another name": [["A", '{"result": {"structuredContent": {"a": 1e999}}}', 0]],
+    "not a number": [["A", '{"result": NaN}', 0]],
+    "deep nesting": [["A", "[" * 100_000, 0]],
+    "a number of many digits": [["A", '{"result": ' + "9" * 10_000 + "}", 0]],
+    "no result": [["A", "{}", 0]],
+    "a result that is none": [["A", '{"result": 5, "raised": 7, "error": 9}', 0]],
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+async def test_a_forged_frame_ends_its_own_call_as_an_invalid_result(
+    cell: Cell, user: str, name: str
+) -> None:
+    completed = await call(cell, user, "forge", frames=FORGERIES[name])
+
+    assert error_code(completed) == "E_INVALID_RESULT"
+    assert (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+
+
+ODD_FRAMES: dict[str, list[list[Any]]] = {
+    "numbers too large for a float": [["N", '{"method": "notifications/progress", "params": {"progress": '
+                                       + "9" * 4000 + "}}", 0]],
+    "half a character": [["N", '{"method": "notifications/message", "params": {"level": "info", '
+                          '"data": "\\ud800"}}', 0]],
+    "a denial of anything": [["D", '{"operation": [], "path": {"a": "\\ud800\\n"}, "layer": 5}', 0]],
+    "session state of the wrong shape": [["Q", '{"id": {}, "method": "state/put", "params": '
+                                          '{"key": [], "value": 5, "ttl": "x"}}', 0]],
+    "requests for what there is not": [["Q", '{"id": 1, "method": "os.system", "params": {}}', 0]] * 50,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD_FRAMES)
+async def test_odd_frames_before_an_answer_do_not_keep_it_back(cell: Cell, user: str, name: str) -> None:
+    answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
+
+    completed = await execute(
+        cell, request(user, "forge", {"frames": [*ODD_FRAMES[name], answer]}, Listening())
+    )
+
+    assert completed.processed.value["results"] == "ok"
+    json.dumps(completed.processed.value, allow_nan=False)
+
+
+async def test_the_first_answer_counts_and_nothing_after_it(cell: Cell, user: str) -> None:
+    answers = [
+        ["A", json.dumps({"result": {"content": [], "structuredContent": {"results": word}}}), 0]
+        for word in ("first", "second")
+    ]
+
+    completed = await call(cell, user, "forge", frames=answers)
+
+    assert completed.processed.value == {"results": "first"}
+    assert (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+
+
+async def test_requests_reach_only_the_callers_own_session_state(cell: Cell, user: str) -> None:
+    put = ["Q", json.dumps({"id": 1, "method": "state/put", "params": {"key": "k", "value": {"v": 1}}}), 0]
+    answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
+    slow = [["Q", '{"id": 2, "method": "state/get", "params": {"key": "k"}}', 0]] * 20
+
+    await call(cell, user, "forge", frames=[put, *slow, answer])
+
+    assert cell.state.get(f"{user}-other", None, "k") == (None, None)
+
+
+async def test_a_tool_that_uses_up_its_descriptors_harms_nobody_else(cell: Cell, user: str) -> None:
+    completed = await call(cell, user, "descriptors")
+
+    assert int(completed.processed.value["results"]) < cell.settings.open_files
+    assert (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+
+
+# What an import can do to the host through the sockets of its zygote.
+
+IMPORT = """
+import os, socket, sys, time
+from fastmcp import FastMCP
+mcp = FastMCP("import")
+
+@mcp.tool
+def fine() -> str:
+    return "fine"
+
+@mcp.tool
+def mine(username: str) -> str:
+    return username
+
+def announcements():
+    for descriptor in range(3, 64):
+        try:
+            found = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            continue
+        if found.type == socket.SOCK_SEQPACKET:
+            return found
+
+def in_the_background(act):
+    if os.environ["USER"] != "nobody" and os.fork() == 0:
+        os.setpgid(0, 0)
+        parked = announcements()
+        try:
+            for _ in range(1500):
+                act(parked)
+        except OSError:
+            pass
+        os._exit(0)
+"""
+
+ANNOUNCEMENTS = {
+    "no sockets": """
+def act(parked):
+    null = os.open("/dev/null", os.O_RDONLY)
+    socket.send_fds(parked, [b"parked"], [null, null])
+    os.close(null)
+""",
+    "too many descriptors": """
+def act(parked):
+    socket.send_fds(parked, [b"parked"], [0, 0, 0, 0, 0, 0])
+""",
+    "workers nobody ordered": """
+def act(parked):
+    ours, theirs = socket.socketpair()
+    read, write = os.pipe()
+    socket.send_fds(parked, [b"parked"], [theirs.fileno(), read])
+    for end in (ours, theirs):
+        end.close()
+    os.close(read)
+    os.close(write)
+""",
+    "failures without end": """
+def act(parked):
+    parked.send(b"failed: " + b"x" * 100)
+""",
+}
+
+
+@pytest.mark.parametrize("name", ANNOUNCEMENTS)
+async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
+    tmp_path: Path, user: str, name: str
+) -> None:
+    file = tmp_path / "hostile.py"
+    file.write_text(f"{IMPORT}\n{ANNOUNCEMENTS[name]}\nin_the_background(act)\n")
+    async with attack_cell(tmp_path, file=file) as cell:
+        await call(cell, user, "fine")
+        before = len(os.listdir("/proc/self/fd"))
+
+        _, longest = await steady(cell, user, "mine")
+        await asyncio.gather(*(call(cell, f"{user}-b", "fine") for _ in range(20)))
+
+        assert len(os.listdir("/proc/self/fd")) < before + 60
+        assert longest < 0.7
+        assert (await call(cell, f"{user}-b", "fine")).processed.value == {"results": "fine"}
+
+
+BLOCKING = """
+KEPT = []
+pipe, socketpair = os.pipe, socket.socketpair
+
+def kept_pipe():
+    ends = pipe()
+    KEPT.extend(map(os.dup, ends))
+    return ends
+
+def kept_pair(*arguments):
+    ends = socketpair(*arguments)
+    KEPT.append(os.dup(ends[1].fileno()))
+    return ends
+
+os.pipe, socket.socketpair = kept_pipe, kept_pair
+
+@mcp.tool
+def block() -> str:
+    for end in KEPT:
+        os.set_blocking(end, True)
+    os.write(1, b"one readable byte")
+    for descriptor in range(3, 64):
+        try:
+            socket.socket(fileno=os.dup(descriptor)).send(b"\\0\\0\\0\\2D{}")
+        except OSError:
+            continue
+    time.sleep(3600)
+"""
+
+
+async def test_a_worker_cannot_make_the_hosts_reads_block(tmp_path: Path, user: str) -> None:
+    file = tmp_path / "hostile.py"
+    file.write_text(IMPORT + BLOCKING)
+    async with attack_cell(tmp_path, file=file, idle_timeout_s=1.0) as cell:
+        completed, longest = await steady(cell, user, "block")
+
+        assert error_code(completed) == "E_TIMEOUT"
+        assert longest < 0.7
+
+
+UNREADY = """
+import contextlib
+
+@contextlib.asynccontextmanager
+async def lifespan(server):
+    {act}
+    yield
+
+mcp = FastMCP("unready", lifespan=lifespan)
+
+@mcp.tool
+def mine(username: str) -> str:
+    return username
+
+@mcp.tool
+def fine() -> str:
+    return "fine"
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "code"), [("os._exit(7)", "exit status 7"), ("time.sleep(3600)", "no worker got ready")]
+)
+async def test_a_worker_that_never_gets_ready_fails_its_call_in_time(
+    tmp_path: Path, user: str, act: str, code: str
+) -> None:
+    file = tmp_path / "hostile.py"
+    guarded = f"if os.environ['USER'] != 'nobody': {act}"
+    file.write_text(IMPORT + UNREADY.format(act=guarded))
+    async with attack_cell(tmp_path, file=file, load_timeout_s=3.0) as cell:
+        completed = await call(cell, user, "mine")
+
+        assert error_code(completed) == "E_ISOLATION"
+        assert code in str(details(completed))
+        assert (await call(cell, f"{user}-b", "fine")).processed.value == {"results": "fine"}
+
+
+# From one call to the next, from one user to the next.
+
+CHANNEL = """
+import mmap
+SHARED = mmap.mmap(-1, 4096)
+READ, WRITE = os.pipe()
+os.set_blocking(READ, False)
+NOTE = os.path.join(os.environ["TMPDIR"], "note.txt")
+
+@mcp.tool
+def leave(text: str{more}) -> str:
+    SHARED[: len(text)] = text.encode()
+    os.write(WRITE, text.encode())
+    return text
+
+@mcp.tool
+def find({more_first}) -> list[str]:
+    try:
+        piped = os.read(READ, 100).decode()
+    except BlockingIOError:
+        piped = ""
+    return [SHARED[:6].strip(b"\\0").decode(), piped]
+"""
+
+
+@pytest.mark.parametrize("home", [True, False])
+async def test_what_an_import_prepared_carries_nothing_from_user_to_user(
+    tmp_path: Path, user: str, home: bool
+) -> None:
+    file = tmp_path / "hostile.py"
+    more = ("username: str", ", username: str") if home else ("", "")
+    file.write_text(IMPORT + CHANNEL.replace("{more}", more[1]).replace("{more_first}", more[0]))
+    async with attack_cell(tmp_path, file=file) as cell:
+        await call(cell, user, "leave", text="secret")
+        own = await call(cell, user, "find")
+        other = await call(cell, f"{user}-b", "find")
+
+    shutil.rmtree(f"/tmp/{user}-b", ignore_errors=True)
+    assert own.processed.value == {"results": ["secret", "secret"]}
+    assert other.processed.value == {"results": ["", ""]}
+
+
+async def test_a_call_cannot_change_what_the_next_one_finds_in_the_scratch_folder(
+    plain: Cell, user: str
+) -> None:
+    completed = await call(plain, user, "spill")
+
+    assert completed.processed.value["results"] == {
+        "read": {"value": "written at import"},
+        "write": {"denied": "EACCES"},
+    }
+
+
+async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(plain: Cell, user: str) -> None:
+    for number in range(3):
+        await act(plain, f"{user}-victim-{number}", "pid")
+    await act(plain, f"{user}-spy", "pid")
+
+    seen = {
+        pid: (found_in_memory(pid, f"{user}-spy".encode()), found_in_memory(pid, f"{user}-victim".encode()))
+        for pid in zygotes(plain)
+    }
+
+    for path in Path("/tmp").glob(f"{user}-*"):
+        shutil.rmtree(path)
+    assert list(seen.values()).count((True, False)) == 1
+
+
+# What the host hands out.
+
+
+async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell, user: str) -> None:
+    names = ["link.txt", "own_link.txt", "folder.txt", "linked_folder/hostname", "hard.txt", "missing.txt"]
+    outside = ["/etc/hostname", "../../etc/hostname", f"/tmp/{user}/../../etc/hostname", "/proc/self/environ"]
+    bad = ["", ".", "a\0b", "plain.txt\0", "x" * 5000, f"/tmp/{user}", "\ud800"]
+    paths = ["plain.txt", f"/tmp/{user}/plain.txt", "new\nline.txt", *names, *outside, *bad]
+
+    value = (await call(cell, user, "artifacts", paths=paths)).processed.value
+
+    contents = [base64.b64decode(artifact["b64"]) for artifact in value["artifacts"]]
+    assert contents == [b"plain", b"plain", b"newline"]
+    assert "path" not in json.dumps(value["artifacts"])
+
+
+async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(cell: Cell, user: str) -> None:
+    path = Path(f"/tmp/{user}/a.txt")
+    with cell.homes.lease(user):
+        value = (await call(cell, user, "answer_and_go_on", path=str(path))).processed.value
+        collected = base64.b64decode(value["artifacts"][0]["b64"])
+        now = path.read_bytes()
+
+    assert collected == now
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "nothing"])
+async def test_input_files_are_staged_whatever_stands_in_their_place(
+    cell: Cell, user: str, kind: str
+) -> None:
+    cell.store.put_bytes(user, b"the input", name="hostname", origin=Origin.UPLOADED)
+    system = Path("/etc/hostname").read_bytes()
+    with cell.homes.lease(user):
+        await call(cell, user, "replace_inputs", kind=kind)
+        completed = await call(cell, user, "read_input", filename="hostname")
+
+    assert completed.processed.value == {"results": f"the input from /tmp/{user}/input_files/hostname"}
+    assert Path("/etc/hostname").read_bytes() == system
+
+
+async def test_a_tool_that_takes_files_but_no_name_may_only_read(cell: Cell, user: str) -> None:
+    cell.store.put_bytes(user, b"the input", name="in.txt", origin=Origin.UPLOADED)
+
+    completed = await call(cell, user, "act_on_input", filename="in.txt")
+
+    results = completed.processed.value["results"]
+    assert results["read"] == {"value": "the input"}
+    assert "denied" in results["write"]
+
+
+# What remains.
+
+
+async def test_what_an_import_leaves_behind_ends_with_its_zygote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTACK", "remain")
+    async with attack_cell(tmp_path) as cell:
+        [zygote] = zygotes(cell)
+        remains = [pid for pid in children(zygote) if os.getpgid(pid) == pid]
+        below = descendants(cell.forkserver.process.pid)
+        os.kill(zygote, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(map(alive, below)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+
+        assert remains
+        assert [pid for pid in below if alive(pid)] == []
+
+
+async def test_a_worker_of_a_spoilt_zygote_leaves_nothing_beyond_its_session(
+    tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTACK", "spoil")
+    async with attack_cell(tmp_path) as cell, asyncio.timeout(60):
+        with cell.homes.lease(user):
+            await act(cell, user, "leave", f"/tmp/{user}/remains", True)
+            remains = int(Path(f"/tmp/{user}/remains").read_text())
+            was_there = alive(remains)
+
+    assert was_there
+    assert not alive(remains)
+
+
+# Once more as a user without privileges.
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Callable[..., Any]]:
+    """Run `runner call attack.py` as a user without privileges; returns the results of the tool."""
+    top = Path(tempfile.mkdtemp(prefix="toolcell-nobody-", dir="/var/tmp"))
+    python = interpreter_for_anybody(top)
+    if os.getuid() == 0:
+        os.chown(top, NOBODY, NOBODY)
+    identity: dict[str, Any] = (
+        {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+    )
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "RUNNER_STATE_DIR": str(top / "state"),
+        "RUNNER_STORE": (top / "store").as_uri(),
+    }
+
+    def run(user: str, name: str, *arguments: Any) -> Any:
+        given = json.dumps({"name": name, "arguments": arguments})
+        command = [
+            python,
+            "-m",
+            "runner.cli",
+            "call",
+            ATTACK,
+            "act",
+            "--user",
+            user,
+            "--args",
+            given,
+            "--json",
+        ]
+        ended = subprocess.run(
+            command, env=environment, cwd=top, capture_output=True, text=True, timeout=60, **identity
+        )
+        assert ended.stdout, ended.stderr
+        return json.loads(ended.stdout)["results"]
+
+    yield run
+    shutil.rmtree(top)
+
+
+def interpreter_for_anybody(top: Path) -> Path:
+    """Return an interpreter that anybody can run, with our packages: ours, or a link farm on the system's."""
+    names = [sys.executable, f"{sys.base_prefix}/bin/python3", f"/usr/bin/python3.{sys.version_info.minor}"]
+    real = next((Path(name).resolve() for name in names if open_to_all(Path(name).resolve())), None)
+    assert real is not None, "no interpreter of this Python version can be run by an unprivileged user"
+    subprocess.run([real, "-m", "venv", "--without-pip", top / "venv"], check=True)
+    packages = next((top / "venv/lib").glob("python3*/site-packages"))
+    (packages / "ours.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    return top / "venv/bin/python"
+
+
+def open_to_all(path: Path) -> bool:
+    return path.exists() and all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
+
+
+def test_an_unprivileged_runner_keeps_users_apart_too(unprivileged: Callable[..., Any], user: str) -> None:
+    other = Path(f"/tmp/{user}-other")
+    filled(other)
+    if os.getuid() == 0:
+        for path in (other, *other.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    before = snapshot(other)
+
+    inside = unprivileged(user, "create", f"/tmp/{user}/new.txt")
+    answers = [
+        unprivileged(user, "write", f"{other}/file.txt"),
+        unprivileged(user, "read", f"{other}/file.txt"),
+        unprivileged(user, "list", str(other)),
+        unprivileged(user, "rename", f"{other}/file.txt", f"/tmp/{user}/taken.txt"),
+        unprivileged(user, "link", f"{other}/file.txt", f"/tmp/{user}/linked.txt"),
+        unprivileged(user, "create", f"/var/tmp/{user}"),
+    ]
+    mode = unprivileged(user, "chmod", f"{other}/file.txt")
+
+    after = snapshot(other)
+    shutil.rmtree(other)
+    assert inside == {"value": None}
+    assert ["denied" in answer for answer in answers] == [True] * 6
+    assert mode == {"value": None}
+    assert after == before
