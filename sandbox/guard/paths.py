@@ -67,12 +67,14 @@ class Rules:
         homes: Folders under which the homes of users lie; below them only `home` may be read.
         readable: What may be read although it lies under `homes`, for example the tool file's folder.
         writable: What may be written beside the home.
+        is_resolved: Whether every link in the paths has been followed; see `resolved`.
     """
 
     home: Path | None = None
     homes: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = DEVICES
+    is_resolved: bool = False
 
     def __post_init__(self) -> None:
         homes = () if self.home is None else (self.home,)
@@ -89,12 +91,15 @@ class Rules:
         return cls(home=policy.home, homes=policy.homes, readable=readable)
 
     def resolved(self) -> "Rules":
-        """Return the same rules with every link in them followed."""
+        """Return the same rules with every link in them followed; a zygote does it once for its workers."""
+        if self.is_resolved:
+            return self
         return Rules(
             home=None if self.home is None else _real(self.home),
             homes=tuple(map(_real, self.homes)),
             readable=tuple(map(_real, self.readable)),
             writable=tuple(map(_real, self.writable)),
+            is_resolved=True,
         )
 
 

@@ -11,7 +11,6 @@ from sandbox.guard.install import install_guard
 from sandbox.guard.paths import Rules
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
-from sandbox.policy import Policy
 
 __all__ = ["run_worker"]
 
@@ -19,17 +18,28 @@ __all__ = ["run_worker"]
 def run_worker(
     program: Program,
     layers: WorkerLayers,
-    policy: Policy,
+    rules: Rules,
     parked: socket.socket,
     *,
     parent: int,
+    guard: bool,
     rehearse: bool,
 ) -> NoReturn:
-    """Be one worker. Never returns and never raises: the process ends here."""
+    """Be one worker. Never returns and never raises: the process ends here.
+
+    Args:
+        program: What to serve the call with.
+        layers: What to put in place beside what was inherited.
+        rules: What denials are explained by.
+        parked: Socket on which to announce oneself.
+        parent: Process id of the zygote.
+        guard: Whether the Python patches are put in place.
+        rehearse: Whether there is time to walk the way of a call beforehand.
+    """
     status = 1
     try:
         layers.apply(parent=parent)
-        channel = _park(program, policy, parked, rehearse=rehearse)
+        channel = _park(program, rules, parked, guard=guard, rehearse=rehearse)
         if channel is not None:
             frame = channel.receive()
             if frame is not None and frame[0] is Kind.CALL:
@@ -41,14 +51,15 @@ def run_worker(
         os._exit(status)
 
 
-def _park(program: Program, policy: Policy, parked: socket.socket, *, rehearse: bool) -> Channel | None:
+def _park(
+    program: Program, rules: Rules, parked: socket.socket, *, guard: bool, rehearse: bool
+) -> Channel | None:
     """Get ready, and hand the host its end of the connection and of the output pipe."""
     try:
         # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        rules = Rules.of(policy)
         channel = Channel(ours, rules)
-        if policy.guard:
+        if guard:
             install_guard(rules, channel.denied)
         program.prepare(rehearse=rehearse)
     except LoadError as error:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from sandbox.errors import ConfinementError, LoadError
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+from sandbox.guard.paths import Rules
 from sandbox.inside.confine import WorkerLayers, confine_zygote
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
@@ -52,6 +53,8 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     control = socket.socket(fileno=order.control)
     parked = socket.socket(fileno=order.parked)
     _redirect(order.output)
+    # Resolved here, once for all workers and before any code of the author.
+    rules = Rules.of(order.policy).resolved()
     try:
         # The task folder is opened before Landlock hides /proc, to count threads later.
         tasks = os.open("/proc/self/task", os.O_RDONLY | os.O_DIRECTORY)
@@ -70,16 +73,19 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     os.close(tasks)
     send(control, Kind.LOADED, {"threads": threads, "hello": loaded})
     if order.once:
-        run_worker(program, layers, order.policy, parked, parent=parent, rehearse=True)
-    _serve(control, parked, layers, order.policy, program)
+        guard = order.policy.guard
+        run_worker(program, layers, rules, parked, parent=parent, guard=guard, rehearse=True)
+    _serve(control, parked, layers, rules, program, guard=order.policy.guard)
 
 
 def _serve(
     control: socket.socket,
     parked: socket.socket,
     layers: WorkerLayers,
-    policy: Policy,
+    rules: Rules,
     program: Program,
+    *,
+    guard: bool,
 ) -> None:
     # Frozen objects are never visited by a worker's collector, so their pages stay shared.
     gc.collect()
@@ -104,7 +110,7 @@ def _serve(
                 if worker == 0:
                     reaper.forget()
                     control.close()
-                    run_worker(program, layers, policy, parked, parent=me, rehearse=rehearse)
+                    run_worker(program, layers, rules, parked, parent=me, guard=guard, rehearse=rehearse)
                 workers.add(worker)
 
 

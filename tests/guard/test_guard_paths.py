@@ -277,7 +277,8 @@ def test_resolved_rules_follow_links(tmp_path: Path) -> None:
     rules = Rules(home=tmp_path / "link", homes=(tmp_path,), writable=()).resolved()
 
     real = Path(os.path.realpath(tmp_path))
-    assert rules == Rules(home=real / "real", homes=(real,), writable=())
+    assert rules == Rules(home=real / "real", homes=(real,), writable=(), is_resolved=True)
+    assert rules.resolved() is rules
 
 
 def test_the_rules_of_a_policy_leave_to_the_kernel_all_that_it_lets_be_read_or_listed() -> None:
