@@ -4,7 +4,10 @@ Two regimes, reported apart. *Stocked*: a pause after each call, so a parked wor
 next one; it is what a user feels, and what the targets are about. *Saturated*: no pause, so the
 processor time that a worker costs decides.
 
-usage: scripts/bench [--quick] [--only stdio|http] [--calls N] [--rounds N]
+A block beside which other work took the processors is measured again while patience lasts, whatever it
+showed: what counts is the machine, never the figure.
+
+usage: scripts/bench [--quick] [--only stdio|http] [--calls N] [--rounds N] [--patience SECONDS]
 """
 
 import argparse
@@ -16,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from benchmarks.blocks import Load, run_block
+from benchmarks.blocks import Block, Load, run_block
+from benchmarks.calm import Calm
 from benchmarks.figures import HEADINGS, Pair, Target, table
-from benchmarks.processes import Neighbours, command_seconds, memory_mib
+from benchmarks.processes import command_seconds, memory_mib
 from benchmarks.servers import USER, Server, Transport, serving
 
 LOADS = (
@@ -49,12 +54,15 @@ def main() -> None:
         pairs: list[Pair] = []
         memory: dict[str, list[float]] = {}
         for transport in options.only:
-            measured, memory = _compare(transport, folder, calls=options.calls, rounds=options.rounds)
+            measured, memory = _compare(
+                transport, folder, calls=options.calls, rounds=options.rounds, patience_s=options.patience
+            )
             pairs += measured
         _say(table(HEADINGS, [pair.row() for pair in pairs]))
-        neighbours = Neighbours()
-        commands = command_seconds(folder, times=options.commands)
-    shown = f"{min(commands):.2f} to {max(commands):.2f}, others took {neighbours.share():.0%}"
+        calm = Calm(options.patience)
+        command_seconds(folder)  # the first run fills the file cache
+        commands = [calm.measure(partial(command_seconds, folder)) for _ in range(options.commands)]
+    shown = f"{min(commands):.2f} to {max(commands):.2f}; {calm}"
     median = statistics.median(commands)
     _say(f"runner call, whole process, {len(commands)} runs: median {median:.2f} s, {shown}")
     idle = ", ".join(f"{part} {'/'.join(f'{mib:.1f}' for mib in mibs)}" for part, mibs in memory.items())
@@ -70,35 +78,44 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=RATIO_LIMITS, help="one transport")
     parser.add_argument("--calls", type=int, default=60, help="calls in a block (60)")
     parser.add_argument("--rounds", type=int, default=5, help="blocks of each server (5)")
+    parser.add_argument(
+        "--patience", type=float, default=60.0, metavar="SECONDS", help="to wait for calm (60)"
+    )
     options = parser.parse_args()
     options.commands = 5
     options.only = [options.only] if options.only else list(RATIO_LIMITS)
     if options.quick:
-        options.calls, options.rounds, options.commands = 20, 2, 2
+        options.calls, options.rounds, options.commands, options.patience = 20, 2, 2, 0.0
     return options
 
 
 def _compare(
-    transport: Transport, folder: Path, *, calls: int, rounds: int
+    transport: Transport, folder: Path, *, calls: int, rounds: int, patience_s: float
 ) -> tuple[list[Pair], dict[str, list[float]]]:
     """Measure every tool under every load over one transport; return that, and the runner's memory."""
     pairs = [Pair(transport=transport, load=load, tool=tool) for load in LOADS for tool in TOOLS]
     with _both(transport, folder) as (plain, runner):
-        neighbours = Neighbours()
+        calm = Calm(patience_s)
         for tool, arguments in TOOLS.items():
             for server in (plain, runner):
                 run_block(server, tool, arguments, calls=WARM_UP_CALLS, load=LOADS[0])
         for _ in range(rounds):
             for pair in pairs:
-                for server, blocks in ((plain, pair.plain), (runner, pair.runner)):
-                    # The other server's pool refills meanwhile, which is work of its own block.
-                    time.sleep(SETTLE_S)
-                    block = run_block(server, pair.tool, TOOLS[pair.tool], calls=calls, load=pair.load)
-                    blocks.append(block)
+                blocks = calm.measure(partial(_side_by_side, pair, plain, runner, calls))
+                pair.plain.append(blocks[0])
+                pair.runner.append(blocks[1])
         time.sleep(SETTLE_S)
-        memory = memory_mib(runner.process.pid)
-        _say(f"{transport}: other processes of this machine took {neighbours.share():.0%} of its processors")
-        return pairs, memory
+        _say(f"{transport}: beside its blocks, {calm}")
+        return pairs, memory_mib(runner.process.pid)
+
+
+def _side_by_side(pair: Pair, plain: Server, runner: Server, calls: int) -> tuple[Block, Block]:
+    blocks = []
+    for server in (plain, runner):
+        # The other server's pool refills meanwhile, which is work of its own block.
+        time.sleep(SETTLE_S)
+        blocks.append(run_block(server, pair.tool, TOOLS[pair.tool], calls=calls, load=pair.load))
+    return blocks[0], blocks[1]
 
 
 @contextlib.contextmanager

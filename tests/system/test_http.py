@@ -128,7 +128,9 @@ async def test_a_file_is_downloaded_by_its_own_link_only(url: str) -> None:
 async def test_no_byte_of_a_file_is_in_what_a_model_reads(url: str) -> None:
     async with client(url, ANNS) as ann:
         made = await ann.call_tool("make", {"name": "big.txt", "size": 3000})
-        inline = await ann.call_tool("make", {"name": "b.txt", "size": 30}, meta={"toolcell/artifacts": "inline"})
+        inline = await ann.call_tool(
+            "make", {"name": "b.txt", "size": 30}, meta={"toolcell/artifacts": "inline"}
+        )
 
     texts = [block.text for block in (*made.content, *inline.content) if block.type == "text"]
     assert not any("eHh4" in text or "/tmp/" in text for text in texts)

@@ -186,4 +186,5 @@ ACTS: dict[str, Callable[..., Any]] = {
     "leave": _leave,
     "environment": lambda: dict(os.environ),
     "pid": os.getpid,
+    "parent": os.getppid,
 }

@@ -103,7 +103,9 @@ def programs(username: str) -> dict[str, str]:
     Path("repo/file").write_text("x")
     subprocess.run([*git, "-C", "repo", "add", "."], check=True)
     subprocess.run([*git, "-C", "repo", "commit", "-q", "-m", "one"], check=True)
-    count = subprocess.run(["git", "-C", "repo", "rev-list", "--count", "HEAD"], capture_output=True, text=True)
+    count = subprocess.run(
+        ["git", "-C", "repo", "rev-list", "--count", "HEAD"], capture_output=True, text=True
+    )
     version = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True).stdout
     sums = subprocess.run([sys.executable, "-c", "print(6*7)"], capture_output=True, text=True, check=True)
     shell = subprocess.run("echo $HOME | tr a-z A-Z", shell=True, capture_output=True, text=True)

@@ -1,0 +1,384 @@
+"""The invariants of ARCHITECTURE.md, one test each, of the same name."""
+
+import ast
+import asyncio
+import base64
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from attack_support import (
+    ATTACK,
+    Unguarded,
+    act,
+    attack_cell,
+    children,
+    descendants,
+    found_in_memory,
+    snapshot,
+    zygotes,
+)
+from support import ROOT, alive, call, details, error_code
+from tools.acts import observed, perform
+
+from runner.artifacts.collect import relative_to_home
+from runner.cell import Access, Cell
+from runner.homes import HomeLease
+from runner.identity import User
+from runner.render import Delivery, render
+from runner.store.local import Origin
+from runner.usernames import home_segment
+from sandbox.policy import Policy
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+_MODE_FILTER = 2
+
+
+async def test_author_code_never_runs_unconfined_not_even_its_import(tmp_path: Path) -> None:
+    unconfined = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", "import json, tools.acts as a; print(json.dumps(a.observed()))"],
+        env={"PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        check=True,
+    )
+    async with attack_cell(tmp_path) as cell:
+        found = (await call(cell, "anybody", "at_import")).processed.value["results"]
+
+    control = json.loads(unconfined.stdout)
+    assert (control["no_new_privs"], control["tmp"]) == (observed()["no_new_privs"], {"value": None})
+    assert control["parent"] == {"value": None}
+    assert (found["no_new_privs"], found["seccomp"]) == (1, _MODE_FILTER)
+    assert [found[name].get("denied") for name in ("shadow", "tmp", "parent")] == [
+        "EACCES",
+        "EACCES",
+        "EPERM",
+    ]
+
+
+async def test_policies_only_narrow(tmp_path: Path, user: str) -> None:
+    async with attack_cell(tmp_path) as cell, cell.seat(User(user), Access.WRITE) as seat:
+        policy = seat.pool.policy
+        scratch = policy.scratch
+        assert scratch is not None
+        note = scratch / ".tmp" / "note.txt"
+        at_import = note.read_text()
+
+        in_a_call = await act(cell, user, "write", str(note))
+        of_the_zygote = await act(cell, user, "group signal", seat.pool.zygote.pid)
+        widened = dataclasses.replace(policy, read=(*policy.read, Path("/")))
+        narrowed = dataclasses.replace(policy, scratch=None, read=policy.read[:1], programs=False)
+
+    assert at_import == "written at import"
+    assert in_a_call == {"denied": "EACCES"}
+    assert of_the_zygote == {"denied": "EPERM"}
+    assert policy.contains(narrowed)
+    assert not policy.contains(widened)
+
+
+class Missing(Cell):
+    """A cell in which the zygotes of users are given a scratch folder that cannot be confined to."""
+
+    def _policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+        policy = super()._policy(user, access, home, scratch)
+        if user is None:
+            return policy
+        (scratch / "link").symlink_to(scratch)
+        return dataclasses.replace(policy, scratch=scratch / "link")
+
+
+async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
+    tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with attack_cell(tmp_path / "zygote", kind=Missing) as cell:
+        homeless = await call(cell, user, "fine")
+        of_zygote = await call(cell, user, "mine")
+        written = list((tmp_path / "zygote" / "state" / "scratch").rglob("note.txt"))
+    # The note of the zygote that could be confined is the only one: the other ran no author code.
+    assert homeless.processed.value == {"results": "fine"}
+    assert len(written) == 1
+    assert error_code(of_zygote) == "E_ISOLATION"
+    assert "landlock" in str(details(of_zygote))
+
+    monkeypatch.setenv("ATTACK", "narrow")
+    with pytest.raises(Exception, match="ended before it was ready"):
+        async with attack_cell(tmp_path / "worker"):
+            pass
+
+
+DENIALS: tuple[tuple[str, ...], ...] = (
+    ("write", "{there}/file.txt"),
+    ("create", "{there}/new.txt"),
+    ("truncate", "{there}/file.txt"),
+    ("unlink", "{there}/file.txt"),
+    ("rename", "{there}/file.txt", "{home}/taken.txt"),
+    ("link", "{there}/file.txt", "{home}/linked.txt"),
+    ("mkdir", "{there}/folder"),
+    ("read", "{there}/file.txt"),
+    ("list", "{there}"),
+    ("mkfifo", "{home}/fifo"),
+    ("bind", "{home}/socket"),
+)
+
+
+async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, user: str) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "file.txt").write_text("not yours")
+    before = snapshot(there)
+    allowed, answers = [], {}
+    for number, (name, *texts) in enumerate(DENIALS):
+        twin = tmp_path / str(number)
+        shutil.copytree(there, twin)
+        allowed.append(perform(name, [text.format(there=twin, home=twin) for text in texts]))
+
+    for kind in (Cell, Unguarded):
+        async with attack_cell(tmp_path / kind.__name__, kind=kind) as cell:
+            home = f"/tmp/{user}"
+            answers[kind] = [
+                await act(cell, user, name, *(text.format(there=there, home=home) for text in texts))
+                for name, *texts in DENIALS
+            ]
+
+    assert ["value" in answer for answer in allowed] == [True] * len(DENIALS)
+    assert ["denied" in answer for answer in answers[Cell]] == [True] * len(DENIALS)
+    assert ["denied" in answer for answer in answers[Unguarded]] == [True] * len(DENIALS)
+    assert snapshot(there) == before
+
+
+_EVALUATES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
+_CALLS = {"eval", "exec", "compile", "__import__"}
+# They run in a zygote or worker, confined, and are where author code is loaded.
+_CONFINED = ("runner/toolfile.py", "runner/program.py", "sandbox/inside")
+
+
+async def test_the_host_only_parses_capped_json_from_a_worker(tmp_path: Path, user: str) -> None:
+    pickled = "cos\nsystem\n(S'touch {}'\ntR.".format(tmp_path / "ran")
+    async with attack_cell(tmp_path, idle_timeout_s=2.0) as cell:
+        unpickled = await call(cell, user, "forge", frames=[["A", pickled, 0]])
+        too_long = await call(cell, user, "forge", frames=[["A", "[", 2**32 - 1]])
+        honest = await call(cell, user, "fine")
+        imported = [module for module in sys.modules if module in ("attack", "tool_file_attack")]
+
+    sources = [path for top in ("runner", "sandbox") for path in sorted((ROOT / top).rglob("*.py"))]
+    host = [path for path in sources if not str(path.relative_to(ROOT)).startswith(_CONFINED)]
+    assert {path.name: found for path in host if (found := _evaluating(path))} == {}
+    assert len(host) > 50
+    assert [error_code(ended) for ended in (unpickled, too_long)] == ["E_INVALID_RESULT"] * 2
+    assert "above the limit" in str(too_long.processed.value)
+    assert honest.processed.value == {"results": "fine"}
+    assert imported == []
+    assert not (tmp_path / "ran").exists()
+
+
+def _evaluating(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found.add(f"{node.func.id}()")
+    return found & (_EVALUATES | {f"{name}()" for name in _CALLS})
+
+
+async def test_no_secret_of_the_host_is_in_a_worker(
+    tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, handed_on = (f"{word}-{os.urandom(12).hex()}" for word in ("hidden", "handed"))
+    monkeypatch.setenv("HIDDEN_SECRET", hidden)
+    monkeypatch.setenv("ATTACK", handed_on)
+    async with attack_cell(tmp_path) as cell:
+        await act(cell, user, "pid")
+        environment = (await act(cell, user, "environment"))["value"]
+        below = [cell.forkserver.process.pid, *descendants(cell.forkserver.process.pid)]
+
+        with_secret = [pid for pid in below if found_in_memory(pid, hidden.encode())]
+        with_named = [pid for pid in below if found_in_memory(pid, handed_on.encode())]
+        host_has_it = found_in_memory(os.getpid(), hidden.encode())
+
+    assert host_has_it
+    assert len(below) >= 5
+    assert with_named == below
+    assert with_secret == []
+    assert hidden not in environment.values()
+    assert environment["ATTACK"] == handed_on
+
+
+async def test_a_zygote_has_one_thread_when_it_forks(
+    tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with attack_cell(tmp_path / "plain") as cell:
+        await call(cell, user, "mine")
+        threads = [len(os.listdir(f"/proc/{zygote}/task")) for zygote in zygotes(cell)]
+        workers = [len(children(zygote)) for zygote in zygotes(cell)]
+
+    monkeypatch.setenv("ATTACK", "thread")
+    async with attack_cell(tmp_path / "threaded") as cell:
+        answer = await call(cell, user, "fine")
+        forked = [children(zygote) for zygote in zygotes(cell) if len(os.listdir(f"/proc/{zygote}/task")) > 1]
+
+    assert threads == [1, 1]
+    assert min(workers) >= 1
+    assert answer.processed.value == {"results": "fine"}
+    assert forked
+    assert [pids for pids in forked if pids] == []
+
+
+async def test_no_process_survives_its_call_or_the_host(
+    tmp_path: Path, user: str, environment: dict[str, str]
+) -> None:
+    async with attack_cell(tmp_path, idle_timeout_s=0.5) as cell:
+        with cell.homes.lease(user):
+            await call(cell, user, "leave_and_hang")
+            left = [int(Path(f"/tmp/{user}/{name}").read_text()) for name in ("first", "second")]
+        survivors_of_call = [pid for pid in left if alive(pid)]
+
+    command = [sys.executable, "-m", "runner.cli", "call", ATTACK, "leave_and_hang", "--allow-env", "ATTACK"]
+    host = await asyncio.create_subprocess_exec(
+        *map(str, command), env={**environment, "ATTACK": "remain"}, stdin=subprocess.DEVNULL
+    )
+    try:
+        await _until(lambda: Path(f"/tmp/{user}/all").exists())
+        below = descendants(host.pid)
+        left_by_both = [pid for pid in below if os.getpgid(pid) != pid]
+        host.send_signal(signal.SIGKILL)
+        await host.wait()
+        await _until(lambda: not any(map(alive, below)))
+    finally:
+        if host.returncode is None:
+            host.kill()
+
+    assert survivors_of_call == []
+    assert len(below) >= 8
+    assert left_by_both
+    assert [pid for pid in below if alive(pid)] == []
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+
+
+async def test_another_users_files_are_out_of_reach(tmp_path: Path, user: str) -> None:
+    other = f"{user}-other"
+    async with attack_cell(tmp_path) as cell:
+        with cell.homes.lease(other) as theirs, cell.homes.lease(user) as ours:
+            (theirs.path / "secret-name.txt").write_text("theirs")
+            (ours.path / "secret-name.txt").write_text("ours")
+            before = snapshot(theirs.path)
+            tries = [
+                (name, [text.format(folder) for text in texts])
+                for folder in (ours.path, theirs.path)
+                for name, *texts in (
+                    ("list", "{}"),
+                    ("read", "{}/secret-name.txt"),
+                    ("write", "{}/secret-name.txt"),
+                    ("link", "{}/secret-name.txt", f"{ours.path}/{{0.name}}"),
+                    ("rename", "{}/secret-name.txt", f"{ours.path}/{{0.name}}-2"),
+                )
+            ]
+            answers = [await act(cell, user, name, *texts) for name, texts in tries]
+            listed = await act(cell, user, "list", "/tmp")
+            unchanged = snapshot(theirs.path) == before
+        stored = cell.store.put_bytes(other, b"theirs", name="kept.txt", origin=Origin.UPLOADED)
+        found = cell.store.find(user, "kept.txt"), cell.store.by_id(user, stored.id)
+
+    shutil.rmtree(f"/tmp/{other}", ignore_errors=True)
+    assert ["value" in answer for answer in answers] == [True] * 5 + [False] * 5
+    assert "denied" in listed
+    assert unchanged
+    assert found == (None, None)
+
+
+async def test_no_artifact_byte_reaches_the_text_of_a_result(tmp_path: Path, user: str) -> None:
+    secret = f"artifact-byte-{user}"
+    async with attack_cell(tmp_path) as cell:
+        completed = await call(cell, user, "secret_artifact", text=secret)
+        spec = cell.catalog.tools["secret_artifact"]
+        messages = {
+            delivery: render(
+                completed.processed, wire=completed.wire, output_schema=spec.output_schema, delivery=delivery
+            )
+            for delivery in Delivery
+        }
+
+    needles = [secret, *(base64.b64encode((secret * 3)[shift:]).decode()[4:24] for shift in range(3))]
+    assert [file.size for file in completed.processed.files] == [len(secret) * 100, len(secret) * 200]
+    for message in messages.values():
+        texts = [block["text"] for block in message["content"] if block["type"] == "text"]
+        assert any("a word" in text for text in texts)
+        assert [needle for needle in needles for text in texts if needle in text] == []
+    structured = json.dumps(messages[Delivery.REFERENCE])
+    assert [needle for needle in needles if needle in structured] == []
+    assert any(needle in json.dumps(messages[Delivery.INLINE]) for needle in needles)
+
+
+async def test_a_promised_file_is_stored_or_its_loss_is_an_error(tmp_path: Path, user: str) -> None:
+    async with attack_cell(tmp_path) as cell:
+        kept = await call(cell, user, "secret_artifact", text="first")
+        files = [cell.store.by_id(user, file.id) for file in kept.processed.files]
+        contents = []
+        for file in files:
+            assert file is not None
+            fd = cell.store.open(file)
+            contents.append(os.pread(fd, 10_000, 0))
+            os.close(fd)
+        objects = cell.settings.store_path / "users"
+        objects.rename(objects.with_name("gone"))
+        objects.write_text("no folder any more")
+        lost = await call(cell, user, "secret_artifact", text="second")
+
+    assert contents == [b"first" * 100, b"first" * 200]
+    assert "artifact_errors" not in kept.processed.value.get("meta_data", {})
+    assert "artifacts" not in lost.processed.value
+    assert [error.error.code.name for error in lost.processed.errors] == ["E_STORE", "E_STORE"]
+    assert len(lost.processed.value["meta_data"]["artifact_errors"]) == 2
+
+
+HOSTILE_USERS = ("..", "../../etc", "/etc", "a/b", ".", "a\nb", "=q", "input_files/..", "x" * 300, "Ünï")
+
+
+async def test_names_and_paths_of_callers_are_normalised_before_use(tmp_path: Path, user: str) -> None:
+    segments = [home_segment(name) for name in HOSTILE_USERS]
+    home = Path("/tmp/somebody")
+    named = {
+        "a.txt": "a.txt",
+        "/tmp/somebody/b/../a.txt": "a.txt",
+        "//tmp/somebody/a.txt": "a.txt",
+        "../somebody/a.txt": "a.txt",
+        "../other/a.txt": None,
+        "/tmp/somebody": None,
+        "/tmp/somebody2/a.txt": None,
+        "a\0b": None,
+        "": None,
+    }
+    async with attack_cell(tmp_path) as cell:
+        caller = f"{user}/../x"
+        where = (await act(cell, caller, "environment"))["value"]["HOME"]
+        stored = cell.store.put_bytes(
+            user, b"input", name="../../../etc/passwd", origin=Origin.UPLOADED, now=datetime.now(UTC)
+        )
+        staged = await call(cell, user, "read_input", filename="../../../etc/passwd")
+        missing = await call(cell, user, "read_input", filename="../../../etc/hostname")
+
+    shutil.rmtree(f"/tmp/{home_segment(caller)}", ignore_errors=True)
+    assert len(set(segments)) == len(segments)
+    assert [s for s in segments if "/" in s or s in (".", "..") or len(s.encode()) > 255] == []
+    assert where == f"/tmp/{home_segment(caller)}"
+    assert {path: relative_to_home(path, home) for path in named} == named
+    assert stored.name == "passwd"
+    assert staged.processed.value == {"results": f"input from /tmp/{user}/input_files/passwd"}
+    assert error_code(missing) in ("E_FILE_NOT_FOUND", "E_INVALID_PATH")
