@@ -1,0 +1,68 @@
+"""The worker's line to its host: notifications out, requests out and their replies in."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from sandbox.frames import Kind
+from sandbox.inside.program import Channel
+
+__all__ = ["HostLine", "strict"]
+
+
+class HostLine:
+    """Notifications and requests from a worker to its host."""
+
+    def __init__(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
+        self._channel = channel
+        self._loop = loop
+        self._asked = 0
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification to the host."""
+        self._channel.send(Kind.NOTIFY, strict({"method": method, "params": params}))
+
+    async def request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Ask the host something and return its answer.
+
+        Raises:
+            MCPError: The host, or the client behind it, refused.
+        """
+        self._asked += 1
+        number = self._asked
+        future = self._waiting[number] = self._loop.create_future()
+        if len(self._waiting) == 1:
+            self._loop.add_reader(self._channel.connection.fileno(), self._readable)
+        self._channel.send(Kind.REQUEST, strict({"id": number, "method": method, "params": params}))
+        try:
+            reply = await future
+        finally:
+            self._waiting.pop(number, None)
+            if not self._waiting:
+                self._loop.remove_reader(self._channel.connection.fileno())
+        if "error" in reply:
+            raise MCPError(**reply["error"])
+        return dict(reply["result"])
+
+    def _readable(self) -> None:
+        frame = self._channel.receive()
+        if frame is None or not isinstance(frame[1], dict):
+            for future in self._waiting.values():
+                future.set_exception(ConnectionError("the host has let go"))
+            return
+        waiting = self._waiting.get(int(frame[1]["id"]))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(frame[1])
+
+
+def strict(value: Any) -> Any:
+    """Return `value` as strict JSON: NaN and infinities, which JSON lacks, become null."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.loads(json.dumps(value), parse_constant=lambda _name: None)
+    return value
