@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ async def cell(
         folder = tmp_path_factory.mktemp("attack")
         async with attack_cell(folder, kind=kind, idle_timeout_s=1.0, total_timeout_s=2.0) as it:
             yield it
+
+
+@pytest.fixture(scope="module")
+def attacker(cell: Cell) -> Iterator[str]:
+    """A user whose zygote serves all attacks of one cell, so that it need not be made for each."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    with cell.homes.lease(name):
+        yield name
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 @pytest.fixture
@@ -97,10 +107,11 @@ PRETENDED = ("chmod", "chmod folder", "utime")
 
 
 @pytest.mark.parametrize("name", FILE_ACTS)
-async def test_another_users_home_is_neither_changed_nor_read(cell: Cell, user: str, name: str) -> None:
-    other = f"{user}-other"
+async def test_another_users_home_is_neither_changed_nor_read(
+    cell: Cell, attacker: str, user: str, name: str
+) -> None:
     word = name if name == "write through link" else name.split(" ")[0]
-    with cell.homes.lease(other) as theirs, cell.homes.lease(user) as ours:
+    with cell.homes.lease(user) as theirs, cell.homes.lease(attacker) as ours:
         filled(theirs.path)
         (ours.path / "own.txt").write_text("own")
         control = filled(theirs.path.parent / f"{user}-control")
@@ -113,10 +124,9 @@ async def test_another_users_home_is_neither_changed_nor_read(cell: Cell, user: 
         finally:
             shutil.rmtree(control)
 
-        answer = await act(cell, user, word, *(text.format(**places) for text in FILE_ACTS[name]))
+        answer = await act(cell, attacker, word, *(text.format(**places) for text in FILE_ACTS[name]))
 
         after = snapshot(theirs.path)
-    shutil.rmtree(f"/tmp/{other}", ignore_errors=True)
     assert "value" in allowed
     assert answer == {"value": None} if name in PRETENDED else "denied" in answer
     assert after == before
@@ -143,19 +153,19 @@ async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
     assert [target for target in targets if Path(target).exists()] == []
 
 
-async def test_secrets_of_system_and_runner_are_not_readable(cell: Cell, user: str) -> None:
+async def test_secrets_of_system_and_runner_are_not_readable(cell: Cell, attacker: str) -> None:
     private = cell.settings.state_dir / "key"
     private.write_text("key of the runner")
-    stored = cell.store.put_bytes(user, b"mine", name="mine.txt", origin=Origin.UPLOADED)
+    stored = cell.store.put_bytes(attacker, b"mine", name="mine.txt", origin=Origin.UPLOADED)
     place = next(path for path in cell.settings.store_path.rglob(stored.sha256))
     secrets = [private, place, cell.settings.store_path / "index.sqlite", Path("/proc/self/environ")]
 
     readable = [path.read_bytes() != b"" for path in secrets]
     answers = [
-        await act(cell, user, "read", str(path)) for path in (*secrets, "/etc/shadow", "/proc/1/status")
+        await act(cell, attacker, "read", str(path)) for path in (*secrets, "/etc/shadow", "/proc/1/status")
     ]
     folders = [
-        await act(cell, user, "list", str(path)) for path in (cell.settings.state_dir, "/tmp", "/proc")
+        await act(cell, attacker, "list", str(path)) for path in (cell.settings.state_dir, "/tmp", "/proc")
     ]
 
     assert readable == [True] * 4
@@ -177,31 +187,37 @@ PROCESS_ACTS = (
 )
 
 
-@pytest.mark.parametrize("name", PROCESS_ACTS)
 async def test_no_other_process_is_reached(
-    cell: Cell, user: str, name: str, request: pytest.FixtureRequest
+    cell: Cell, attacker: str, user: str, request: pytest.FixtureRequest
 ) -> None:
     spoilt = "spoilt" in request.node.callspec.id
-    await act(cell, f"{user}-b", "pid")
-    own = (await act(cell, user, "parent"))["value"]
+    await act(cell, user, "pid")
+    own = (await act(cell, attacker, "parent"))["value"]
     other = [pid for pid in descendants(cell.forkserver.process.pid) if pid not in (own, *children(own))]
     targets = [os.getpid(), cell.forkserver.process.pid, *other]
+    tries = [(name, pid) for name in PROCESS_ACTS for pid in targets]
     # Its own zygote is out of reach by the second half of the confinement, which its import can spoil.
-    targets += [] if spoilt and "signal" in name else [own]
+    tries += [(name, own) for name in PROCESS_ACTS if not (spoilt and "signal" in name)]
 
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as sleeper:
-        allowed = perform(name, [sleeper.pid])
-        sleeper.kill()
-    answers = [await act(cell, user, name, pid) for pid in targets]
+    sleeper = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
+    allowed = {name: perform(name, [sleeper.pid]) for name in PROCESS_ACTS}
+    sleeper.kill()
+    await sleeper.wait()
+    answers = (await call(cell, attacker, "acts", wanted=tries)).processed.value["results"]
 
-    shutil.rmtree(f"/tmp/{user}-b", ignore_errors=True)
     assert len(other) >= 3
-    assert "value" in allowed
-    assert {answer.get("denied") for answer in answers} <= {"EPERM", "EACCES", "ESRCH"}
+    assert [name for name, answer in allowed.items() if "value" not in answer] == []
+    # A worker may have ended meanwhile, and a zygote leads no process group of every number.
+    reached = {
+        f"{name} {pid}": answer
+        for (name, pid), answer in zip(tries, answers, strict=True)
+        if answer.get("denied") not in ("EPERM", "EACCES", "ESRCH", "ENOENT")
+    }
+    assert reached == {}
     assert all(alive(pid) for pid in targets[:2])
 
 
-async def test_no_network_and_no_named_socket_is_reached(cell: Cell, user: str, tmp_path: Path) -> None:
+async def test_no_network_and_no_named_socket_is_reached(cell: Cell, attacker: str, tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     import socket
@@ -214,9 +230,9 @@ async def test_no_network_and_no_named_socket_is_reached(cell: Cell, user: str, 
             perform("bind", [str(tmp_path / "t")]),
         ]
         denied = [
-            await act(cell, user, "connect", "127.0.0.1", port),
-            await act(cell, user, "datagram", str(tmp_path / "s")),
-            await act(cell, user, "bind", f"/tmp/{user}/t"),
+            await act(cell, attacker, "connect", "127.0.0.1", port),
+            await act(cell, attacker, "datagram", str(tmp_path / "s")),
+            await act(cell, attacker, "bind", f"/tmp/{attacker}/t"),
         ]
     server.close()
     await server.wait_closed()
@@ -278,12 +294,12 @@ FORGERIES: dict[str, list[list[Any]]] = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 async def test_a_forged_frame_ends_its_own_call_as_an_invalid_result(
-    cell: Cell, user: str, name: str
+    cell: Cell, attacker: str, name: str
 ) -> None:
-    completed = await call(cell, user, "forge", frames=FORGERIES[name])
+    completed = await call(cell, attacker, "forge", frames=FORGERIES[name])
 
     assert error_code(completed) == "E_INVALID_RESULT"
-    assert (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+    assert (await call(cell, attacker, "fine")).processed.value == {"results": "fine"}
 
 
 ODD_FRAMES: dict[str, list[list[Any]]] = {
@@ -299,44 +315,44 @@ ODD_FRAMES: dict[str, list[list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", ODD_FRAMES)
-async def test_odd_frames_before_an_answer_do_not_keep_it_back(cell: Cell, user: str, name: str) -> None:
+async def test_odd_frames_before_an_answer_do_not_keep_it_back(cell: Cell, attacker: str, name: str) -> None:
     answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
 
     completed = await execute(
-        cell, request(user, "forge", {"frames": [*ODD_FRAMES[name], answer]}, Listening())
+        cell, request(attacker, "forge", {"frames": [*ODD_FRAMES[name], answer]}, Listening())
     )
 
     assert completed.processed.value["results"] == "ok"
     json.dumps(completed.processed.value, allow_nan=False)
 
 
-async def test_the_first_answer_counts_and_nothing_after_it(cell: Cell, user: str) -> None:
+async def test_the_first_answer_counts_and_nothing_after_it(cell: Cell, attacker: str) -> None:
     answers = [
         ["A", json.dumps({"result": {"content": [], "structuredContent": {"results": word}}}), 0]
         for word in ("first", "second")
     ]
 
-    completed = await call(cell, user, "forge", frames=answers)
+    completed = await call(cell, attacker, "forge", frames=answers)
 
     assert completed.processed.value == {"results": "first"}
-    assert (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+    assert (await call(cell, attacker, "fine")).processed.value == {"results": "fine"}
 
 
-async def test_requests_reach_only_the_callers_own_session_state(cell: Cell, user: str) -> None:
+async def test_requests_reach_only_the_callers_own_session_state(cell: Cell, attacker: str) -> None:
     put = ["Q", json.dumps({"id": 1, "method": "state/put", "params": {"key": "k", "value": {"v": 1}}}), 0]
     answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
     slow = [["Q", '{"id": 2, "method": "state/get", "params": {"key": "k"}}', 0]] * 20
 
-    await call(cell, user, "forge", frames=[put, *slow, answer])
+    await call(cell, attacker, "forge", frames=[put, *slow, answer])
 
-    assert cell.state.get(f"{user}-other", None, "k") == (None, None)
+    assert cell.state.get(f"{attacker}-other", None, "k") == (None, None)
 
 
-async def test_a_tool_that_uses_up_its_descriptors_harms_nobody_else(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "descriptors")
+async def test_a_tool_that_uses_up_its_descriptors_harms_nobody_else(cell: Cell, attacker: str) -> None:
+    completed = await call(cell, attacker, "descriptors")
 
     assert int(completed.processed.value["results"]) < cell.settings.open_files
-    assert (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+    assert (await call(cell, attacker, "fine")).processed.value == {"results": "fine"}
 
 
 # What an import can do to the host through the sockets of its zygote.
@@ -573,7 +589,7 @@ async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(plai
 async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell, user: str) -> None:
     names = ["link.txt", "own_link.txt", "folder.txt", "linked_folder/hostname", "hard.txt", "missing.txt"]
     outside = ["/etc/hostname", "../../etc/hostname", f"/tmp/{user}/../../etc/hostname", "/proc/self/environ"]
-    bad = ["", ".", "a\0b", "plain.txt\0", "x" * 5000, f"/tmp/{user}", "\ud800"]
+    bad = ["", ".", "a\0b", "plain.txt\0", "x" * 5000, f"/tmp/{user}"]
     paths = ["plain.txt", f"/tmp/{user}/plain.txt", "new\nline.txt", *names, *outside, *bad]
 
     value = (await call(cell, user, "artifacts", paths=paths)).processed.value

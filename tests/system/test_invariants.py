@@ -241,8 +241,11 @@ async def test_no_process_survives_its_call_or_the_host(
 ) -> None:
     async with attack_cell(tmp_path, idle_timeout_s=0.5) as cell:
         with cell.homes.lease(user):
-            await call(cell, user, "leave_and_hang")
+            hanging = asyncio.create_task(call(cell, user, "leave_and_hang"))
+            await _until(Path(f"/tmp/{user}/all").exists)
             left = [int(Path(f"/tmp/{user}/{name}").read_text()) for name in ("first", "second")]
+            ran = [pid for pid in left if alive(pid)]
+            await hanging
         survivors_of_call = [pid for pid in left if alive(pid)]
 
     command = [sys.executable, "-m", "runner.cli", "call", ATTACK, "leave_and_hang", "--allow-env", "ATTACK"]
@@ -250,7 +253,7 @@ async def test_no_process_survives_its_call_or_the_host(
         *map(str, command), env={**environment, "ATTACK": "remain"}, stdin=subprocess.DEVNULL
     )
     try:
-        await _until(lambda: Path(f"/tmp/{user}/all").exists())
+        await _until(Path(f"/tmp/{user}/all").exists)
         below = descendants(host.pid)
         left_by_both = [pid for pid in below if os.getpgid(pid) != pid]
         host.send_signal(signal.SIGKILL)
@@ -260,6 +263,7 @@ async def test_no_process_survives_its_call_or_the_host(
         if host.returncode is None:
             host.kill()
 
+    assert ran == left
     assert survivors_of_call == []
     assert len(below) >= 8
     assert left_by_both
@@ -315,7 +319,10 @@ async def test_no_artifact_byte_reaches_the_text_of_a_result(tmp_path: Path, use
             for delivery in Delivery
         }
 
-    needles = [secret, *(base64.b64encode((secret * 3)[shift:]).decode()[4:24] for shift in range(3))]
+    needles = [
+        secret,
+        *(base64.b64encode((secret * 3)[shift:].encode()).decode()[4:24] for shift in range(3)),
+    ]
     assert [file.size for file in completed.processed.files] == [len(secret) * 100, len(secret) * 200]
     for message in messages.values():
         texts = [block["text"] for block in message["content"] if block["type"] == "text"]
@@ -372,7 +379,7 @@ async def test_names_and_paths_of_callers_are_normalised_before_use(tmp_path: Pa
             user, b"input", name="../../../etc/passwd", origin=Origin.UPLOADED, now=datetime.now(UTC)
         )
         staged = await call(cell, user, "read_input", filename="../../../etc/passwd")
-        missing = await call(cell, user, "read_input", filename="../../../etc/hostname")
+        elsewhere = await call(cell, user, "read_input", filename=f"../{user}-other/none.txt")
 
     shutil.rmtree(f"/tmp/{home_segment(caller)}", ignore_errors=True)
     assert len(set(segments)) == len(segments)
@@ -381,4 +388,4 @@ async def test_names_and_paths_of_callers_are_normalised_before_use(tmp_path: Pa
     assert {path: relative_to_home(path, home) for path in named} == named
     assert stored.name == "passwd"
     assert staged.processed.value == {"results": f"input from /tmp/{user}/input_files/passwd"}
-    assert error_code(missing) in ("E_FILE_NOT_FOUND", "E_INVALID_PATH")
+    assert error_code(elsewhere) in ("E_FILE_NOT_FOUND", "E_INVALID_PATH")
