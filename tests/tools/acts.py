@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,9 +45,11 @@ def connections() -> Iterator[socket.socket]:
     """Yield a duplicate of every socket this process has."""
     for descriptor in range(3, 64):
         try:
-            yield socket.socket(fileno=os.dup(descriptor))
+            is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
         except OSError:
             continue
+        if is_socket:
+            yield socket.socket(fileno=os.dup(descriptor))
 
 
 def _write(path: str) -> None:
