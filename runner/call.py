@@ -36,6 +36,8 @@ __all__ = ["Completed", "Request", "execute", "relay"]
 
 log = logging.getLogger(__name__)
 
+_QUESTION = ("resultType", "inputRequests", "requestState")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -156,7 +158,9 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
             limits=cell.settings.limits(spec.name),
         )
         if wire.get("resultType") == "input_required":
-            return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=wire)
+            # Only what the protocol says of a question: the rest would get past the contract.
+            question = {key: wire[key] for key in _QUESTION if key in wire}
+            return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=question)
         # The lease has ended, so no process of the call is alive to change what is read now.
         processed = await asyncio.to_thread(_collect, cell, request, wire, spec, home)
         return Completed(processed=_annotated(cell, processed, listener, outcome), wire=wire, spec=spec)

@@ -54,6 +54,8 @@ _RELAYED = frozenset(
     }
 )
 
+_MAX_TEXT = 4096
+
 _UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 """What every readable result of the modern era says of its own keeping."""
 
@@ -201,5 +203,7 @@ class _McpClient:
 
 
 def _mcp_error(error: WireError) -> MCPError:
-    fault = error.error
-    return MCPError(code=int(fault["code"]), message=str(fault["message"]), data=fault.get("data"))
+    """Return a worker's JSON-RPC error as ours; what is malformed in it is replaced."""
+    code, message = error.error.get("code"), str(error.error.get("message", ""))[:_MAX_TEXT]
+    number = code if isinstance(code, int) and not isinstance(code, bool) else mcp_types.INTERNAL_ERROR
+    return MCPError(code=number, message=message, data=error.error.get("data"))

@@ -1,0 +1,80 @@
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from runner.leftovers import Leftovers
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home" / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "home" / "deep" / "earlier.txt").write_text("kept")
+    return tmp_path / "home"
+
+
+def files(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if not path.is_dir())
+
+
+def test_only_files_of_the_ended_call_are_discarded(home: Path) -> None:
+    fd = os.open(home, os.O_PATH)
+    before = Leftovers.before(fd)
+    (home / "partial.txt").write_text("half")
+    (home / "deep" / "er" / "partial.txt").write_text("half")
+    (home / "deep" / "earlier.txt").write_text("changed")
+
+    removed = before.discard(fd)
+
+    os.close(fd)
+    assert removed == 2
+    assert files(home) == ["deep/earlier.txt"]
+
+
+def test_nothing_outside_the_home_is_reached_through_a_link(home: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    fd = os.open(home, os.O_PATH)
+    before = Leftovers.before(fd)
+    (outside / "precious.txt").write_text("x")
+    (home / "way-out").symlink_to(outside)
+
+    before.discard(fd)
+
+    os.close(fd)
+    assert (outside / "precious.txt").exists()
+    assert files(home) == ["deep/earlier.txt"]
+
+
+def test_however_many_folders_a_tool_makes_one_at_a_time_is_open(home: Path) -> None:
+    for number in range(300):
+        (home / f"folder-{number}").mkdir()
+    fd = os.open(home, os.O_PATH)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = len(os.listdir("/proc/self/fd")) + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(room, fd + 20), hard))
+
+    try:
+        known = Leftovers.before(fd).known
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(fd)
+
+    assert known is not None
+    assert len(known) == 303
+
+
+def test_a_home_with_very_many_entries_is_left_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.leftovers._MAX_ENTRIES", 3)
+    for number in range(5):
+        (home / f"{number}.txt").write_text("x")
+    fd = os.open(home, os.O_PATH)
+
+    before = Leftovers.before(fd)
+    (home / "new.txt").write_text("x")
+    removed = before.discard(fd)
+
+    os.close(fd)
+    assert removed == 0
+    assert "new.txt" in files(home)
