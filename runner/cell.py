@@ -227,9 +227,11 @@ class Cell:
                 home = await asyncio.to_thread(
                     stack.enter_context, self.homes.lease(user.name, keep_s=self.keep_s)
                 )
+            # In a thread: what may be read is found by looking through the tool file's folder.
+            policy = await asyncio.to_thread(self._policy, user, access, home, scratch)
             pool = await Pool.start(
                 self.forkserver,
-                self._policy(user, access, home, scratch),
+                policy,
                 self._config(user, access, home, scratch),
                 home_fd=home.fd if home is not None and access is Access.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
@@ -327,7 +329,7 @@ class Cell:
 
     async def _close(self) -> None:
         for key in list(self._seats):
-            self._seats[key].cancel() if not self._seats[key].done() else None
+            self._seats[key].cancel()
             await self._drop(key)
         await self.forkserver.close()
 

@@ -121,7 +121,7 @@ class _Relay:
             ) from error
 
     async def _call_tool(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
-        delivery = self._delivery(request)
+        delivery = self._delivery(request.params, request.facts)
         try:
             completed = await execute(self._cell, request)
         except WireError as error:
@@ -161,13 +161,12 @@ class _Relay:
             facts=facts,
             client=_McpClient(ctx),
             levels=message_levels(self._app, ctx),
-            inline_max_bytes=inline_limit(self._wish(params, facts), self._cell.settings.inline_max_bytes),
+            inline_max_bytes=inline_limit(
+                self._delivery(params, facts), self._cell.settings.inline_max_bytes
+            ),
         )
 
-    def _delivery(self, request: Request) -> Delivery:
-        return self._wish(request.params, request.facts)
-
-    def _wish(self, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
+    def _delivery(self, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
         """Decide how artifacts reach this client: by setting, else as it asks, else by its name."""
         settings = self._cell.settings
         if settings.artifact_delivery != "auto":

@@ -86,7 +86,6 @@ class Lease:
     worker: Worker
     limits: Limits
     _ladder: Ladder = field(init=False)
-    _moved: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _denials: dict[Denial, None] = field(init=False, default_factory=dict)
     _output: bytearray = field(init=False, default_factory=bytearray)
     _answer: Mapping[str, object] | None = field(init=False, default=None)
@@ -98,7 +97,6 @@ class Lease:
     _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
-    _had_descendants: bool = field(init=False, default=False)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
@@ -121,13 +119,13 @@ class Lease:
                 await self._drain(teller)
         finally:
             loop.remove_reader(self.worker.pidfd)
-            self._had_descendants = self.zygote.has_strays(self.worker.pid)
+            left_others = self.zygote.has_strays(self.worker.pid)
             self.worker.kill()
             # Nothing is awaited here: a cancelled caller may not get another turn.
             self._burial = self.zygote.bury(self._bury(pump, teller))
         if ending is Ending.ANSWERED and self._answer is None:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
-        if ending is not Ending.ANSWERED or self._had_descendants:
+        if ending is not Ending.ANSWERED or left_others:
             await self.buried()
         return Outcome(
             ending=ending,
