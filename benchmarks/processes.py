@@ -23,7 +23,7 @@ def command_seconds(folder: Path) -> float:
     """
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "runner.cli", "call", *_HELLO],
+        [sys.executable, "-m", "runner", "call", *_HELLO],
         cwd=ROOT,
         env=environment(folder),
         capture_output=True,

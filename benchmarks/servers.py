@@ -106,7 +106,7 @@ def serving(kind: Literal["plain", "runner"], transport: Transport, folder: Path
 def _command(kind: Literal["plain", "runner"], transport: Transport, port: int) -> list[str]:
     if kind == "plain":
         return [sys.executable, "-c", _PLAIN, str(TOOLS), transport, str(port)]
-    command = [sys.executable, "-m", "runner.cli", "serve", str(TOOLS), "--transport", transport]
+    command = [sys.executable, "-m", "runner", "serve", str(TOOLS), "--transport", transport]
     return command if transport == "stdio" else [*command, "--port", str(port)]
 
 

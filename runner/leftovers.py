@@ -3,17 +3,21 @@
 Source: requirement S1-123; the architecture's decisions "Time" and "Homes".
 """
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from runner.openat import CONFINED, openat2
 
-__all__ = ["Leftovers"]
+__all__ = ["Leftovers", "walk"]
 
 _MAX_ENTRIES = 20_000
+_FEW_ENTRIES = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+Walk = Generator[tuple[int, "os.DirEntry[str]"], None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +31,22 @@ class Leftovers:
     known: frozenset[int] | None
 
     @classmethod
-    def before(cls, home_fd: int) -> "Leftovers":
+    async def before(cls, home_fd: int) -> "Leftovers":
         """Remember what is in the home now."""
         known: set[int] = set()
-        for _folder, entry in _walk(home_fd):
-            known.add(entry.inode())
-            if len(known) > _MAX_ENTRIES:
-                return cls(None)
-        return cls(frozenset(known))
+        entries = walk(home_fd)
+        # A home with much in it would hold up every other call.
+        all_known = _remember(entries, known, min(_FEW_ENTRIES, _MAX_ENTRIES)) or await asyncio.to_thread(
+            _remember, entries, known, _MAX_ENTRIES
+        )
+        return cls(frozenset(known) if all_known else None)
 
     def discard(self, home_fd: int) -> int:
         """Remove every file that was not there before; return how many. Never follows a link."""
         if self.known is None:
             return 0
         removed = 0
-        for folder, entry in _walk(home_fd):
+        for folder, entry in walk(home_fd):
             if entry.inode() not in self.known and not entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.name, dir_fd=folder)
@@ -49,7 +54,16 @@ class Leftovers:
         return removed
 
 
-def _walk(home_fd: int) -> Iterator[tuple[int, "os.DirEntry[str]"]]:
+def _remember(entries: Walk, known: set[int], limit: int) -> bool:
+    """Add the inodes of further entries until there are `limit`; say whether that was all."""
+    for _folder, entry in entries:
+        known.add(entry.inode())
+        if len(known) > limit:
+            return False
+    return True
+
+
+def walk(home_fd: int) -> Walk:
     """Yield each entry of a home with a descriptor of its folder; never through a link or a mount.
 
     One folder is open at a time, however many there are: a tool decides that, not we.

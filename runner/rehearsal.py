@@ -6,7 +6,7 @@ parked worker it makes the pages its own that the call will write to.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 from fastmcp import FastMCP
@@ -46,9 +46,9 @@ class Rehearsal:
         await warm_type_adapters(self._server)
 
     async def walk(self, *, threads: bool) -> None:
-        """Call tools as from stdio and as from HTTP; one of them in a thread, if `threads`."""
-        web = RequestFacts(**{**asdict(_OWN_FACTS), "transport": "streamable-http", "headers": []})
-        for name, facts in (("think", _OWN_FACTS), ("work" if threads else "think", web)):
+        """Call tools as from stdio and as from HTTP; or, with `threads`, only the longest way of all."""
+        web = replace(_OWN_FACTS, transport="streamable-http", headers=[])
+        for name, facts in (("work", web),) if threads else (("think", _OWN_FACTS), ("think", web)):
             params = {"name": name, "arguments": {"number": 1}, "_meta": _MODERN_META}
             answer = await serve_raw(
                 self._server, "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import resource
 from pathlib import Path
@@ -20,7 +21,7 @@ def files(home: Path) -> list[str]:
 
 def test_only_files_of_the_ended_call_are_discarded(home: Path) -> None:
     fd = os.open(home, os.O_PATH)
-    before = Leftovers.before(fd)
+    before = asyncio.run(Leftovers.before(fd))
     (home / "partial.txt").write_text("half")
     (home / "deep" / "er" / "partial.txt").write_text("half")
     (home / "deep" / "earlier.txt").write_text("changed")
@@ -36,7 +37,7 @@ def test_nothing_outside_the_home_is_reached_through_a_link(home: Path, tmp_path
     outside = tmp_path / "outside"
     outside.mkdir()
     fd = os.open(home, os.O_PATH)
-    before = Leftovers.before(fd)
+    before = asyncio.run(Leftovers.before(fd))
     (outside / "precious.txt").write_text("x")
     (home / "way-out").symlink_to(outside)
 
@@ -56,7 +57,7 @@ def test_however_many_folders_a_tool_makes_one_at_a_time_is_open(home: Path) -> 
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(room, fd + 20), hard))
 
     try:
-        known = Leftovers.before(fd).known
+        known = asyncio.run(Leftovers.before(fd)).known
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         os.close(fd)
@@ -71,7 +72,7 @@ def test_a_home_with_very_many_entries_is_left_alone(home: Path, monkeypatch: py
         (home / f"{number}.txt").write_text("x")
     fd = os.open(home, os.O_PATH)
 
-    before = Leftovers.before(fd)
+    before = asyncio.run(Leftovers.before(fd))
     (home / "new.txt").write_text("x")
     removed = before.discard(fd)
 

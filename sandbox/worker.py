@@ -1,0 +1,138 @@
+"""A parked worker as the host holds it, and what the host finds out about a process by itself.
+
+A worker comes from a zygote that has run author code. So nothing is believed of it that the kernel can tell.
+
+Source: unix(7) on SO_PEERCRED; pidfd_send_signal(2); proc_pid_stat(5).
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import stat
+import struct
+from dataclasses import dataclass
+
+__all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "parent_of"]
+
+_CREDENTIALS = struct.Struct("3i")
+_WHOLE_GROUP = 4
+_STAT_BYTES = 4096
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Worker:
+    """A parked worker, as the host holds it. Closed by its lease."""
+
+    pid: int
+    pidfd: int
+    connection: socket.socket
+    output: int
+
+    def is_running(self) -> bool:
+        """Say whether it has not ended by itself."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Kill the worker and everything in its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.kill_group()
+
+    def kill_group(self) -> bool:
+        """Kill everything in the process group; False if nobody is left in it."""
+        try:
+            # By descriptor: once the worker is reaped its number may be another group's.
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL, None, _WHOLE_GROUP)
+        except ProcessLookupError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return self._kill_group_by_number()
+        return True
+
+    def _kill_group_by_number(self) -> bool:
+        """The same on Linux before 6.9."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the descriptors; the process must have ended."""
+        self.connection.close()
+        os.close(self.output)
+        os.close(self.pidfd)
+
+
+def maker_of(connection: int) -> int:
+    """Return which process made a connected pair of UNIX stream sockets, as the kernel knows it.
+
+    Raises:
+        OSError: The descriptor is something else.
+    """
+    if not stat.S_ISSOCK(os.fstat(connection).st_mode):
+        raise OSError(errno.ENOTSOCK, "its connection is no socket")
+    with socket.socket(fileno=os.dup(connection)) as pair:
+        if (pair.family, pair.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+            raise OSError(errno.EPROTOTYPE, "its connection is no pair of UNIX stream sockets")
+        credentials = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
+
+
+def own_end(pipe: int) -> int:
+    """Open a pipe once more for reading, never blocking, so that its maker has no say in that.
+
+    Raises:
+        OSError: The descriptor is something else.
+    """
+    if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+        raise OSError(errno.EINVAL, "its output is no pipe")
+    return os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the children of every thread of a process.
+
+    Raises:
+        OSError: It has ended, or the kernel keeps no lists of children.
+    """
+    found: set[int] = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as children:
+            found.update(map(int, children.read().split()))
+    return found
+
+
+def number_inside(pid: int) -> int:
+    """Return the process id that a process has in its own pid namespace.
+
+    Raises:
+        OSError: It has ended.
+    """
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+        numbers = next(line for line in status if line.startswith("NSpid:"))
+    return int(numbers.split()[-1])
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process, from /proc/PID/stat; the name in it may hold blanks and brackets.
+
+    Raises:
+        OSError: It has ended.
+    """
+    # Half the time of a `Path.read_text`; each worker is looked at.
+    descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(descriptor, _STAT_BYTES)
+    finally:
+        os.close(descriptor)
+    return int(text.rpartition(b")")[2].split()[1])

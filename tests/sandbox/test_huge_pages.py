@@ -1,0 +1,45 @@
+"""Memory on huge pages: which ranges qualify, and that a process keeps what it knew."""
+
+import subprocess
+import sys
+
+from sandbox.inside.huge_pages import huge_ranges
+
+MIB = 1 << 20
+
+MAPS = """\
+00200000-00900000 rw-p 00000000 00:00 0                                  [heap]
+7f0000100000-7f0000700000 rw-p 00000000 00:00 0
+7f0001000000-7f0001800000 r-xp 00000000 08:01 42                         /usr/lib/libc.so.6
+7f0002000000-7f0002800000 rw-p 00000000 08:01 42                         /usr/lib/libc.so.6
+7f0003000000-7f0003800000 rw-s 00000000 00:00 0
+7f0004100000-7f0004300000 rw-p 00000000 00:00 0
+7ffc00000000-7ffc00800000 rw-p 00000000 00:00 0                          [stack]
+"""
+
+PROBE = """
+import hashlib
+from sandbox.inside.huge_pages import collapse
+
+def huge_kib():
+    with open("/proc/self/smaps_rollup") as facts:
+        return next(int(line.split()[1]) for line in facts if line.startswith("AnonHugePages:"))
+
+kept = [bytes([number % 256]) * 400 for number in range(100_000)]
+known = hashlib.sha256(b"".join(kept)).digest()
+before = huge_kib()
+collapse()
+print(huge_kib() > before, hashlib.sha256(b"".join(kept)).digest() == known)
+"""
+
+
+def test_only_whole_huge_pages_of_private_memory_qualify() -> None:
+    ranges = list(huge_ranges(MAPS))
+
+    assert ranges == [(0x200000, 6 * MIB), (0x7F0000200000, 4 * MIB)]
+
+
+def test_memory_is_on_huge_pages_afterwards_and_holds_what_it_held() -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("True True\n", "")
