@@ -1,0 +1,108 @@
+"""The private door: one real listener, and callers that open more than they need."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from runner.loopback import Loopback
+
+ASK = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+ONE, OTHER = "127.9.9.1", "127.9.9.2"
+
+
+async def hello(_: Request) -> PlainTextResponse:
+    return PlainTextResponse("hello")
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[Loopback]:
+    loopback = await Loopback.open([Route("/", hello)])
+    try:
+        yield loopback
+    finally:
+        await loopback.close()
+
+
+async def connected(
+    stack: AsyncExitStack, loopback: Loopback, source: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(*loopback.address, local_addr=(source, 0))
+    stack.callback(writer.close)
+    return reader, writer
+
+
+async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Ask and return the first line of the answer; nothing where the connection ended."""
+    try:
+        writer.write(ASK)
+        return await asyncio.wait_for(reader.readline(), 10)
+    except ConnectionError:
+        return b""
+
+
+def test_one_caller_has_a_hundred_connections_and_no_more() -> None:
+    async def asked() -> list[bytes]:
+        async with opened() as loopback, AsyncExitStack() as stack:
+            all_of_it = [await connected(stack, loopback, ONE) for _ in range(130)]
+            return [await first_line(*connection) for connection in all_of_it]
+
+    lines = asyncio.run(asked())
+
+    assert [line.split(b" ")[1:2] for line in lines] == [[b"200"]] * 100 + [[]] * 30
+
+
+def test_what_one_caller_has_is_not_counted_against_another() -> None:
+    async def asked() -> tuple[bytes, bytes]:
+        async with opened() as loopback, AsyncExitStack() as stack:
+            all_of_it = [await connected(stack, loopback, ONE) for _ in range(130)]
+            more = await connected(stack, loopback, ONE)
+            other = await connected(stack, loopback, OTHER)
+            answers = await first_line(*more), await first_line(*other)
+            assert len(all_of_it) == 130
+            return answers
+
+    refused, served = asyncio.run(asked())
+
+    assert refused == b""
+    assert served.startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_connection_that_ended_makes_room_for_the_next() -> None:
+    async def asked() -> bytes:
+        async with opened() as loopback:
+            for _ in range(3):
+                async with AsyncExitStack() as stack:
+                    for _ in range(60):
+                        connection = await connected(stack, loopback, ONE)
+                        line = await first_line(*connection)
+                await asyncio.wait_for(_until_nobody_is_there(loopback), 10)
+            return line
+
+    assert asyncio.run(asked()).startswith(b"HTTP/1.1 200 ")
+
+
+async def _until_nobody_is_there(loopback: Loopback) -> None:
+    while loopback._server.server_state.connections:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("127.0.0.1", b"200"), ("elsewhere.example", b"400"), ("localhost", b"400")]
+)
+def test_only_its_own_address_is_taken_for_its_name(host: str, status: bytes) -> None:
+    async def asked() -> bytes:
+        async with opened() as loopback:
+            with socket.socket() as mine:
+                mine.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(mine, loopback.address)
+                await loop.sock_sendall(mine, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                return await asyncio.wait_for(loop.sock_recv(mine, 4096), 10)
+
+    assert asyncio.run(asked()).split(b" ")[1] == status

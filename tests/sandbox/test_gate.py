@@ -1,0 +1,521 @@
+"""The gate: real sockets, a real filter, and a child that tries to get past it."""
+
+import asyncio
+import ctypes
+import errno
+import fcntl
+import ipaddress
+import json
+import os
+import socket
+import struct
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from sandbox.gate import Gate, address_of
+from sandbox.layers.privileges import refuse_new_privileges
+from sandbox.layers.seccomp import main_filter, supported_architecture
+
+NOBODY = 65534
+
+
+@contextmanager
+def listening(family=socket.AF_INET, host="127.0.0.1"):
+    with socket.create_server((host, 0), family=family) as server:
+        yield server, server.getsockname()[:2]
+
+
+@contextmanager
+def answering(server, text):
+    def answer():
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4)
+            connection.sendall(text)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield
+    thread.join()
+
+
+def of_our_group(gate):
+    return gate.refused(os.getpgid(0))
+
+
+def in_gated_child(act, allowed, *, uid=None, look=of_our_group):
+    """Run `act` behind a gate in a child; return what it said, and what the gate refused."""
+    ours, theirs = socket.socketpair()
+    said, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            ours.close()
+            if uid is not None and os.geteuid() == 0:
+                os.setgid(uid)
+                os.setuid(uid)
+            refuse_new_privileges()
+            program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
+            listener = program.load_asking()
+            socket.send_fds(theirs, [b"gate"], [listener])
+            os.close(listener)
+            os.write(tell, json.dumps(act()).encode())
+        except BaseException as error:  # noqa: BLE001 - the child must not go on as the test
+            os.write(tell, json.dumps(repr(error)).encode())
+        finally:
+            os._exit(0)
+    theirs.close()
+    os.close(tell)
+
+    async def answer():
+        _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
+        gate = Gate(listener=listener, allows=lambda address: address in allowed)
+        try:
+            return await asyncio.to_thread(os.read, said, 65536), look(gate)
+        finally:
+            gate.close()
+
+    try:
+        answered, refused = asyncio.run(answer())
+        return json.loads(answered), refused
+    finally:
+        os.waitpid(child, 0)
+        os.close(said)
+        ours.close()
+        threads_ended()
+
+
+def threads_ended():
+    """Wait for the threads of closed gates: who forks next shall be alone."""
+    for thread in threading.enumerate():
+        if thread.name == "gate":
+            thread.join(20)
+
+
+def source_of(server):
+    connection, (source, _) = server.accept()
+    connection.close()
+    return source
+
+
+def attempt(act):
+    """Return what `act` returns, or the name of its error."""
+    try:
+        return act()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+def test_the_one_address_is_reached_and_carries_data_both_ways():
+    def act():
+        with socket.create_connection(here, timeout=10) as connection:
+            peer = list(connection.getpeername())
+            connection.sendall(b"ping")
+            return [connection.recv(4).decode(), peer]
+
+    with listening() as (server, here), answering(server, b"pong"):
+        said, refused = in_gated_child(act, {here})
+
+    assert said == ["pong", list(here)]
+    assert refused == []
+
+
+def test_an_unprivileged_process_is_let_through_as_well():
+    def act():
+        with socket.socket() as mine:
+            return attempt(lambda: mine.connect(here))
+
+    with listening() as (_, here):
+        said, _ = in_gated_child(act, {here}, uid=NOBODY)
+
+    assert said is None
+
+
+def test_another_port_is_refused_although_somebody_listens_there():
+    with listening() as (_, here), listening() as (_, other):
+        said, refused = in_gated_child(lambda: attempt(lambda: socket.create_connection(other)), {here})
+        control = socket.create_connection(other)
+
+    control.close()
+    assert said == "EACCES"
+    assert refused == [f"127.0.0.1:{other[1]}"]
+
+
+def test_another_address_of_the_same_port_is_refused():
+    with listening(host="0.0.0.0") as (_, (_, port)):
+        said, _ = in_gated_child(
+            lambda: attempt(lambda: socket.create_connection(("127.0.0.2", port))), {("127.0.0.1", port)}
+        )
+
+    assert said == "EACCES"
+
+
+def test_an_ipv4_address_in_the_clothes_of_ipv6_is_the_same_address():
+    def act():
+        with socket.socket(socket.AF_INET6) as mine:
+            return [
+                attempt(lambda h=host: mine.connect((f"::ffff:{h}", here[1])))
+                for host in ("127.0.0.1", "127.0.0.2")
+            ]
+
+    with listening() as (_, here):
+        said, _ = in_gated_child(act, {here})
+
+    assert said == [None, "EACCES"]
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "protocol"),
+    [
+        (socket.AF_INET, socket.SOCK_DGRAM, 0),
+        (socket.AF_INET6, socket.SOCK_DGRAM, 0),
+        (socket.AF_INET, socket.SOCK_RAW, 1),
+        (socket.AF_INET, socket.SOCK_STREAM, 262),
+        (socket.AF_INET, socket.SOCK_STREAM, 132),
+        (socket.AF_UNIX, socket.SOCK_STREAM, 0),
+        (socket.AF_NETLINK, socket.SOCK_RAW, 0),
+        (socket.AF_PACKET, socket.SOCK_RAW, 0),
+        (40, socket.SOCK_STREAM, 0),
+    ],
+)
+def test_no_other_kind_of_socket_can_be_made(family, kind, protocol):
+    said, _ = in_gated_child(lambda: attempt(lambda: socket.socket(family, kind, protocol).close()), set())
+
+    assert said == "EACCES"
+
+
+def test_fast_open_does_not_go_round_the_gate():
+    def act():
+        with socket.socket() as mine:
+            by_name = attempt(lambda: mine.sendto(b"x", 0x20000000, here))
+            by_message = attempt(lambda: mine.sendmsg([b"x"], [], 0x20000000, here))
+            plain = attempt(lambda: mine.sendmsg([b"x"], [], socket.MSG_NOSIGNAL, here))
+        with socket.socket() as mine:
+            mine.setsockopt(socket.IPPROTO_TCP, 30, 1)
+            deferred = attempt(lambda: mine.connect(here))
+        return [by_name, by_message, plain, deferred]
+
+    with listening() as (server, here):
+        server.settimeout(0)
+
+        said, _ = in_gated_child(act, set())
+
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert said == ["EACCES", "EACCES", "EPIPE", "EACCES"]
+
+
+def test_a_socket_cannot_wait_for_others_to_come():
+    def act():
+        with socket.socket() as mine:
+            return [attempt(lambda: mine.bind(("127.0.0.1", 0))), attempt(mine.listen)]
+
+    said, _ = in_gated_child(act, set())
+
+    assert said == ["EACCES", "EACCES"]
+
+
+def test_no_filter_program_can_be_put_on_a_socket():
+    def act():
+        with socket.socket() as mine:
+            one_instruction = struct.pack("HL", 1, 0)
+            options = [(socket.SOL_SOCKET, 26), (socket.SOL_SOCKET, 50), (socket.IPPROTO_TCP, 31)]
+            denied = [attempt(lambda o=o: mine.setsockopt(*o, one_instruction)) for o in options]
+            mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return denied
+
+    said, _ = in_gated_child(act, set())
+
+    assert said == ["EPERM", "EPERM", "EPERM"]
+
+
+def test_an_address_that_another_thread_keeps_changing_leads_nowhere_else():
+    def act():
+        good = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", here[1], bytes([127, 0, 0, 1]))
+        bad = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", other[1], bytes([127, 0, 0, 1]))
+        address = ctypes.create_string_buffer(good, 16)
+        done = threading.Event()
+
+        def swap():
+            while not done.is_set():
+                ctypes.memmove(address, bad, 16)
+                ctypes.memmove(address, good, 16)
+
+        threading.Thread(target=swap, daemon=True).start()
+        libc = ctypes.CDLL(None, use_errno=True)
+        reached = set()
+        for _ in range(300):
+            with socket.socket() as mine:
+                if libc.connect(mine.fileno(), address, 16) == 0:
+                    reached.add(mine.getpeername()[1])
+        done.set()
+        return sorted(reached)
+
+    with listening() as (server, here), listening() as (trap, other):
+        server.listen(400)
+        trap.settimeout(0)
+
+        said, refused = in_gated_child(act, {here})
+
+        with pytest.raises(BlockingIOError):
+            trap.accept()
+    assert said == [here[1]]
+    assert set(refused) <= {f"127.0.0.1:{other[1]}"}
+
+
+def test_a_process_behind_the_gate_cannot_put_a_gate_of_its_own_on_top():
+    def act():
+        program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
+        return attempt(program.load_asking)
+
+    said, _ = in_gated_child(act, set())
+
+    assert said == "EBUSY"
+
+
+def test_a_child_process_is_behind_the_same_gate():
+    def act():
+        read, write = os.pipe()
+        if os.fork() == 0:
+            answers = [attempt(lambda a=a: socket.create_connection(a).close()) for a in (here, other)]
+            os.write(write, json.dumps(answers).encode())
+            os._exit(0)
+        os.wait()
+        return json.loads(os.read(read, 1000))
+
+    with listening() as (_, here), listening() as (_, other):
+        said, _ = in_gated_child(act, {here})
+
+    assert said == [None, "EACCES"]
+
+
+def test_a_socket_that_does_not_block_still_does_not_afterwards():
+    def act():
+        with socket.socket() as mine:
+            mine.setblocking(False)
+            mine.connect(here)
+            return [attempt(lambda: mine.recv(1)), os.get_inheritable(mine.fileno())]
+
+    with listening() as (_, here):
+        said, _ = in_gated_child(act, {here})
+
+    assert said == ["EAGAIN", False]
+
+
+def test_who_keeps_knocking_is_refused_each_time_and_told_of_a_hundred_times():
+    def act():
+        def knock():
+            for _ in range(30):
+                with socket.socket() as mine:
+                    answers.append(attempt(lambda: mine.connect(other)))
+
+        answers = []
+        threads = [threading.Thread(target=knock) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return answers
+
+    with listening() as (_, other):
+        said, refused = in_gated_child(act, set())
+
+    assert said == ["EACCES"] * 240
+    assert len(refused) == 100
+
+
+def test_more_who_wait_at_once_than_the_gate_answers_at_once_are_all_answered():
+    def act():
+        def knock():
+            with socket.socket() as mine:
+                answers.append(attempt(lambda: mine.connect(other)))
+
+        answers = []
+        threads = [threading.Thread(target=knock) for _ in range(250)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len(answers)
+
+    with listening() as (_, other):
+        said, _ = in_gated_child(act, set())
+
+    assert said == 250
+
+
+def test_without_anybody_behind_the_gate_nothing_is_reached():
+    read, write = os.pipe()
+    with listening() as (_, here), os.fdopen(read) as said:
+        if os.fork() == 0:
+            refuse_new_privileges()
+            program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
+            os.close(program.load_asking())
+            os.write(write, attempt(lambda: socket.create_connection(here)).encode())
+            os._exit(0)
+        os.close(write)
+
+        answer = said.read()
+
+        os.wait()
+    assert answer == "ENOSYS"
+
+
+@pytest.mark.parametrize("pointer", [0, 8, 2**47, 2**63, 2**64 - 1])
+def test_an_address_that_lies_nowhere_is_answered_with_that(pointer):
+    def act():
+        libc = ctypes.CDLL(None, use_errno=True)
+        with socket.socket() as mine:
+            failed = libc.connect(mine.fileno(), ctypes.c_void_p(pointer), 16)
+            number = ctypes.get_errno() if failed else 0
+            return [errno.errorcode[number], attempt(lambda: mine.connect(here))]
+
+    with listening() as (_, here):
+        said, refused = in_gated_child(act, {here})
+
+    assert said == ["EFAULT", None]
+    assert refused == []
+
+
+def test_a_descriptor_that_is_not_open_is_answered_with_that():
+    def act():
+        libc = ctypes.CDLL(None, use_errno=True)
+        address = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", here[1], bytes([127, 0, 0, 1]))
+        answers = []
+        for descriptor in (-1, 1000, 2**31 - 1):
+            failed = libc.connect(descriptor, address, 16)
+            answers.append(errno.errorcode[ctypes.get_errno()] if failed else None)
+        return answers
+
+    with listening() as (_, here):
+        said, _ = in_gated_child(act, {here})
+
+    assert said == ["EBADF"] * 3
+
+
+def test_what_waits_for_locks_of_who_asks_is_never_done_by_the_loop(monkeypatch):
+    used = set()
+    real_call, real_read = fcntl.ioctl, os.pread
+
+    def call(*given):
+        used.add(threading.get_ident())
+        return real_call(*given)
+
+    def read(*given):
+        used.add(threading.get_ident())
+        return real_read(*given)
+
+    def act():
+        with socket.socket() as mine:
+            return [attempt(lambda a=address: mine.connect(a)) for address in (other, here)]
+
+    monkeypatch.setattr(fcntl, "ioctl", call)
+    monkeypatch.setattr(os, "pread", read)
+    with listening() as (_, here), listening() as (_, other):
+        said, _ = in_gated_child(act, {here})
+
+    assert said == ["EACCES", None]
+    assert len(used) == 1
+    assert threading.get_ident() not in used
+
+
+def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(monkeypatch):
+    received = []
+    real = fcntl.ioctl
+
+    def call(*given):
+        received.append(given[1])
+        return real(*given)
+
+    async def until_it_knows(listener):
+        gate = Gate(listener=listener, allows=lambda _: True)
+        async with asyncio.timeout(20):
+            while not gate._line._over:
+                await asyncio.sleep(0)
+        gate.close()
+
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        refuse_new_privileges()
+        program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
+        socket.send_fds(theirs, [b"gate"], [program.load_asking()])
+        os._exit(0)
+    with ours, theirs:
+        _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
+        os.waitpid(child, 0)
+        monkeypatch.setattr(fcntl, "ioctl", call)
+
+        asyncio.run(until_it_knows(listener))
+
+        threads_ended()
+    assert received == []
+
+
+def test_groups_without_number_are_not_remembered_without_end():
+    def act():
+        for _ in range(270):
+            child = os.fork()
+            if child == 0:
+                os.setpgid(0, 0)
+                attempt(lambda: socket.create_connection(other))
+                os._exit(0)
+            os.waitpid(child, 0)
+        return attempt(lambda: socket.create_connection(other))
+
+    with listening() as (_, other):
+        said, (remembered, ours) = in_gated_child(
+            act, set(), look=lambda gate: (len(gate._knocks), of_our_group(gate))
+        )
+
+    assert said == "EACCES"
+    assert remembered == 256
+    assert ours == [f"127.0.0.1:{other[1]}"]
+
+
+def test_who_listens_on_the_loopback_address_can_tell_two_gates_apart():
+    def act():
+        with socket.socket() as first, socket.socket() as second:
+            return [attempt(lambda s=mine: s.connect(here)) for mine in (first, second)]
+
+    with listening() as (server, here):
+        answers = [in_gated_child(act, {here})[0] for _ in range(2)]
+        sources = [source_of(server) for _ in range(4)]
+
+    assert answers == [[None, None]] * 2
+    assert sources[0] == sources[1] != sources[2] == sources[3]
+    assert all(ipaddress.ip_address(source).is_loopback for source in sources)
+
+
+def test_no_group_of_the_network_can_be_joined():
+    def act():
+        return [attempt(lambda j=join: joined(*j)) for join in joins]
+
+    def joined(family, level, option, value):
+        with socket.socket(family) as mine:
+            mine.setsockopt(level, option, value)
+
+    lo = struct.pack("=I4x", socket.if_nametoindex("lo"))
+    four = struct.pack("=H2x4s", socket.AF_INET, bytes([239, 1, 2, 3])).ljust(128, b"\0")
+    six = struct.pack("=H6x16s", socket.AF_INET6, socket.inet_pton(socket.AF_INET6, "ff02::1234"))
+    joins = [
+        (socket.AF_INET, socket.IPPROTO_IP, 42, lo + four),
+        (socket.AF_INET6, socket.IPPROTO_IP, 42, lo + four),
+        (socket.AF_INET6, socket.IPPROTO_IPV6, 42, lo + six.ljust(128, b"\0")),
+    ]
+
+    said, _ = in_gated_child(act, set())
+
+    assert said == ["EPERM"] * 3
+    assert act() == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"\x02", struct.pack("=H14x", socket.AF_UNIX), struct.pack("=H14x", socket.AF_UNSPEC),
+     struct.pack("=H14x", socket.AF_INET6)],
+)  # fmt: skip
+def test_what_is_no_ip_address_is_none(raw):
+    assert address_of(raw) is None

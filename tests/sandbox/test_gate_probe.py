@@ -1,0 +1,53 @@
+"""The trial of the gate, as `runner doctor` runs it."""
+
+import os
+
+from sandbox import gate_probe
+from sandbox.gate_probe import try_gate
+from sandbox.layers.privileges import refuse_new_privileges
+from sandbox.layers.seccomp import main_filter, supported_architecture
+from sandbox.syscalls import PR_SET_DUMPABLE, prctl
+
+
+def in_child(function):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(write, function().encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        answer = said.read()
+    os.wait()
+    return answer
+
+
+def test_the_gate_works_on_this_machine():
+    report = try_gate()
+
+    assert report.enforced, report.detail
+
+
+def test_it_works_for_a_user_without_privileges():
+    def act():
+        if os.geteuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            # As it is for a program that this user started.
+            prctl(PR_SET_DUMPABLE, 1)
+        return try_gate().detail
+
+    assert in_child(act) == "a confined process was connected to one address"
+
+
+def test_where_another_supervisor_listens_the_report_says_so():
+    def act():
+        refuse_new_privileges()
+        main_filter(supported_architecture(), signals_are_scoped=True, gated=True).load_asking()
+        report = gate_probe.try_gate()
+        return f"{report.enforced}: {report.detail}"
+
+    said = in_child(act)
+
+    assert said.startswith("False: ")
