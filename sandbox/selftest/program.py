@@ -1,0 +1,66 @@
+"""The program of the self-test: runs one act in a worker. It has a secret, as a careless framework might.
+
+The secret is a descriptor and a variable of the process that imports this module, so that an attempt can show
+that neither is left in a worker.
+"""
+
+import errno
+import os
+import signal
+from collections.abc import Iterable, Mapping
+
+from sandbox.frames import Kind as FrameKind
+from sandbox.guard.judge import GuardDenied
+from sandbox.inside.program import Channel
+from sandbox.selftest.attempt import Act, Attempt, Place
+from sandbox.selftest.attempts import ATTEMPTS
+from sandbox.selftest.secret import SECRET_FILE
+
+__all__ = ["PROGRAM", "Attacker"]
+
+_careless = [os.open(os.environ[SECRET_FILE], os.O_RDONLY)] if SECRET_FILE in os.environ else []
+
+
+class Attacker:
+    """Serves a call by running the act that it names."""
+
+    def __init__(self, attempts: Iterable[Attempt]) -> None:
+        self._acts = {attempt.id: attempt.act for attempt in attempts}
+
+    def load(self, config: Mapping[str, object]) -> object:
+        """Load nothing: the acts came with the module."""
+        return {"acts": len(self._acts), **config}
+
+    def prepare(self, *, rehearse: bool) -> None:
+        """Nothing is to be made ready."""
+
+    def serve(self, call: object, channel: Channel) -> object:
+        """Run one act; answer with what it returned, or how it was denied."""
+        if not isinstance(call, Mapping) or not isinstance(call["place"], Mapping):
+            raise TypeError(f"no call: {call!r}")
+        # As where programs run by hand: Python would else answer for the kernel.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        place = Place.from_json(
+            call["place"],
+            hold=lambda: _ask(channel),
+            report=lambda: channel.send(FrameKind.NOTIFY, {"method": "progress"}),
+        )
+        return _tried(self._acts[str(call["id"])], place)
+
+
+def _tried(act: Act, place: Place) -> dict[str, object]:
+    try:
+        return {"value": act(place)}
+    except OSError as error:
+        name = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        return {"error": name, "guarded": isinstance(error, GuardDenied)}
+    except Exception as error:  # noqa: BLE001 - an attacker takes whatever comes; it is reported
+        return {"error": type(error).__name__}
+
+
+def _ask(channel: Channel) -> None:
+    channel.send(FrameKind.REQUEST, {"id": 1})
+    channel.receive()
+
+
+PROGRAM = Attacker(ATTEMPTS)

@@ -1,0 +1,210 @@
+"""Attempts of kind `tamper` on sockets: reach somebody by the network, a named socket or a pipe.
+
+Source: socket(7), unix(7), tcp(7), udp(7), netlink(7), packet(7), raw(7), socketpair(2), fifo(7).
+"""
+
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Oracle, Place, Seen
+from sandbox.selftest.calls import call
+from sandbox.selftest.world import World
+
+__all__ = ["REACHING"]
+
+_AT_CWD = -100
+_MSG_FASTOPEN = 0x2000_0000
+_IPPROTO_MPTCP = 262
+_AF_NETLINK, _AF_PACKET = 16, 17
+
+
+def _reached(world: World, _seen: Seen) -> bool:
+    return world.reached()
+
+
+def _held(_world: World, seen: Seen) -> bool:
+    return seen.during is True
+
+
+def _has_socket(protocol: str) -> Callable[[World, int], bool]:
+    """Return what says whether a process has a socket of a family, by the kernel's list of them."""
+
+    def during(_world: World, pid: int) -> bool:
+        lines = Path(f"/proc/net/{protocol}").read_text().splitlines()
+        known = {word for line in lines[1:] for word in line.split()}
+        links = (os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd"))
+        return any(link.startswith("socket:") and link[8:-1] in known for link in links)
+
+    return during
+
+
+def _listens(world: World, _pid: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", world.place.free_port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _tcp(place: Place) -> None:
+    socket.create_connection(("127.0.0.1", place.port), timeout=2).close()
+
+
+def _fast_open(place: Place) -> None:
+    with socket.socket() as client:
+        client.sendto(b"x", _MSG_FASTOPEN, ("127.0.0.1", place.port))
+
+
+def _multipath(place: Place) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, _IPPROTO_MPTCP) as client:
+        client.connect(("127.0.0.1", place.port))
+
+
+def _tcp_six(place: Place) -> None:
+    with socket.socket(socket.AF_INET6) as client:
+        client.connect(("::ffff:127.0.0.1", place.port))
+
+
+def _udp(place: Place) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as client:
+        client.sendto(b"x", ("127.0.0.1", place.datagram_port))
+
+
+def _udp_connected(place: Place) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as client:
+        client.connect(("127.0.0.1", place.datagram_port))
+        client.send(b"x")
+
+
+def _listen(place: Place) -> None:
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", place.free_port))
+        server.listen()
+        place.hold()
+
+
+def _unix(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(place.stream)
+
+
+def _abstract(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(f"\0{place.abstract}")
+
+
+def _pair(kind: int) -> Callable[[], socket.socket]:
+    return lambda: socket.socketpair(socket.AF_UNIX, kind)[0]
+
+
+def _pair_sendto(place: Place) -> None:
+    _pair(socket.SOCK_DGRAM)().sendto(b"x", place.datagram)
+
+
+def _pair_sendmsg(place: Place) -> None:
+    _pair(socket.SOCK_DGRAM)().sendmsg([b"x"], [], 0, place.datagram)
+
+
+def _pair_connect(place: Place) -> None:
+    ours = _pair(socket.SOCK_DGRAM)()
+    ours.connect(place.datagram)
+    ours.send(b"x")
+
+
+def _raw_pair(place: Place) -> None:
+    _pair(socket.SOCK_RAW)().sendto(b"x", place.datagram)
+
+
+def _pair_sendmmsg(place: Place) -> None:
+    name = ctypes.create_string_buffer(struct.pack("=H", socket.AF_UNIX) + place.datagram.encode() + b"\0")
+    data = ctypes.create_string_buffer(b"x")
+    vector = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(data), 1))
+    header = struct.pack(
+        "=QIxxxxQQQQixxxxIxxxx",
+        ctypes.addressof(name),
+        len(name) - 1,
+        ctypes.addressof(vector),
+        1,
+        0,
+        0,
+        0,
+        0,
+    )
+    ours = _pair(socket.SOCK_DGRAM)()
+    call("sendmmsg", ours.fileno(), bytearray(header), 1, 0)
+
+
+def _pipe(place: Place) -> None:
+    path = f"{place.other}/pipe".encode()
+    os.write(call("openat", _AT_CWD, path, os.O_WRONLY | os.O_NONBLOCK, 0), b"x")
+
+
+def _holding(family: int, kind: int, protocol: int = 0, address: tuple[object, ...] | None = None) -> Act:
+    def act(place: Place) -> None:
+        with socket.socket(family, kind, protocol) as held:
+            if address is not None:
+                # Some are in the kernel's lists only when they are bound.
+                held.bind(address)
+            place.hold()
+
+    return act
+
+
+def _tamper(name: str, technique: str, act: Act, escaped: Oracle, *needs: Need) -> Attempt:
+    return Attempt(
+        id=f"tamper-{name}", kind=Kind.TAMPER, technique=technique, act=act, escaped=escaped, needs=needs
+    )
+
+
+def _reach(name: str, technique: str, act: Act) -> Attempt:
+    return _tamper(name, technique, act, _reached, Need.SOCKETS)
+
+
+def _gain(name: str, technique: str, act: Act, during: Callable[[World, int], bool], *needs: Need) -> Attempt:
+    return Attempt(
+        id=f"tamper-{name}",
+        kind=Kind.TAMPER,
+        technique=technique,
+        act=act,
+        escaped=_held,
+        during=during,
+        needs=needs,
+    )
+
+
+REACHING: tuple[Attempt, ...] = (
+    _reach("tcp", "connect(2) over TCP", _tcp),
+    _reach("tcp6", "connect(2) over TCP, by an address of IPv6", _tcp_six),
+    _reach("fast-open", "sendto(2) with MSG_FASTOPEN", _fast_open),
+    _reach("mptcp", "socket(2) of IPPROTO_MPTCP", _multipath),
+    _reach("udp", "sendto(2) over UDP", _udp),
+    _reach("udp-connected", "connect(2) and send(2) over UDP", _udp_connected),
+    _reach("unix", "connect(2) to a named socket", _unix),
+    _reach("abstract", "connect(2) to an abstract socket", _abstract),
+    _reach("pair-sendto", "socketpair(2) and sendto(2) to a named socket", _pair_sendto),
+    _reach("pair-sendmsg", "socketpair(2) and sendmsg(2) to a named socket", _pair_sendmsg),
+    _reach("pair-sendmmsg", "socketpair(2) and sendmmsg(2) to a named socket", _pair_sendmmsg),
+    _reach("pair-connect", "socketpair(2) and connect(2) to a named socket", _pair_connect),
+    _reach("pair-raw", "socketpair(2) of SOCK_RAW", _raw_pair),
+    _reach("pipe", "a FIFO that somebody reads", _pipe),
+    _gain("listen", "listen(2) over TCP", _listen, _listens, Need.SOCKETS),
+    _gain(
+        "netlink",
+        "socket(2) of AF_NETLINK",
+        _holding(_AF_NETLINK, socket.SOCK_RAW, 0, (0, 0)),
+        _has_socket("netlink"),
+    ),
+    _gain("packet", "socket(2) of AF_PACKET", _holding(_AF_PACKET, socket.SOCK_RAW), _has_socket("packet")),
+    _gain("raw", "socket(2) of SOCK_RAW", _holding(socket.AF_INET, socket.SOCK_RAW, 255), _has_socket("raw")),
+    _gain(
+        "ping",
+        "socket(2) of IPPROTO_ICMP",
+        _holding(socket.AF_INET, socket.SOCK_DGRAM, 1, ("127.0.0.1", 0)),
+        _has_socket("icmp"),
+    ),
+)

@@ -1,0 +1,305 @@
+"""Attempts of kind `resources` on files, descriptors, time and the host's attention.
+
+The host measures while the act holds still, by what the kernel says of the process.
+
+Source: getrlimit(2), fallocate(2), copy_file_range(2), splice(2), sendfile(2), sched(7), ioprio_set(2).
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import resource
+import signal
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Residue, Seen
+from sandbox.selftest.calls import call
+from sandbox.selftest.life import pulse, stay
+from sandbox.selftest.world import LIMITS, World
+
+__all__ = ["RESOURCES"]
+
+_SCHED_FIFO, _SCHED_DEADLINE = 1, 6
+_IOPRIO_REALTIME = 1 << 13
+# One second lies between the signal and the end.
+_BURNT_S = LIMITS.cpu_s + 1.2
+_LONG = LIMITS.file_bytes * 2
+
+
+def _highest_descriptor(_world: World, pid: int) -> int:
+    return max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+
+
+def _descriptors(_world: World, pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def _burnt(_world: World, pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _file_limit(_world: World, pid: int) -> float:
+    # `ulimit` has no number; nor has what is larger than any file.
+    return min(resource.prlimit(pid, resource.RLIMIT_FSIZE)[0] % 2**63, 2.0**62)
+
+
+def _descriptor_limit(_world: World, pid: int) -> int:
+    return resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
+
+
+def _favour(_world: World, pid: int) -> int:
+    return -os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def _scheduling(_world: World, pid: int) -> int:
+    return os.sched_getscheduler(pid)
+
+
+def _disk_class(_world: World, pid: int) -> int:
+    return call("ioprio_get", 1, pid)
+
+
+def _above(bound: float) -> Oracle:
+    return lambda _world, seen: seen.measured > bound
+
+
+def _is(wanted: int) -> Oracle:
+    return lambda _world, seen: seen.during == wanted
+
+
+def _too_long(world: World, _seen: Seen) -> bool:
+    return any(path.stat().st_size > LIMITS.file_bytes for path in world.home.iterdir() if path.is_file())
+
+
+def _too_many_bytes(world: World, _seen: Seen) -> bool:
+    return sum(path.stat().st_size for path in world.home.iterdir()) > 2 * LIMITS.file_bytes
+
+
+def _outlived(world: World, _seen: Seen) -> bool:
+    return world.outlived()
+
+
+def _told_too_much(_world: World, seen: Seen) -> bool:
+    return len(seen.text) > LIMITS.frame_bytes
+
+
+def _printed_too_much(_world: World, seen: Seen) -> bool:
+    return seen.output_bytes > LIMITS.output_bytes
+
+
+def _new(place: Place, name: str = "long") -> int:
+    return os.open(f"{place.home}/{name}", os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _source(place: Place) -> int:
+    """Return a file as long as a file may be."""
+    descriptor = _new(place, "source")
+    os.ftruncate(descriptor, LIMITS.file_bytes)
+    return descriptor
+
+
+def _written(place: Place) -> None:
+    descriptor = _new(place)
+    for _ in range(4):
+        os.write(descriptor, bytes(LIMITS.file_bytes // 2))
+
+
+def _written_far(place: Place) -> None:
+    os.pwrite(_new(place), b"x", _LONG)
+
+
+def _copied(place: Place) -> None:
+    source, target = _source(place), _new(place)
+    for _ in range(2):
+        os.copy_file_range(source, target, LIMITS.file_bytes, 0)
+
+
+def _sent(place: Place) -> None:
+    source, target = _source(place), _new(place)
+    for _ in range(2):
+        os.sendfile(target, source, 0, LIMITS.file_bytes)
+
+
+def _spliced(place: Place) -> None:
+    read, write = os.pipe()
+    target = _new(place)
+    for _ in range(_LONG // 32768):
+        os.write(write, bytes(32768))
+        os.splice(read, target, 32768)
+
+
+def _through_map(place: Place) -> None:
+    """Prepare the room by fallocate(2), which keeps a length that nobody is told of."""
+    descriptor = _new(place)
+    call("fallocate", descriptor, 0, 0, _LONG)
+
+
+def _many_files(place: Place) -> None:
+    for number in range(4):
+        os.truncate(_new(place, f"part-{number}"), LIMITS.file_bytes)
+
+
+def _opened(place: Place) -> None:
+    held: list[int] = []
+    try:
+        while len(held) < 4 * place.open_files:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        os.close(held.pop())
+    place.hold()
+
+
+def _duplicated(place: Place) -> None:
+    fcntl.fcntl(1, fcntl.F_DUPFD, 3 * place.open_files)
+    place.hold()
+
+
+def _placed(place: Place) -> None:
+    os.dup2(1, 3 * place.open_files)
+    place.hold()
+
+
+def _received(place: Place) -> None:
+    """Have the kernel make descriptors, as messages that carry them arrive."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for _ in range(4):
+        socket.send_fds(ours, [b"x"], [1] * (place.open_files // 2))
+        socket.recv_fds(theirs, 1, place.open_files)
+    place.hold()
+
+
+def _raised_limit(which: int, wanted: int) -> Act:
+    def act(place: Place) -> None:
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(which, (wanted, wanted))
+        place.hold()
+
+    return act
+
+
+def _raised_limit_the_old_way(place: Place) -> None:
+    with contextlib.suppress(OSError):
+        call("setrlimit", resource.RLIMIT_NOFILE, struct.pack("=QQ", 4096, 4096))
+    place.hold()
+
+
+def _hash_until_burnt() -> None:
+    while time.process_time() < _BURNT_S + 0.1:
+        # Long enough that Python lets the other thread run.
+        hashlib.pbkdf2_hmac("sha256", b"burn", b"burn", 20_000)
+
+
+def _burn(place: Place) -> None:
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    # Two at once: the limit is one of processor time, and this is over sooner.
+    threads = [threading.Thread(target=_hash_until_burnt) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    place.hold()
+
+
+def _favoured(place: Place) -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, -5)
+    place.hold()
+
+
+def _realtime(place: Place) -> None:
+    os.sched_setscheduler(0, _SCHED_FIFO, os.sched_param(1))
+    place.hold()
+    os.sched_setscheduler(0, 0, os.sched_param(0))
+
+
+def _deadline(place: Place) -> None:
+    attributes = struct.pack("=IIQiIQQQ", 48, _SCHED_DEADLINE, 0, 0, 0, 1_000_000, 100_000_000, 100_000_000)
+    call("sched_setattr", 0, attributes, 0)
+    place.hold()
+
+
+def _first_at_disk(place: Place) -> None:
+    call("ioprio_set", 1, 0, _IOPRIO_REALTIME)
+    place.hold()
+
+
+def _silent(place: Place) -> None:
+    stay(place)
+
+
+def _chatty(place: Place) -> None:
+    """Report progress for ever, which restarts the limit of silence."""
+    pulse(place)
+    while True:
+        place.report()
+        time.sleep(0.1)
+
+
+def _long_answer(place: Place) -> str:
+    return "x" * (place.frame_bytes + 1)
+
+
+def _long_output(place: Place) -> None:
+    for _ in range(2 * place.output_bytes // 1024):
+        os.write(1, b"x" * 1024)
+
+
+def _take(name: str, technique: str, act: Act, escaped: Oracle, **more: object) -> Attempt:
+    return Attempt(
+        id=f"resources-{name}",
+        kind=Kind.RESOURCES,
+        technique=technique,
+        act=act,
+        escaped=escaped,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _length(name: str, technique: str, act: Act) -> Attempt:
+    return _take(name, technique, act, _too_long)
+
+
+RESOURCES: tuple[Attempt, ...] = (
+    _length("write", "write(2) beyond the length of a file", _written),
+    _length("pwrite", "pwrite(2) at a far offset", _written_far),
+    _length("ftruncate", "ftruncate(2) to a sparse length", lambda p: os.ftruncate(_new(p), _LONG)),
+    _length("fallocate", "fallocate(2)", _through_map),
+    _length("copy-file-range", "copy_file_range(2)", _copied),
+    _length("sendfile", "sendfile(2)", _sent),
+    _length("splice", "splice(2)", _spliced),
+    _take("files", "many files, each within the limit", _many_files, _too_many_bytes, residue=Residue.DISK),
+    _take("open", "openat(2) without end", _opened, _above(LIMITS.open_files), during=_descriptors),
+    _take("dupfd", "fcntl(2) F_DUPFD", _duplicated, _above(LIMITS.open_files), during=_highest_descriptor),
+    _take("dup2", "dup2(2)", _placed, _above(LIMITS.open_files), during=_highest_descriptor),
+    _take(
+        "scm-rights", "recvmsg(2) with SCM_RIGHTS", _received, _above(LIMITS.open_files), during=_descriptors
+    ),
+    _take(
+        "prlimit",
+        "prlimit64(2) of one's own limits",
+        _raised_limit(resource.RLIMIT_FSIZE, LIMITS.file_bytes * 8),
+        _above(LIMITS.file_bytes),
+        during=_file_limit,
+    ),
+    _take(
+        "setrlimit",
+        "setrlimit(2), the old system call",
+        _raised_limit_the_old_way,
+        _above(LIMITS.open_files),
+        during=_descriptor_limit,
+    ),
+    _take("cpu", "SIGXCPU ignored", _burn, _above(_BURNT_S), during=_burnt, limit_s=60.0),
+    _take("nice", "setpriority(2) of oneself, upwards", _favoured, _above(0), during=_favour),
+    _take("fifo", "sched_setscheduler(2) SCHED_FIFO", _realtime, _is(_SCHED_FIFO), during=_scheduling),
+    _take("deadline", "sched_setattr(2) SCHED_DEADLINE", _deadline, _is(_SCHED_DEADLINE), during=_scheduling),
+    _take("ioprio", "ioprio_set(2) of oneself", _first_at_disk, _is(_IOPRIO_REALTIME), during=_disk_class),
+    _take("silence", "no answer for ever", _silent, _outlived, limit_s=1.0),
+    _take("progress", "progress for ever, and no answer", _chatty, _outlived, limit_s=1.0),
+    _take("answer", "an answer longer than a frame may be", _long_answer, _told_too_much),
+    _take("output", "output without end", _long_output, _printed_too_much),
+)

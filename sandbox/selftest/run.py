@@ -1,0 +1,82 @@
+"""A run: every attempt tried, a few at a time, and what came of all of them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sandbox.selftest.attempt import Attempt, Kind
+from sandbox.selftest.trial import Setup, Trial, Verdict, bench
+
+__all__ = ["Report", "run"]
+
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of a run.
+
+    Attributes:
+        trials: One for each attempt, in the order of the attempts.
+        elapsed_s: How long all of it took.
+    """
+
+    trials: tuple[Trial, ...]
+    elapsed_s: float
+
+    def of(self, verdict: Verdict) -> tuple[Trial, ...]:
+        """Return the trials that ended so."""
+        return tuple(trial for trial in self.trials if trial.verdict is verdict)
+
+    @property
+    def counted(self) -> tuple[Trial, ...]:
+        """The trials that prove something: their attempt gets out of an unconfined process."""
+        return tuple(t for t in self.trials if t.verdict in (Verdict.HELD, Verdict.GOT_OUT))
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of what was counted."""
+        return tuple(kind for kind in Kind if any(t.attempt.kind is kind for t in self.counted))
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing got out that should not."""
+        return not self.of(Verdict.GOT_OUT)
+
+
+async def run(
+    attempts: Sequence[Attempt], setup: Setup, *, tell: Callable[[Trial], None] = lambda _trial: None
+) -> Report:
+    """Try every attempt, each in a worker of its own.
+
+    Args:
+        attempts: What to try.
+        setup: What to try it against.
+        tell: Called with each trial as it ends.
+
+    Raises:
+        SandboxError: No worker could be had.
+    """
+    started = time.monotonic()
+    places = asyncio.Semaphore(_AT_ONCE)
+    async with bench(setup) as at:
+
+        async def one(attempt: Attempt) -> Trial:
+            async with places:
+                trial = await at.trial(attempt)
+            tell(trial)
+            return trial
+
+        trials = await _all([asyncio.create_task(one(attempt)) for attempt in attempts])
+    return Report(trials=trials, elapsed_s=time.monotonic() - started)
+
+
+async def _all(tasks: "Sequence[asyncio.Task[Trial]]") -> tuple[Trial, ...]:
+    """Wait for all; when one fails, the others are stopped and its error goes on as it is."""
+    try:
+        return tuple(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,211 @@
+"""Attempts of kind `survive`: leave something alive or in memory when the call has ended.
+
+Source: fork(2), clone(2), setsid(2), setpgid(2), prctl(2), posix_spawn(3), sysvipc(7), mq_overview(7),
+keyctl(2).
+"""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Seen
+from sandbox.selftest.calls import call, libc, raised
+from sandbox.selftest.life import live, pulse, ready, stay, wait_until_ready
+from sandbox.selftest.planted import USER_KEYRING, key_named, message_queue_of
+from sandbox.selftest.world import World
+
+__all__ = ["SURVIVING"]
+
+_PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
+_CLONE_PARENT = 0x8000
+_IPC_CREAT = 0o1000
+_CHAIN_S = 8.0
+
+
+def _outlived(world: World, _seen: Seen) -> bool:
+    return world.outlived()
+
+
+def _has_segment(world: World, _seen: Seen) -> bool:
+    return bool(libc.shmget(world.place.fresh, 0, 0) >= 0)
+
+
+def _has_messages(world: World, _seen: Seen) -> bool:
+    return bool(libc.msgget(world.place.fresh, 0) >= 0)
+
+
+def _has_semaphore(world: World, _seen: Seen) -> bool:
+    return bool(libc.semget(world.place.fresh, 0, 0) >= 0)
+
+
+def _has_queue(world: World, _seen: Seen) -> bool:
+    return bool(message_queue_of(f"toolcell-{world.place.fresh}"))
+
+
+def _has_shared(world: World, _seen: Seen) -> bool:
+    return Path(f"/dev/shm/toolcell-{world.place.fresh}").exists()  # noqa: S108 - what shm_open(3) names
+
+
+def _has_key(world: World, _seen: Seen) -> bool:
+    return key_named(f"toolcell-{world.place.fresh}") is not None
+
+
+def _child(place: Place, life: Callable[[Place], None], fork: Callable[[], int] = os.fork) -> int:
+    """Fork a child that lives as told; return its process id once it does."""
+    pid = fork()
+    if pid == 0:
+        try:
+            life(place)
+        finally:
+            # Nobody need wait for one that could not become what it wanted to be.
+            ready(place)
+            os._exit(0)
+    return pid
+
+
+def _left(life: Callable[[Place], None], fork: Callable[[], int] = os.fork) -> Act:
+    """Return an act that leaves a child behind."""
+
+    def act(place: Place) -> None:
+        _child(place, life, fork)
+        wait_until_ready(place)
+
+    return act
+
+
+def _orphan(place: Place) -> None:
+    _child(place, stay)
+
+
+def _new_session(place: Place) -> None:
+    os.setsid()
+    stay(place)
+
+
+def _new_group(place: Place) -> None:
+    os.setpgid(0, 0)
+    stay(place)
+
+
+def _raw_session(place: Place) -> None:
+    call("setsid")
+    _child(place, stay)
+
+
+def _parents_group(place: Place) -> None:
+    """Hide in the group of whoever started this process."""
+    group = os.getpgid(os.getppid())
+    pid = _child(place, stay)
+    wait_until_ready(place)
+    os.setpgid(pid, group)
+
+
+def _subreaper(place: Place) -> None:
+    raised("prctl", libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    _child(place, _orphan)
+    live()
+
+
+def _deaf(place: Place) -> None:
+    """Ask for no signal at the death of the parent, and take none that can be refused."""
+    raised("prctl", libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
+    signal.pthread_sigmask(signal.SIG_SETMASK, set(signal.Signals))
+    stay(place)
+
+
+def _stopped(place: Place) -> None:
+    # What the kernel sends to stopped orphans.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    pulse(place)
+    while True:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _chain(place: Place) -> None:
+    """Be a new process at every moment, faster than a list of processes can be walked."""
+    pulse(place)
+    deadline = time.monotonic() + _CHAIN_S
+    while time.monotonic() < deadline and os.fork() == 0:
+        # Long enough that the machine does not notice.
+        time.sleep(0.0005)
+
+
+def _siblings_clone() -> int:
+    return call("clone", _CLONE_PARENT | signal.SIGCHLD, None, None, None, None)
+
+
+def _clone3() -> int:
+    # flags, pidfd, child_tid, parent_tid, exit_signal, and what else there is: nothing.
+    return call("clone3", struct.pack("=11Q", *(0, 0, 0, 0, signal.SIGCHLD), *(0,) * 6), 88)
+
+
+def _program(place: Place) -> list[str]:
+    # Python, for flock(1) is not everywhere.
+    text = (
+        "import fcntl,os,time;d=os.open('pulse',66,384);fcntl.flock(d,2);"
+        "os.close(os.open('ready',65,384));time.sleep(60)"
+    )
+    return [sys.executable, "-I", "-S", "-c", f"import os;os.chdir({place.home!r});{text}"]
+
+
+def _spawned(place: Place) -> None:
+    arguments = _program(place)
+    os.posix_spawn(arguments[0], arguments, os.environ, setsid=True)
+    wait_until_ready(place)
+
+
+def _started(place: Place) -> None:
+    subprocess.Popen(_program(place), start_new_session=True, stdin=subprocess.DEVNULL)
+    wait_until_ready(place)
+
+
+def _shared(place: Place) -> None:
+    path = f"/dev/shm/toolcell-{place.fresh}".encode()  # noqa: S108 - what shm_open(3) does
+    call("openat", -100, path, os.O_CREAT | os.O_RDWR, 0o600)
+
+
+def _queued(place: Place) -> None:
+    name = f"toolcell-{place.fresh}".encode()
+    queue = call("mq_open", name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
+    call("mq_timedsend", queue, b"left", 4, 0, None)
+
+
+def _key(place: Place) -> None:
+    call("add_key", b"user", f"toolcell-{place.fresh}".encode(), b"left", 4, USER_KEYRING)
+
+
+def _survive(name: str, technique: str, act: Act, escaped: Oracle = _outlived) -> Attempt:
+    return Attempt(id=f"survive-{name}", kind=Kind.SURVIVE, technique=technique, act=act, escaped=escaped)
+
+
+SURVIVING = (
+    _survive("fork", "fork(2), and stay", _left(stay)),
+    _survive("orphan", "fork(2) twice, and become an orphan", _left(_orphan)),
+    _survive("setsid", "setsid(2), a session of one's own", _left(_new_session)),
+    _survive("daemon", "setsid(2), then fork(2): a daemon", _left(_raw_session)),
+    _survive("setpgid", "setpgid(2), a group of one's own", _left(_new_group)),
+    _survive("group", "setpgid(2), into the group of the parent's parent", _parents_group),
+    _survive("subreaper", "prctl(2) PR_SET_CHILD_SUBREAPER, to keep orphans", _left(_subreaper)),
+    _survive("deaf", "prctl(2) PR_SET_PDEATHSIG, and every signal blocked", _left(_deaf)),
+    _survive("stopped", "SIGSTOP, so that it takes part in nothing", _left(_stopped)),
+    _survive("chain", "a chain of forks, racing the kill", _left(_chain)),
+    _survive("sibling", "clone(2) with CLONE_PARENT", _left(stay, _siblings_clone)),
+    _survive("clone3", "clone3(2)", _left(stay, _clone3)),
+    _survive("spawn", "posix_spawn(3) with POSIX_SPAWN_SETSID", _spawned),
+    _survive("program", "vfork(2) and execve(2) of another program", _started),
+    _survive(
+        "segment", "shmget(2)", lambda p: call("shmget", p.fresh, 4096, _IPC_CREAT | 0o600), _has_segment
+    ),
+    _survive("messages", "msgget(2)", lambda p: call("msgget", p.fresh, _IPC_CREAT | 0o600), _has_messages),
+    _survive(
+        "semaphore", "semget(2)", lambda p: call("semget", p.fresh, 1, _IPC_CREAT | 0o600), _has_semaphore
+    ),
+    _survive("queue", "mq_open(2)", _queued, _has_queue),
+    _survive("shared", "shm_open(3)", _shared, _has_shared),
+    _survive("key", "add_key(2)", _key, _has_key),
+)

@@ -1,0 +1,221 @@
+"""One attempt tried twice: unconfined, to show that it works, and in a worker, to see what comes of it."""
+
+import asyncio
+import contextlib
+import enum
+import importlib.util
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sandbox.deadlines import Deadlines, Rung
+from sandbox.forkserver import Forkserver
+from sandbox.outcome import Ending, Outcome
+from sandbox.policy import Policy
+from sandbox.pool import Pool
+from sandbox.readable import Readable, default_read
+from sandbox.selftest.attempt import Attempt, Seen
+from sandbox.selftest.attempt import Kind as AttemptKind
+from sandbox.selftest.control import Controls, claimed, controls, looked
+from sandbox.selftest.secret import SECRET_FILE, SECRET_WORD
+from sandbox.selftest.world import LIMITS, Ground, World, ground, world
+
+__all__ = ["Bench", "Setup", "Trial", "Verdict", "bench"]
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LOAD_S = 30.0
+# Where packages are found, in a checkout.
+_INHERITED = ("PYTHONPATH",)
+
+
+class Verdict(enum.Enum):
+    """What came of an attempt."""
+
+    HELD = "held"
+    GOT_OUT = "GOT OUT"
+    LEFT_OPEN = "left open"
+    NOT_PROVABLE = "not provable here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """An attempt and what came of it.
+
+    Attributes:
+        attempt: The attempt.
+        provable: Whether it gets out without confinement, so that its being held means something.
+        escaped: Whether it got out of the confinement.
+        seen: What the host had of the confined act.
+        control: What the host had of the unconfined one.
+    """
+
+    attempt: Attempt
+    provable: bool
+    escaped: bool
+    seen: Seen
+    control: Seen
+
+    @property
+    def verdict(self) -> Verdict:
+        """What came of it."""
+        if self.escaped:
+            return Verdict.GOT_OUT if self.attempt.residue is None else Verdict.LEFT_OPEN
+        return Verdict.HELD if self.provable else Verdict.NOT_PROVABLE
+
+    @property
+    def stopped_by(self) -> str:
+        """How it was held, as far as the worker or the kernel said so; empty where it was not."""
+        if self.escaped:
+            return ""
+        if self.seen.guarded:
+            return "guard"
+        unanswered = "refused by the host" if self.attempt.kind is AttemptKind.ARTIFACT else "no effect"
+        return self.seen.error or unanswered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What the attempts are made against.
+
+    Attributes:
+        program: Module of the program that has the acts.
+        guard: Whether the Python patches are in place.
+        without: Layers left out.
+        naive: Whether the host handles outputs as one without a sandbox does.
+    """
+
+    program: str = "sandbox.selftest.program"
+    guard: bool = True
+    without: tuple[str, ...] = ()
+    naive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where attempts are tried. Make one with `bench`."""
+
+    ground: Ground
+    controls: Controls
+    forkserver: Forkserver
+    setup: Setup
+    readable: Readable
+
+    async def trial(self, attempt: Attempt) -> Trial:
+        """Try one attempt, first without confinement and then in a worker.
+
+        Raises:
+            SandboxError: No worker could be had; nothing is known then.
+        """
+        provable, control = await asyncio.to_thread(self.controls.run, attempt)
+        escaped, seen = await self._confined(attempt)
+        return Trial(attempt=attempt, provable=provable, escaped=escaped, seen=seen, control=control)
+
+    async def _confined(self, attempt: Attempt) -> tuple[bool, Seen]:
+        async with _in_thread(world(self.ground, attempt.needs)) as made, self._pool(made) as pool:
+            lease = await pool.lease(LIMITS)
+            listener = _Listener(attempt=attempt, world=made, pid=lease.worker.pid)
+            deadlines = Deadlines(idle_s=attempt.limit_s, total_s=1.5 * attempt.limit_s)
+            call = {"id": attempt.id, "place": made.place.to_json()}
+            outcome = await lease.run(call, deadlines=deadlines, listener=listener)
+            await lease.buried()
+            seen = replace(_seen(outcome), during=listener.found, naive=self.setup.naive)
+            return await asyncio.to_thread(attempt.escaped, made, seen), seen
+
+    @asynccontextmanager
+    async def _pool(self, made: World) -> AsyncIterator[Pool]:
+        policy = Policy(
+            home=made.home,
+            read=self.readable.read,
+            list_only=self.readable.list_only,
+            homes=(self.ground.homes,),
+            environment={"PATH": _PATH, "HOME": str(made.home), "TMPDIR": str(made.home)},
+            limits=LIMITS,
+            guard=self.setup.guard,
+            without=self.setup.without,
+        )
+        pool = await Pool.start(
+            self.forkserver, policy, {}, home_fd=made.home_fd, load_timeout_s=_LOAD_S, target=0
+        )
+        try:
+            yield pool
+        finally:
+            pool.close()
+            await pool.zygote.settled()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Listener:
+    """Looks at a worker when its act asks for it."""
+
+    attempt: Attempt
+    world: World
+    pid: int
+    found: object = field(default=None)
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Hear of progress."""
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Look, and let the act go on."""
+        self.found = await asyncio.to_thread(looked, self.attempt, self.world, self.pid)
+        return {"looked": True}
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        """Say that nobody else is waited for."""
+        return False
+
+    async def rung(self, rung: Rung) -> None:
+        """Hear that time passes."""
+
+
+@asynccontextmanager
+async def bench(setup: Setup) -> AsyncIterator[Bench]:
+    """Make a scratch world and a forkserver for attempts; take both away at the end."""
+    with ground() as made:
+        environment = {
+            "PATH": _PATH,
+            "LANG": "C.UTF-8",
+            SECRET_FILE: str(made.word_file),
+            SECRET_WORD: made.word,
+            **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+        }
+        spec = importlib.util.find_spec(setup.program)
+        file = Path(spec.origin if spec is not None and spec.origin is not None else __file__)
+        readable = default_read(
+            deny=(made.homes, made.state), tool_file=file, extra=(made.shared, file.parent)
+        )
+        forkserver = await Forkserver.start(setup.program, environment=environment, lasting=False)
+        try:
+            with controls(setup.program, made, environment) as unconfined:
+                yield Bench(
+                    ground=made,
+                    controls=unconfined,
+                    forkserver=forkserver,
+                    setup=setup,
+                    readable=readable,
+                )
+        finally:
+            await forkserver.close()
+
+
+def _seen(outcome: Outcome) -> Seen:
+    ended = {
+        Ending.ANSWERED: None,
+        Ending.CRASHED: (outcome.status or "crashed").removeprefix("signal "),
+        Ending.BROKE_PROTOCOL: "refused by the host",
+        Ending.IDLE_TIMEOUT: "ended for its silence",
+        Ending.TOTAL_TIMEOUT: "ended at its limit",
+    }[outcome.ending]
+    return replace(claimed(outcome.answer, ended), output_bytes=len(outcome.output.encode()))
+
+
+@asynccontextmanager
+async def _in_thread(manager: "contextlib.AbstractContextManager[World]") -> AsyncIterator[World]:
+    """Enter and leave a context manager that waits for the file system, without keeping the loop."""
+    made = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield made
+    finally:
+        await asyncio.to_thread(manager.__exit__, None, None, None)

@@ -1,0 +1,289 @@
+"""The world of one attempt: an attacker's home, and around it what it must not reach. Made anew for each.
+
+Source: user_namespaces(7) and flock(2) for how the host looks; sandbox notes on what others' files are.
+"""
+
+import contextlib
+import fcntl
+import os
+import random
+import secrets
+import shutil
+import signal
+import string
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandbox.policy import MIB, Limits
+from sandbox.selftest import planted
+from sandbox.selftest.attempt import Need, Place
+from sandbox.selftest.calls import call
+
+__all__ = ["LIMITS", "Ground", "World", "ground", "world"]
+
+LIMITS = Limits(
+    memory_bytes=32 * MIB,
+    cpu_s=1,
+    file_bytes=1 * MIB,
+    open_files=64,
+    frame_bytes=4 * MIB,
+    output_bytes=MIB // 4,
+)
+"""Low, so that going beyond them costs this machine little."""
+
+_WORD_DIGITS = 20
+_MNT_DETACH = 2
+_END_S = 5.0
+
+Facts = tuple[int, int, int, int, int, int, int, bytes, tuple[tuple[str, bytes], ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Where the worlds of one run lie.
+
+    Attributes:
+        homes: The folder of all homes; no worker may read it.
+        state: Where a runner would keep its keys; no worker may read it.
+        shared: What every worker may read.
+        word: What is planted in the process that all workers come from.
+        word_file: A file that holds the same word, opened by that process.
+    """
+
+    homes: Path
+    state: Path
+    shared: Path
+    word: str
+    word_file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What one attempt finds, and what the host looks at afterwards.
+
+    Attributes:
+        place: What the act is told.
+        canary: The word that was planted.
+        ground: Where all worlds lie.
+        home: The folder that the act may write.
+        home_fd: Descriptor of it, taken before the act.
+        other: The home of another user.
+        before: What lay outside the home before the act.
+        victim: A stranger's process, where one was planted.
+        ears: What listens, where something does.
+        terminal: Descriptor of the far end of a terminal, where one was planted.
+    """
+
+    place: Place
+    canary: str
+    ground: Ground
+    home: Path
+    home_fd: int
+    other: Path
+    before: dict[str, Facts]
+    victim: planted.Victim | None = None
+    ears: planted.Ears | None = None
+    terminal: int = -1
+
+    @property
+    def path(self) -> Path:
+        """The home by its path."""
+        return self.home
+
+    @property
+    def fd(self) -> int:
+        """The home by its descriptor."""
+        return self.home_fd
+
+    @property
+    def stranger(self) -> planted.Victim:
+        """The stranger's process, which this attempt has asked for."""
+        if self.victim is None:
+            raise ValueError("this attempt did not ask for a victim")
+        return self.victim
+
+    def changed(self) -> bool:
+        """Say whether anything outside the home is not as it was."""
+        return _outside(self.other, Path(self.place.state), Path(self.place.readable)) != self.before
+
+    def reached(self) -> bool:
+        """Say whether anything that listens was reached."""
+        return self.ears is not None and self.ears.reached()
+
+    def outlived(self) -> bool:
+        """Say whether a process that took the lock of the home is alive."""
+        try:
+            descriptor = os.open("pulse", os.O_RDWR, dir_fd=self.home_fd)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def end_survivors(self) -> None:
+        """Kill whoever is left of the act."""
+        deadline = time.monotonic() + _END_S
+        while self.outlived() and time.monotonic() < deadline:
+            for pid in _holders(self.home / "pulse"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def ground() -> Iterator[Ground]:
+    """Make a scratch folder for the worlds of one run, and remove it."""
+    with tempfile.TemporaryDirectory(prefix="toolcell-selftest-", ignore_cleanup_errors=True) as name:
+        top = Path(name).resolve()
+        made = {part: top / part for part in ("homes", "state", "shared")}
+        for folder in made.values():
+            folder.mkdir(mode=0o700)
+        word = _word()
+        (made["state"] / "word").write_text(word)
+        yield Ground(**made, word=word, word_file=made["state"] / "word")
+
+
+@contextmanager
+def world(ground: Ground, needs: tuple[Need, ...]) -> Iterator[World]:
+    """Make the world of one attempt, and take all of it away again."""
+    canary, number = _word(), secrets.token_hex(6)
+    home, other = ground.homes / f"mine-{number}", ground.homes / f"other-{number}"
+    state, shared = ground.state / number, ground.shared / number
+    hidden = ground.homes / f"hidden-{canary}"
+    with contextlib.ExitStack() as stack:
+        for folder in (home, other, state, shared, hidden):
+            folder.mkdir(mode=0o700)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(_unmount, folder)
+        home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY)
+        stack.callback(os.close, home_fd)
+        (home / "own.txt").write_text("own")
+        (shared / "readable.txt").write_text("readable")
+        _label(shared / "readable.txt", "readable")
+        _furnish(other, canary)
+        _furnish(state, canary)
+        # Positive, and none that another program would think of.
+        fresh = random.SystemRandom().randrange(0x7000_0000, 0x7FFF_FFFF)
+        stack.enter_context(planted.leftovers(fresh))
+        place = Place(
+            home=str(home),
+            other=str(other),
+            homes=str(ground.homes),
+            state=str(state),
+            readable=str(shared / "readable.txt"),
+            length=len(canary),
+            fresh=fresh,
+            memory_bytes=LIMITS.memory_bytes,
+            file_bytes=LIMITS.file_bytes,
+            open_files=LIMITS.open_files,
+            frame_bytes=LIMITS.frame_bytes,
+            output_bytes=LIMITS.output_bytes,
+        )
+        bare = World(
+            place=place, canary=canary, ground=ground, home=home, home_fd=home_fd, other=other, before={}
+        )
+        made = _plant(stack, bare, needs)
+        stack.callback(made.end_survivors)
+        yield replace(made, before=_outside(other, state, shared / "readable.txt"))
+
+
+def _plant(stack: contextlib.ExitStack, bare: World, needs: tuple[Need, ...]) -> World:
+    """Plant what an attempt needs beside files."""
+    made, facts = bare, dict[str, object]()
+    if Need.VICTIM in needs:
+        victim = stack.enter_context(planted.victim(bare.canary, bare.other))
+        made = replace(made, victim=victim)
+        facts |= {"victim": victim.pid, "address": victim.address, "descriptor": victim.descriptor}
+    if Need.SOCKETS in needs:
+        ears, addresses = stack.enter_context(planted.sockets(bare.other, bare.canary))
+        made, facts = replace(made, ears=ears), facts | addresses
+    if Need.TERMINAL in needs:
+        far, name = stack.enter_context(planted.terminal())
+        made, facts = replace(made, terminal=far), facts | {"terminal": name}
+    if Need.KEY in needs:
+        facts["key"] = stack.enter_context(planted.key(bare.canary))
+    if Need.IPC in needs:
+        facts |= stack.enter_context(planted.system_v(bare.canary))
+        facts["queue"] = stack.enter_context(planted.message_queue(bare.canary))
+        shared = Path("/dev/shm", f"toolcell-{bare.canary[-12:]}")  # noqa: S108 - where POSIX keeps it
+        shared.write_text(bare.canary)
+        stack.callback(shared.unlink, missing_ok=True)
+        facts["shared"] = str(shared)
+    return replace(made, place=replace(bare.place, **facts))  # type: ignore[arg-type]
+
+
+def _furnish(folder: Path, word: str) -> None:
+    """Put one of each thing that somebody could want into a folder."""
+    (folder / "file.txt").write_text(f"secret {word}")
+    (folder / "key").write_text(word)
+    program = folder / "prog"
+    program.write_text(f"#!/bin/sh\necho {word}\n")
+    program.chmod(0o700)
+    (folder / "empty").mkdir(exist_ok=True)
+    (folder / f"name-{word}").touch()
+    with contextlib.suppress(FileExistsError):
+        (folder / "link").symlink_to(f"/nowhere/{word}")
+    _label(folder / "file.txt", word)
+
+
+def _label(path: Path, word: str) -> None:
+    """Give a file an attribute. A file system may keep none; what needs them is not provable there."""
+    with contextlib.suppress(OSError):
+        os.setxattr(path, "user.word", word.encode())
+
+
+def _outside(*tops: Path) -> dict[str, Facts]:
+    paths = [each for top in tops for each in (top, *sorted(top.rglob("*")))]
+    return {str(path): _facts(path) for path in paths}
+
+
+def _facts(path: Path) -> Facts:
+    facts = path.lstat()
+    content = b""
+    attributes: tuple[tuple[str, bytes], ...] = ()
+    if path.is_file() and not path.is_symlink():
+        content = path.read_bytes()
+        names = os.listxattr(path)
+        attributes = tuple((name, os.getxattr(path, name)) for name in sorted(names))
+    # The time of change tells of all that the rest does not show, an owner set anew or a flag.
+    times = (facts.st_mtime_ns, facts.st_ctime_ns)
+    return (
+        facts.st_dev,
+        facts.st_mode,
+        facts.st_uid,
+        facts.st_gid,
+        facts.st_nlink,
+        *times,
+        content,
+        attributes,
+    )
+
+
+def _holders(path: Path) -> Iterator[int]:
+    """Yield the processes that have a file open."""
+    wanted = str(path)
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                for descriptor in os.listdir(f"/proc/{name}/fd"):
+                    if os.readlink(f"/proc/{name}/fd/{descriptor}") == wanted:
+                        yield int(name)
+
+
+def _unmount(top: Path) -> None:
+    """Take away what an attempt has mounted below `top`."""
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for mount in reversed(mounts):
+        if mount.startswith(f"{top}/"):
+            call("umount2", mount.encode(), _MNT_DETACH)
+
+
+def _word() -> str:
+    return "".join(secrets.choice(string.digits) for _ in range(_WORD_DIGITS))

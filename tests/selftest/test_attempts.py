@@ -1,0 +1,146 @@
+"""What is tried, and what of it SECURITY.md leaves open; what oracles and controls say of a harmless act."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.selftest import ARTIFACTS
+from runner.selftest_program import EVERY
+from sandbox.selftest.attempt import Kind, Need, Place, Residue, Seen
+from sandbox.selftest.run import Report
+from sandbox.selftest.trial import Trial, Verdict
+from sandbox.selftest.world import ground, world
+
+ROOT = Path(__file__).parents[2]
+# Left open as well, but no act of one call can show it without doing harm to other calls of this machine.
+NOT_TRIED = {
+    "Earlier calls of the same user",
+    "The home is shared by a user's calls",
+    "Descriptors in flight",
+    "The host's time",
+    "Same uid as the host",
+    "Time and load",
+    "Forged results",
+}
+
+
+def headings() -> set[str]:
+    text = (ROOT / "SECURITY.md").read_text()
+    section = text.split("`process` needs no privileges")[1].split("\nTier `user`")[0]
+    return set(re.findall(r"(?m)^- \*\*(.+?)\.\*\*", section))
+
+
+def trial(
+    *, provable: bool, escaped: bool, residue: Residue | None = None, seen: Seen | None = None
+) -> Trial:
+    attempt = replace(EVERY[0], residue=residue)
+    return Trial(attempt=attempt, provable=provable, escaped=escaped, seen=seen or Seen(), control=Seen())
+
+
+def test_there_are_at_least_120_attempts_of_six_kinds_beside_what_is_left_open() -> None:
+    counted = [attempt for attempt in EVERY if attempt.residue is None]
+
+    assert len(counted) >= 120
+    assert {attempt.kind for attempt in counted} == set(Kind)
+    assert all(sum(attempt.kind is kind for attempt in counted) >= 15 for kind in Kind)
+
+
+def test_no_two_attempts_have_the_same_name_or_the_same_technique() -> None:
+    assert len({attempt.id for attempt in EVERY}) == len(EVERY)
+    assert len({attempt.technique for attempt in EVERY}) == len(EVERY)
+
+
+def test_what_is_left_open_is_what_security_md_says() -> None:
+    tried = {attempt.residue.value for attempt in EVERY if attempt.residue is not None}
+
+    assert tried == {residue.value for residue in Residue}
+    assert headings() >= tried
+    assert headings() - tried <= NOT_TRIED
+
+
+def test_documentation_names_every_kind_and_every_verdict() -> None:
+    text = (ROOT / "docs" / "selftest.md").read_text()
+
+    assert [kind.value for kind in Kind if f"`{kind.value}`" not in text] == []
+    assert [verdict.value for verdict in Verdict if f"`{verdict.value}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("escaped", "provable", "residue", "verdict"),
+    [
+        (True, True, None, Verdict.GOT_OUT),
+        (True, False, None, Verdict.GOT_OUT),
+        (True, True, Residue.LOCKS, Verdict.LEFT_OPEN),
+        (False, True, None, Verdict.HELD),
+        (False, True, Residue.LOCKS, Verdict.HELD),
+        (False, False, None, Verdict.NOT_PROVABLE),
+    ],
+)
+def test_only_what_gets_out_unconfined_can_be_held(
+    escaped: bool, provable: bool, residue: Residue | None, verdict: Verdict
+) -> None:
+    assert trial(escaped=escaped, provable=provable, residue=residue).verdict is verdict
+
+
+def test_a_report_holds_unless_something_got_out_that_is_not_left_open() -> None:
+    fine = trial(escaped=False, provable=True)
+    known = trial(escaped=True, provable=True, residue=Residue.HOMES)
+    unproved = trial(escaped=False, provable=False)
+    out = trial(escaped=True, provable=True)
+
+    held = Report(trials=(fine, known, unproved), elapsed_s=1)
+    broken = Report(trials=(fine, out), elapsed_s=1)
+
+    assert (held.held, held.counted, held.kinds) == (True, (fine,), (fine.attempt.kind,))
+    assert (broken.held, broken.counted) == (False, (fine, out))
+
+
+def test_who_stopped_an_attempt_is_told_as_far_as_it_is_known() -> None:
+    by_guard = trial(escaped=False, provable=True, seen=Seen(error="EACCES", guarded=True))
+    by_kernel = trial(escaped=False, provable=True, seen=Seen(error="EPERM"))
+
+    told = [each.stopped_by for each in (by_guard, by_kernel, trial(escaped=False, provable=True))]
+
+    assert told == ["guard", "EPERM", "no effect"]
+
+
+def test_a_place_survives_the_way_to_a_worker() -> None:
+    with ground() as made, world(made, (Need.VICTIM, Need.SOCKETS)) as there:
+        copy = Place.from_json(there.place.to_json(), hold=there.place.hold, report=there.place.report)
+
+        assert copy == there.place
+        assert copy.victim > 0
+        assert there.canary not in str(there.place.to_json())
+
+
+def test_a_world_in_which_nothing_was_done_shows_no_escape() -> None:
+    with ground() as made, world(made, tuple(Need)) as there:
+        seen = [attempt.id for attempt in EVERY if attempt.escaped(there, Seen())]
+
+    assert seen == []
+
+
+def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
+    with ground() as made:
+        with world(made, tuple(Need)) as there:
+            planted = [Path(there.place.home), there.other, Path(there.place.shared)]
+            process = there.stranger.process
+            assert all(path.exists() for path in planted)
+        left = [path for path in planted if path.exists()]
+
+    assert left == []
+    assert process.poll() is not None
+    assert not made.homes.exists()
+
+
+def test_the_collector_hands_out_a_plain_file_so_a_refusal_means_something() -> None:
+    absolute = next(attempt for attempt in ARTIFACTS if attempt.id == "artifact-absolute")
+    with ground() as made, world(made, ()) as there:
+        good = there.home / "good.txt"
+        good.write_text(f"own copy of {there.canary}")
+
+        assert absolute.escaped(there, Seen(claim=str(good)))
+        assert not absolute.escaped(there, Seen(claim=str(there.other / "file.txt")))
+        assert absolute.escaped(there, Seen(claim=str(there.other / "file.txt"), naive=True))

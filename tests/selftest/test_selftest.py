@@ -1,0 +1,201 @@
+"""The self-test on this machine: as whoever runs the tests, as nobody, and with layers left out."""
+
+import json
+import platform
+import xml.etree.ElementTree as Xml
+from pathlib import Path
+
+import pytest
+from unprivileged import run_here, run_unprivileged
+
+from runner.selftest_program import EVERY
+from runner.shell_selftest import SelftestOptions
+from sandbox.errors import SandboxError
+from sandbox.inside.confine import LAYERS
+from sandbox.selftest.attempt import Attempt
+from sandbox.selftest.run import Report, run
+from sandbox.selftest.trial import Setup, Verdict
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+PROGRAM = "runner.selftest_program"
+# Root can do these, if the container lets it.
+PRIVILEGED = {
+    "write-device",
+    "write-by-handle",
+    "write-mount",
+    "write-new-mount",
+    "write-cloned-mount",
+    "other-through-handle",
+    "other-fanotify",
+    "resources-nice",
+    "resources-fifo",
+    "resources-deadline",
+    "resources-ioprio",
+    "tamper-packet",
+    "tamper-raw",
+    "tamper-tiocsti",
+    "tamper-unshare-mounts",
+    "tamper-setns",
+    "tamper-chroot",
+    "tamper-bpf",
+    "artifact-node",
+    "artifact-mount",
+}
+# A process of root stays readable to root; who may ping, and how much may be locked, is a setting.
+ANYWAY = {"tamper-dumpable", "tamper-ping"}
+UNPRIVILEGED_TOO = {"resources-mlockall"}
+# Left out one at a time. The session and death with the parent have no row: the forkserver, which ends the
+# session of a dead zygote, and the filter each do the same again.
+STOPPED_BY = {
+    "descriptors": ("other-inherited",),
+    "environment": ("other-environment",),
+    "rlimits": ("resources-mmap", "resources-stack", "resources-ftruncate", "resources-open"),
+    "landlock": (
+        "write-openat2",
+        "other-openat",
+        "other-through-folder",
+        "other-through-hard-link",
+        "write-steal",
+    ),
+    "seccomp": (
+        "write-chmod",
+        "write-setxattr",
+        "survive-setsid",
+        "survive-segment",
+        "resources-memfd",
+        "resources-growsdown",
+        "other-lease",
+        "tamper-unix",
+        "tamper-prlimit",
+    ),
+}
+
+
+def named(*names: str) -> tuple[Attempt, ...]:
+    return tuple(attempt for attempt in EVERY if attempt.id in names)
+
+
+def ids(report: Report, verdict: Verdict) -> set[str]:
+    return {trial.attempt.id for trial in report.of(verdict)}
+
+
+def may_do_all() -> bool:
+    """Say whether this process has every capability of importance here, as root outside a container has."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line)
+    return int(line.split()[1], 16) & (1 << 21) != 0
+
+
+async def test_nothing_gets_out_with_the_guard_removed() -> None:
+    report = await run(EVERY, Setup(program=PROGRAM, guard=False))
+
+    unproved = ids(report, Verdict.NOT_PROVABLE)
+    assert ids(report, Verdict.GOT_OUT) == set()
+    assert {trial.attempt.id for trial in report.trials if trial.seen.guarded} == set()
+    assert unproved <= ANYWAY | (set() if may_do_all() else PRIVILEGED | UNPRIVILEGED_TOO), platform.release()
+    assert len(report.counted) >= 120
+    assert len(report.kinds) == 6
+
+
+async def test_nothing_gets_out_where_a_user_without_privileges_runs_it() -> None:
+    done = run_unprivileged(["selftest", "--json"], seconds=115)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    unproved = {each["id"] for each in said["attempts"] if each["verdict"] == "not_provable"}
+    assert (said["held"], said["verdicts"]["got_out"], len(said["kinds"])) == (True, 0, 6)
+    assert said["counted"] >= 120
+    assert unproved <= PRIVILEGED | UNPRIVILEGED_TOO | ANYWAY
+    assert {each["stopped_by"] for each in said["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
+
+
+@pytest.mark.parametrize("layer", STOPPED_BY)
+async def test_what_one_layer_stops_gets_out_without_it(layer: str) -> None:
+    attempts = named(*STOPPED_BY[layer])
+
+    report = await run(attempts, Setup(program=PROGRAM, guard=False, without=(layer,)))
+
+    assert ids(report, Verdict.GOT_OUT) == set(STOPPED_BY[layer])
+
+
+async def test_capabilities_are_what_one_layer_takes_from_root() -> None:
+    attempts = named("resources-nice", "resources-fifo")
+
+    report = await run(attempts, Setup(program=PROGRAM, guard=False, without=("privileges",)))
+
+    wanted = {attempt.id for attempt in attempts} if may_do_all() else set()
+    assert ids(report, Verdict.GOT_OUT) == wanted
+
+
+async def test_patches_alone_let_most_through() -> None:
+    attempts = [each for each in EVERY if each.kind.value in ("write", "tamper", "artifact")]
+
+    report = await run(attempts, SelftestOptions(against="monkeypatch").setup())
+
+    out = ids(report, Verdict.GOT_OUT)
+    assert not {"write-open", "write-mkdir"} & out
+    assert {"write-create", "tamper-kill", "artifact-link"} <= out
+    assert len(out) > 0.8 * len(report.counted)
+
+
+async def test_where_no_worker_can_be_had_nothing_is_claimed() -> None:
+    with pytest.raises(SandboxError, match="worker"):
+        await run(named("tamper-kill", "tamper-tkill"), Setup(program=PROGRAM, without=("session",)))
+
+
+def test_every_layer_is_left_out_of_patches_alone_but_what_tells_workers_apart() -> None:
+    setup = SelftestOptions(against="monkeypatch").setup()
+
+    assert set(LAYERS) - set(setup.without) == {"session"}
+    assert setup.guard
+
+
+def test_a_report_for_machines_names_what_got_out(tmp_path: Path) -> None:
+    junit = tmp_path / "report.xml"
+    arguments = ["selftest", "--against", "monkeypatch", "--json", "--junit", str(junit)]
+    only = ["--only", "write-openat2", "--only", "write-open", "--only", "other-stat"]
+
+    done = run_here([*arguments, *only])
+
+    said = json.loads(done.stdout)
+    suites = Xml.parse(junit).getroot()
+    assert done.returncode == 1
+    assert {each["id"]: each["verdict"] for each in said["attempts"]} == {
+        "write-openat2": "got_out",
+        "write-open": "held",
+        "other-stat": "left_open",
+    }
+    assert [case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None] == [
+        "write-openat2"
+    ]
+    assert [suite.get("skipped") for suite in suites] == ["0", "1"]
+
+
+def test_a_table_ends_with_one_line_that_says_it_all() -> None:
+    done = run_here(["selftest", "--only", "tamper-kill", "--only", "other-flock", "--without-guard"])
+
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert [line.split()[:2] for line in lines if "tamper-kill" in line] == [["held", "tamper-kill"]]
+    assert "SECURITY.md: Locks" in done.stdout
+    assert lines[-1].startswith("1 attempts, 1 kinds, ")
+    assert lines[-1].endswith(": nothing got out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--kind", "nonsense"], "other user"),
+        (["--only", "nonsense"], "nonsense"),
+        (["--against", "nonsense"], "monkeypatch"),
+        (["--against", "monkeypatch", "--without-guard"], "--without-guard"),
+        (["--kind", "write", "--only", "tamper-kill"], "no attempt"),
+        (["--junit", "/nowhere/report.xml", "--only", "tamper-kill"], "/nowhere"),
+    ],
+)
+def test_a_wrong_option_is_answered_with_a_sentence(arguments: list[str], named: str) -> None:
+    done = run_here(["selftest", *arguments])
+
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr

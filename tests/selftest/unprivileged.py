@@ -1,0 +1,60 @@
+"""Run the command as who we are, and as nobody, also where only root has the interpreter."""
+
+import os
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["run_here", "run_unprivileged"]
+
+NOBODY = 65534
+
+
+def run_here(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m runner` with these arguments, and return how it ended."""
+    command = [sys.executable, "-m", "runner", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def run_unprivileged(arguments: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
+    """Do the same as nobody, with no capability and hardly a variable."""
+    command = [sys.executable, "-m", "runner", *arguments]
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": "/nonexistent"}
+    if os.getuid() == 0:
+        drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all"]
+        command = [*drop, "--inh-caps=-all", *command]
+        private = private_folder(Path(sys.base_prefix))
+        if private is not None:
+            command = ["unshare", "--mount", "sh", "-ec", opened(private, Path(sys.base_prefix), command)]
+    return subprocess.run(
+        command,
+        env=environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def private_folder(path: Path) -> Path | None:
+    """Return the first folder on the way to `path` that others cannot pass, if there is one."""
+    tops = [*reversed(path.parents), path]
+    return next((top for top in tops if not top.stat().st_mode & stat.S_IXOTH), None)
+
+
+def opened(private: Path, wanted: Path, command: list[str]) -> str:
+    """Return a script that runs `command` where of `private` only `wanted` is there, for everybody."""
+    aside = Path("/mnt")
+    steps = [
+        ["mount", "--make-rprivate", "/"],
+        ["mount", "--bind", str(wanted), str(aside)],
+        ["mount", "-t", "tmpfs", "-o", "mode=755", "none", str(private)],
+        ["mkdir", "-p", str(wanted)],
+        ["mount", "--bind", str(aside), str(wanted)],
+        ["exec", *command],
+    ]
+    return "\n".join(shlex.join(step) for step in steps)
