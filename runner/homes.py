@@ -31,7 +31,9 @@ from typing import Any
 
 from runner.emptying import Emptied, empty
 from runner.errors import CallError, Code
+from runner.leftovers import walk
 from runner.openat import birth_ns, rename_noreplace
+from runner.uids import Uids
 from runner.usernames import home_segment
 
 __all__ = ["INPUT_FOLDER", "HomeError", "HomeLease", "Homes"]
@@ -103,10 +105,20 @@ class Homes:
     Attributes:
         root: The folder that homes are made in, `/tmp`.
         state: The runner's state folder.
+        uids: User ids, by which homes belong to their users; None where all belong to us.
     """
 
     root: Path
     state: Path
+    uids: Uids | None = None
+
+    def owner(self, segment: str) -> int:
+        """Return the user and group id that a home and all in it belongs to.
+
+        Raises:
+            CallError: No id is left, or the record of them cannot be used.
+        """
+        return os.geteuid() if self.uids is None else self.uids.of(segment)
 
     @contextmanager
     def lease(self, user: str, *, keep_s: float = 0) -> Iterator[HomeLease]:
@@ -125,7 +137,7 @@ class Homes:
         """
         segment = home_segment(user)
         with self._root() as root_fd, self._lock(segment) as lock:
-            home_fd = self._acquire(root_fd, lock, segment)
+            home_fd = self._acquire(root_fd, lock, segment, self.owner(segment))
             try:
                 yield HomeLease(user=user, segment=segment, path=self.root / segment, fd=home_fd)
             finally:
@@ -138,6 +150,24 @@ class Homes:
     def recorded(self) -> tuple[Path, ...]:
         """Return the homes that this runner has made so far."""
         return tuple(self.root / record.stem for record in sorted(self._records().glob("*.json")))
+
+    def end(self, user: str) -> bool:
+        """End the session that a home is kept for; say whether it was emptied, now or before.
+
+        A home that somebody holds is left alone and goes when that lease ends.
+
+        Raises:
+            HomeError: The folder of homes or the state folder cannot be used.
+            ValueError: The name cannot name a home.
+        """
+        segment = home_segment(user)
+        with self._root() as root_fd, self._lock(segment) as lock:
+            (self._records() / f"{segment}.kept").unlink(missing_ok=True)
+            if not _try_exclusive(lock):
+                return False
+            if (self._records() / f"{segment}.json").exists():
+                self._sweep_one(root_fd, segment)
+            return True
 
     def sweep(self) -> dict[str, Emptied]:
         """Empty the homes that nobody holds and a crash may have left full; return them by segment.
@@ -189,23 +219,29 @@ class Homes:
                     (self._records() / f"{segment}.json").unlink(missing_ok=True)
         return emptied
 
-    def _acquire(self, root_fd: int, lock: int, segment: str) -> int:
+    def _acquire(self, root_fd: int, lock: int, segment: str, owner: int) -> int:
         """Return a handle of the home, with the lock held shared."""
         for _attempt in range(_ATTEMPTS):
             if _try_exclusive(lock):
-                self._make(root_fd, segment)
+                self._make(root_fd, segment, owner)
             # The lock is free for an instant here, and whoever gets it may empty the home once more.
             fcntl.flock(lock, fcntl.LOCK_SH)
             home_fd = self._open(root_fd, segment)
+            if home_fd is not None and os.fstat(home_fd).st_uid != owner:
+                os.close(home_fd)
+                raise HomeError(
+                    f"{self.root / segment} is in use under another isolation tier; "
+                    f"end the other sessions of this user and try again"
+                )
             if home_fd is not None:
-                self._make_input_folder(home_fd, segment)
+                self._make_input_folder(home_fd, segment, owner)
                 return home_fd
         raise HomeError(
             f"{self.root / segment} was removed while another session uses it; "
             f"end the other sessions of this user and try again"
         )
 
-    def _make(self, root_fd: int, segment: str) -> None:
+    def _make(self, root_fd: int, segment: str, owner: int) -> None:
         """Make the home, or empty what a crash left in it, unless a session still counts on it."""
         home_fd = self._open(root_fd, segment)
         try:
@@ -213,15 +249,18 @@ class Homes:
                 home_fd = self._create(root_fd, segment)
             elif not self._is_kept(segment):
                 _empty(home_fd, segment)
+            _give(home_fd, owner)
         except OSError as error:
             raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
         finally:
             if home_fd is not None:
                 os.close(home_fd)
 
-    def _make_input_folder(self, home_fd: int, segment: str) -> None:
+    def _make_input_folder(self, home_fd: int, segment: str, owner: int) -> None:
         try:
             os.mkdir(INPUT_FOLDER, 0o700, dir_fd=home_fd)
+            if owner != os.geteuid():
+                os.chown(INPUT_FOLDER, owner, owner, dir_fd=home_fd, follow_symlinks=False)
         except FileExistsError:
             return
         except OSError as error:
@@ -266,7 +305,8 @@ class Homes:
 
     def _check(self, fd: int, segment: str) -> None:
         found = os.fstat(fd)
-        if found.st_uid != os.geteuid():
+        # As root we may have given it away, to a user id that nobody else has.
+        if found.st_uid != os.geteuid() != 0:
             raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
         recorded = self._read_record(segment)
         if recorded is None or not recorded.names_the_same(_Mark.of(fd)):
@@ -378,6 +418,15 @@ class Homes:
             # ours alone would leave the home locked until then.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+
+def _give(home_fd: int, owner: int) -> None:
+    """Let the home and all that lies in it belong to `owner`. Nobody of its user may be alive."""
+    if os.fstat(home_fd).st_uid != owner:
+        for folder, entry in walk(home_fd):
+            os.chown(entry.name, owner, owner, dir_fd=folder, follow_symlinks=False)
+        # Last, so that a home that was given halfway is given again.
+        os.chown(f"/proc/self/fd/{home_fd}", owner, owner)
 
 
 def _try_exclusive(lock: int) -> bool:

@@ -70,6 +70,7 @@ class Ladder:
     _since: float = field(init=False)
     _next: int = field(init=False, default=0)
     _paused_at: float | None = field(init=False, default=None)
+    _pauses: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._since = self.now
@@ -82,13 +83,18 @@ class Ladder:
             self._paused_at = now
 
     def pause(self, now: float) -> None:
-        """Stop counting silence: the call waits for its client, not the client for it."""
+        """Stop counting silence: the call waits for its client, not the client for it.
+
+        It may wait for several things at once; each pause has its own `resume`.
+        """
+        self._pauses += 1
         if self._paused_at is None:
             self._paused_at = now
 
     def resume(self, now: float) -> None:
-        """Count silence again, from where it stood."""
-        if self._paused_at is not None:
+        """Count silence again, from where it stood, once nothing is waited for any more."""
+        self._pauses -= 1
+        if self._paused_at is not None and self._pauses == 0:
             self._since += now - self._paused_at
             self._paused_at = None
 

@@ -1,17 +1,18 @@
 """The host's side of the forkserver: start it, order zygotes from it, end it."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from sandbox.errors import FrameError, ZygoteDied
 from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode
+from sandbox.launch import Launched, launch
 from sandbox.policy import Policy
 from sandbox.zygote import Zygote
 
@@ -20,6 +21,7 @@ __all__ = ["Forkserver"]
 log = logging.getLogger(__name__)
 
 _STOP_S = 5.0
+_DIED = "the forkserver ended unexpectedly; its last words are on standard error"
 
 
 @dataclass(slots=True)
@@ -33,42 +35,34 @@ class Forkserver:
     _zygotes: dict[int, Zygote] = field(default_factory=dict)
     _ended: dict[int, int] = field(default_factory=dict)
     _decoder: Decoder = field(default_factory=lambda: Decoder(CONTROL_BYTES))
+    _up: bool = False
     _closing: bool = False
 
     @classmethod
-    async def start(cls, program: str, *, environment: Mapping[str, str]) -> "Forkserver":
+    async def start(
+        cls,
+        program: str,
+        *,
+        environment: Mapping[str, str],
+        lasting: bool = True,
+        launched: Launched | None = None,
+    ) -> "Forkserver":
         """Start a forkserver that offers `program`, a module with a `PROGRAM`.
+
+        It is still importing when this returns. Zygotes can be ordered at once; that it could not
+        start is told to whoever waits for one, and its own words are on standard error.
 
         Args:
             program: Name of the module.
             environment: The whole environment of the forkserver and all below it; no secrets.
-
-        Raises:
-            ZygoteDied: It ended before it was ready; its own words are on standard error.
+            lasting: Whether it is for many calls, so that preparing them well is worth time at the start.
+            launched: One that was started before. It is used if it is of the same kind.
         """
-        ours, theirs = socket.socketpair()
-        command = [
-            *(sys.executable, "-P", "-m", "sandbox.inside.forkserver_main"),
-            *(str(theirs.fileno()), str(os.getpid()), program),
-        ]
-        process = subprocess.Popen(  # noqa: ASYNC220 - fork and exec only; nothing is waited for
-            command,
-            env=dict(environment),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        theirs.close()
-        ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        server = cls(process=process, control=ours)
-        ready = server._waiting[-1] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().add_reader(ours.fileno(), server._readable)
-        try:
-            await ready
-        except BaseException:
-            await server.close()
-            raise
+        if launched is None or not launched.fits(program, environment, lasting=lasting):
+            launched = launch(program, environment=environment, lasting=lasting)
+        launched.control.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        server = cls(process=launched.process, control=launched.control)
+        asyncio.get_running_loop().add_reader(server.control.fileno(), server._readable)
         return server
 
     @property
@@ -100,10 +94,16 @@ class Forkserver:
         descriptors = [their_control.fileno(), their_parked.fileno(), their_output]
         if home_fd is not None:
             descriptors.append(home_fd)
-        order = {"order": number, "policy": policy.to_json(), "config": config, "once": once}
+        # What names a user goes past the forkserver: the zygotes of others inherit all that it ever knew.
+        order = {"order": number, "namespaces": policy.namespaces, "limits": asdict(policy.limits)}
+        rest = {"policy": policy.to_json(), "config": config, "once": once}
         try:
             await self._send(encode(Kind.ZYGOTE, order), descriptors)
             pid = await started
+            with contextlib.suppress(ConnectionError):
+                # If it has ended already, the forkserver tells.
+                control.setblocking(False)  # noqa: FBT003 - the standard library's signature
+                await loop.sock_sendall(control, encode(Kind.ZYGOTE, rest))
         except BaseException:
             # Also when the caller is cancelled: a zygote without its host ends by itself.
             self._waiting.pop(number, None)
@@ -125,8 +125,12 @@ class Forkserver:
 
     async def close(self) -> None:
         """End the forkserver, its zygotes and their workers, and wait until they are gone."""
+        self._readable()
         self._closing = True
         asyncio.get_running_loop().remove_reader(self.control.fileno())
+        if not self._up:
+            # It is still importing and would only then notice that nobody wants it any more.
+            self.process.kill()
         for zygote in self._zygotes.values():
             zygote.close()
         self.control.close()
@@ -139,8 +143,11 @@ class Forkserver:
         self._fail(ZygoteDied("the forkserver was closed"))
 
     async def _send(self, frame: bytes, descriptors: list[int]) -> None:
-        sent = socket.send_fds(self.control, [frame], descriptors)
-        await asyncio.get_running_loop().sock_sendall(self.control, frame[sent:])
+        try:
+            sent = socket.send_fds(self.control, [frame], descriptors)
+            await asyncio.get_running_loop().sock_sendall(self.control, frame[sent:])
+        except ConnectionError as error:
+            raise ZygoteDied(_DIED) from error
 
     def _readable(self) -> None:
         try:
@@ -163,6 +170,7 @@ class Forkserver:
         if not isinstance(value, dict):
             raise FrameError("a control frame that is no object")
         if kind is Kind.STARTED:
+            self._up = True
             future = self._waiting.pop(int(value.get("order", -1)), None)
             if future is not None and not future.done():
                 self._ended.pop(int(value["pid"]), None)
@@ -179,18 +187,10 @@ class Forkserver:
         asyncio.get_running_loop().remove_reader(self.control.fileno())
         if not self._closing:
             log.error("forkserver ended unexpectedly", extra={"pid": self.process.pid})
-        self._fail(ZygoteDied("the forkserver ended unexpectedly; its last words are on standard error"))
+        self._fail(ZygoteDied(_DIED))
 
     def _fail(self, error: ZygoteDied) -> None:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
         self._waiting.clear()
-
-
-def _has_fileno(stream: object) -> bool:
-    try:
-        stream.fileno()  # type: ignore[attr-defined]
-    except (AttributeError, OSError, ValueError):
-        return False
-    return True

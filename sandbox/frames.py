@@ -8,20 +8,30 @@ memory is taken, bodies are JSON and nothing else, and a body that is not is a `
 import enum
 import json
 import math
+import re
 import socket
 import struct
 from collections.abc import Iterator, Sequence
 
 from sandbox.errors import FrameError
 
-__all__ = ["CONTROL_BYTES", "Decoder", "Kind", "decode", "encode", "receive", "send"]
+__all__ = ["CONTROL_BYTES", "GATE", "Decoder", "Kind", "decode", "encode", "receive", "send"]
 
 _HEADER = struct.Struct(">Ic")
 
 CONTROL_BYTES = 64 * 1024 * 1024
 """Largest frame on a control socket; the catalog of a tool file is the largest thing there."""
 
+GATE = b"gate"
+"""What a zygote says as it hands over the descriptor of its gate, before anything else."""
+
 _MAX_DESCRIPTORS = 8
+
+# Decoding costs time and memory by the value, and the host has other calls to attend to meanwhile:
+# so many small values take about half a second.
+_MAX_VALUES = 2_000_000
+_COUNTED_BYTES = 2 * _MAX_VALUES
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 
 class Kind(enum.Enum):
@@ -60,13 +70,31 @@ def decode(body: bytes | bytearray | memoryview) -> object:
     """Return the value of a frame body.
 
     Raises:
-        FrameError: The body is not JSON, or nested too deeply to be honest.
+        FrameError: The body is not JSON, nested too deeply to be honest, or made of too many values.
     """
+    _check_values(bytes(body))
     try:
         value: object = json.loads(bytes(body), parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the frame is not JSON: {error}") from error
     return value
+
+
+def _check_values(body: bytes) -> None:
+    """Refuse a body of millions of values; what stands inside strings does not count."""
+    # Each value but the first has a comma or a bracket before it, and takes two bytes at least.
+    if len(body) < _COUNTED_BYTES or _values(body) <= _MAX_VALUES:
+        return
+    # Keys count as values too; and where there are fewer strings, taking them out is quick.
+    values = (body.count(b'"') - body.count(b'\\"')) // 2
+    if values <= _MAX_VALUES:
+        values = _values(_STRING.sub(b"", body))
+    if values > _MAX_VALUES:
+        raise FrameError(f"a frame of {values} values is above the limit of {_MAX_VALUES}")
+
+
+def _values(text: bytes) -> int:
+    return sum(text.count(mark) for mark in (b",", b"[", b"{"))
 
 
 class Decoder:

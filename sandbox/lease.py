@@ -20,7 +20,8 @@ from sandbox.errors import FrameError
 from sandbox.frames import Decoder, Kind, decode, encode
 from sandbox.outcome import Denial, Ending, Outcome
 from sandbox.policy import Limits
-from sandbox.zygote import Worker, Zygote
+from sandbox.worker import Worker
+from sandbox.zygote import Zygote
 
 __all__ = ["Lease", "Listener"]
 
@@ -89,12 +90,16 @@ class Lease:
     _denials: dict[Denial, None] = field(init=False, default_factory=dict)
     _output: bytearray = field(init=False, default_factory=bytearray)
     _answer: Mapping[str, object] | None = field(init=False, default=None)
+    _answer_bytes: int = field(init=False, default=0)
     _fault: str | None = field(init=False, default=None)
+    _listener: Listener = field(init=False)
+    _teller: "asyncio.Task[None] | None" = field(init=False, default=None)
     _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _notices: "asyncio.Queue[tuple[Mapping[str, object] | Rung, int]]" = field(init=False)
     _untold: _Backlog = field(init=False, default_factory=_Backlog)
     _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
     _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _resumed: "asyncio.Future[None]" = field(init=False)
     _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
 
@@ -108,21 +113,22 @@ class Lease:
         started = time.monotonic()
         self._ladder = Ladder(deadlines, now=started)
         self._notices = asyncio.Queue()
+        self._resumed = loop.create_future()
         loop.add_reader(self.worker.output, self._output_readable)
         died = loop.create_future()
         loop.add_reader(self.worker.pidfd, _settle, died)
+        self._listener = listener
         pump = asyncio.create_task(self._pump(call, listener))
-        teller = asyncio.create_task(self._tell(listener))
         try:
             ending = await self._watch(pump, died)
             if ending is Ending.ANSWERED:
-                await self._drain(teller)
+                await self._drain()
         finally:
             loop.remove_reader(self.worker.pidfd)
             left_others = self.zygote.has_strays(self.worker.pid)
             self.worker.kill()
             # Nothing is awaited here: a cancelled caller may not get another turn.
-            self._burial = self.zygote.bury(self._bury(pump, teller))
+            self._burial = self.zygote.bury(self._bury(pump))
         if ending is Ending.ANSWERED and self._answer is None:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
         if ending is not Ending.ANSWERED or left_others:
@@ -130,12 +136,19 @@ class Lease:
         return Outcome(
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
+            answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
             status=self._status,
             fault=self._fault,
-            denials=tuple(self._denials),
+            denials=self._all_denials(),
             output=self._output.decode(errors="replace"),
             elapsed_s=time.monotonic() - started,
         )
+
+    def _all_denials(self) -> tuple[Denial, ...]:
+        """Join what the worker told of with what the gate knows; once each, however it was found."""
+        told = {denial.path for denial in self._denials}
+        refused = dict.fromkeys(self.zygote.refused(self.worker.pid))
+        return (*self._denials, *(denial for denial in refused if denial.path not in told))
 
     async def buried(self) -> None:
         """Wait until no process of the call is alive."""
@@ -144,7 +157,6 @@ class Lease:
 
     async def _watch(self, pump: "asyncio.Task[None]", died: "asyncio.Future[None]") -> Ending:
         """Climb the ladder until the pump is done, the worker is dead or time is up."""
-        waited: set[asyncio.Future[None]] = {pump, died}
         while True:
             now = time.monotonic()
             for rung in self._ladder.climb(now):
@@ -154,9 +166,13 @@ class Lease:
                     return Ending.IDLE_TIMEOUT
                 self._offer(rung)
             delay = max(0.0, self._ladder.wakes_at() - now)
+            waited: set[asyncio.Future[None]] = {pump, died, self._resumed}
             done, _ = await asyncio.wait(waited, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
             if pump in done:
                 return Ending.ANSWERED
+            if self._resumed in done:
+                # While silence did not count, the next rung was further away than it is now.
+                self._resumed = asyncio.get_running_loop().create_future()
             if died in done:
                 # A left-behind child may hold the socket open; with the group dead it ends.
                 # The frame first: a finished call must not be reported as a crash.
@@ -188,7 +204,7 @@ class Lease:
             raise FrameError("a frame that is no object")
         match kind:
             case Kind.ANSWER:
-                self._answer = value
+                self._answer, self._answer_bytes = value, size
             case Kind.NOTIFY:
                 self._ladder.progress(time.monotonic())
                 self._offer(value, size)
@@ -203,6 +219,9 @@ class Lease:
         """Queue a notice; a client that does not keep up loses some, the call loses nothing."""
         if self._untold.take(size):
             self._notices.put_nowait((notice, size))
+            if self._teller is None:
+                # Most calls have nothing to tell, and a task costs them time.
+                self._teller = asyncio.create_task(self._tell(self._listener))
         else:
             log.debug("a notification was dropped: the client does not keep up")
 
@@ -216,11 +235,12 @@ class Lease:
             self._untold.drop(size)
             self._notices.task_done()
 
-    async def _drain(self, teller: "asyncio.Task[None]") -> None:
+    async def _drain(self) -> None:
         """Let notifications that came before the answer reach the client before it."""
-        if not self._notices.empty() and not teller.done():
+        if self._teller is not None and not self._teller.done() and not self._notices.empty():
             drained = asyncio.create_task(self._notices.join())
-            await asyncio.wait({drained, teller}, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+            waited = {drained, self._teller}
+            await asyncio.wait(waited, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
             drained.cancel()
 
     def _ask(self, value: Mapping[str, object], size: int, listener: Listener) -> None:
@@ -240,6 +260,7 @@ class Lease:
         finally:
             if waits:
                 self._ladder.resume(time.monotonic())
+                _settle(self._resumed)
         try:
             # One after the other: two that overlap would mix their bytes.
             async with self._replying:
@@ -268,10 +289,13 @@ class Lease:
         # The end of the output is what explains a crash.
         del self._output[: -self.limits.output_bytes]
 
-    async def _bury(self, pump: "asyncio.Task[None]", teller: "asyncio.Task[None]") -> None:
+    async def _bury(self, pump: "asyncio.Task[None]") -> None:
         """Stay until the kernel says that nobody of the call is left."""
         loop = asyncio.get_running_loop()
-        tasks = (pump, teller, *self._tasks)
+        for reply in self._tasks:
+            # Not waited for: the host may be copying a large file for it, in a thread that cannot be stopped.
+            reply.cancel()
+        tasks = (pump,) if self._teller is None else (pump, self._teller)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

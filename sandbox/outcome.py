@@ -40,6 +40,7 @@ class Outcome:
     Attributes:
         ending: The kind of end.
         answer: The program's answer frame, for `ANSWERED`.
+        answer_bytes: Length of that frame.
         status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
         fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.
         denials: What the worker tried and was denied.
@@ -49,6 +50,7 @@ class Outcome:
 
     ending: Ending
     answer: Mapping[str, object] | None = None
+    answer_bytes: int = 0
     status: str | None = None
     fault: str | None = None
     denials: tuple[Denial, ...] = ()

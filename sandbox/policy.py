@@ -24,6 +24,9 @@ class Limits:
         open_files: File descriptors of each process.
         frame_bytes: Largest single frame the host accepts from the worker.
         output_bytes: Standard output and error the host keeps of one call; the rest is dropped.
+        processes: Processes and threads of a zygote and all its calls together, where they have a user id
+            of their own or a cgroup.
+        total_memory_bytes: Memory of a zygote and all its calls together, where they have a cgroup.
     """
 
     memory_bytes: int = 2048 * MIB
@@ -32,6 +35,8 @@ class Limits:
     open_files: int = 1024
     frame_bytes: int = 64 * MIB
     output_bytes: int = 1 * MIB
+    processes: int = 512
+    total_memory_bytes: int = 4096 * MIB
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -55,8 +60,14 @@ class Policy:
         homes: Folders under which the homes of users lie; the guard explains denied reads there.
         list_only: Hierarchies whose folders may be listed, their files not read.
         programs: Whether other programs may be run, inside the same confinement.
+        reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
+            Everything else of the network is closed.
         environment: The whole environment of a worker.
         limits: Resource limits.
+        uid: User and group id that the zygote takes before it loads the program, or None for the host's.
+        namespaces: Whether the zygote has its own view of files, processes and the network. What is not
+            named here is then absent below `homes`, `hidden` and the folders that hold no system.
+        hidden: Files and folders that are absent where there are namespaces.
         guard: Whether the Python patches explain denials. They never protect.
         without: Layers left out, by the names of `sandbox.inside.confine.LAYERS`. Only the tier
             `guard` leaves any out, and tests that show what each one stops.
@@ -68,16 +79,22 @@ class Policy:
     homes: tuple[Path, ...] = ()
     list_only: tuple[Path, ...] = ()
     programs: bool = True
+    reach: tuple[tuple[str, int], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    uid: int | None = None
+    namespaces: bool = False
+    hidden: tuple[Path, ...] = ()
     guard: bool = True
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         folders = [p for p in (self.home, self.scratch) if p is not None]
-        for path in (*folders, *self.read, *self.homes, *self.list_only):
+        for path in (*folders, *self.read, *self.homes, *self.list_only, *self.hidden):
             if not path.is_absolute():
                 raise ValueError(f"a policy names absolute paths only, got {str(path)!r}")
+        if self.uid is not None and self.uid <= 0:
+            raise ValueError(f"a user id of a zygote's own is positive, got {self.uid}")
 
     def contains(self, inner: "Policy") -> bool:
         """Say whether `inner` allows nothing that this policy denies."""
@@ -87,6 +104,10 @@ class Policy:
             and all(_covered(path, self.read) for path in inner.read)
             and all(_covered(path, self.read + self.list_only) for path in inner.list_only)
             and (self.programs or not inner.programs)
+            and set(inner.reach) <= set(self.reach)
+            and inner.uid == self.uid
+            and inner.namespaces >= self.namespaces
+            and set(self.hidden) <= set(inner.hidden)
             and inner.limits.within(self.limits)
             and set(inner.without) <= set(self.without)
         )
@@ -100,8 +121,12 @@ class Policy:
             "homes": [str(path) for path in self.homes],
             "list_only": [str(path) for path in self.list_only],
             "programs": self.programs,
+            "reach": [list(address) for address in self.reach],
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
+            "uid": self.uid,
+            "namespaces": self.namespaces,
+            "hidden": [str(path) for path in self.hidden],
             "guard": self.guard,
             "without": list(self.without),
         }
@@ -121,8 +146,12 @@ class Policy:
                 homes=_paths(data["homes"]),
                 list_only=_paths(data["list_only"]),
                 programs=bool(data["programs"]),
+                reach=_addresses(data["reach"]),
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),
+                uid=_optional_integer(data["uid"]),
+                namespaces=bool(data["namespaces"]),
+                hidden=_paths(data["hidden"]),
                 guard=bool(data["guard"]),
                 without=_names(data["without"]),
             )
@@ -138,6 +167,12 @@ def _optional_path(value: object) -> Path | None:
     return None if value is None else Path(str(value))
 
 
+def _optional_integer(value: object) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    raise TypeError("expected a number")
+
+
 def _paths(value: object) -> tuple[Path, ...]:
     if not isinstance(value, list):
         raise TypeError("expected a list of paths")
@@ -148,6 +183,12 @@ def _names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise TypeError("expected a list of names")
     return tuple(str(item) for item in value)
+
+
+def _addresses(value: object) -> tuple[tuple[str, int], ...]:
+    if not isinstance(value, list):
+        raise TypeError("expected a list of addresses")
+    return tuple((str(host), int(port)) for host, port in value)
 
 
 def _strings(value: object) -> dict[str, str]:

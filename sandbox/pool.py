@@ -20,6 +20,9 @@ __all__ = ["Pool"]
 
 log = logging.getLogger(__name__)
 
+# A fork keeps a processor busy for milliseconds, which the answer of the last call needs first.
+_REST_S = 0.003
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Pool:
@@ -40,6 +43,7 @@ class Pool:
     zygote: Zygote
     forks: bool
     _oneshots: "deque[asyncio.Task[Zygote]]" = field(init=False, default_factory=deque)
+    _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _closed: bool = field(init=False, default=False)
 
     @classmethod
@@ -105,6 +109,17 @@ class Pool:
             return
         while len(self._oneshots) < max(1, self.target):
             self._oneshots.append(asyncio.create_task(self._oneshot()))
+
+    def refill_later(self) -> None:
+        """Do the same in a moment, if somebody could still have a worker until then."""
+        if not self.forks or self.zygote.idle == 0:
+            self.refill()
+        elif self._resting is None:
+            self._resting = asyncio.get_running_loop().call_later(_REST_S, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        self.refill()
 
     async def lease(self, limits: Limits) -> Lease:
         """Return the right to one worker; its `run` must be called, or its worker killed.

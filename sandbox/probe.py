@@ -14,9 +14,10 @@ import platform
 import select
 import signal
 import socket
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,14 +25,19 @@ from sandbox.guard.install import install_guard
 from sandbox.guard.judge import GuardDenied
 from sandbox.guard.paths import Rules
 from sandbox.inside.confine import LAYERS, confine_zygote
+from sandbox.layers import identity, namespaces
 from sandbox.layers.landlock import MINIMUM_ABI, SIGNAL_SCOPE_ABI
+from sandbox.layers.privileges import adopt_orphans
 from sandbox.layers.syscall_table import present_architecture
 from sandbox.policy import MIB, Limits, Policy
-from sandbox.syscalls import Resolve, close_range, landlock_abi, openat2, prctl, unshare
+from sandbox.readable import default_read
+from sandbox.syscalls import CLONE_NEWUSER, Resolve, close_range, landlock_abi, openat2, prctl, unshare
 
-__all__ = ["LayerReport", "Probe", "Tier", "layers", "missing", "probe"]
+__all__ = ["TRIAL_UID", "LayerReport", "Probe", "Tier", "layers", "missing", "probe", "unreadable"]
 
-_CLONE_NEWUSER = 0x1000_0000
+TRIAL_UID = 1_900_000_000
+"""User id that a trial takes where none is named."""
+
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _PR_GET_NO_NEW_PRIVS = 39
@@ -39,6 +45,15 @@ _BOUND_S = 10
 _MOST_BYTES = 4096
 _MEMORY_BYTES = 64 * MIB
 _CGROUPS = Path("/sys/fs/cgroup")
+_UNTRIED = "it was not tried"
+_ROOT_NEEDS = {
+    "CAP_CHOWN": 0,
+    "CAP_DAC_OVERRIDE": 1,
+    "CAP_FOWNER": 3,
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+}
 
 
 class Tier(enum.Enum):
@@ -67,6 +82,8 @@ class Probe:
         cgroup_writable: Whether this process may make a cgroup (version 2).
         uid: Effective user id.
         capabilities: Effective capabilities, as a bit mask.
+        other_user: Why a process of another user id could not work here, as one sentence; "" if it can.
+        namespaces: Why a process in namespaces of its own could not work here; "" if it can.
     """
 
     kernel: str
@@ -81,14 +98,15 @@ class Probe:
     cgroup_writable: bool
     uid: int
     capabilities: int
+    other_user: str
+    namespaces: str
 
     def missing(self, tier: Tier) -> tuple[str, ...]:
         """Return a sentence, with its cure, for each thing that `tier` needs and this machine lacks."""
         if tier is Tier.GUARD:
             return ()
-        if tier is not Tier.PROCESS:
-            return (f"this version does not implement the tier {tier.value} yet; use --isolation process",)
-        return tuple(self._missing_for_process())
+        more = {Tier.USER: self.other_user, Tier.NAMESPACE: self.namespaces}.get(tier)
+        return (*self._missing_for_process(), *([more] if more else []))
 
     def _missing_for_process(self) -> Iterator[str]:
         if not self.architecture_known:
@@ -124,8 +142,13 @@ class LayerReport:
     detail: str
 
 
-def probe() -> Probe:
-    """Ask the kernel what it offers. Changes nothing."""
+def probe(*, uid: int = TRIAL_UID, tried: Collection[Tier] = (Tier.USER, Tier.NAMESPACE)) -> Probe:
+    """Ask the kernel what it offers. Changes nothing.
+
+    Args:
+        uid: A user id that could be a user's own.
+        tried: Tiers to try; of another one it is said that it was not.
+    """
     system = platform.uname()
     return Probe(
         kernel=system.release,
@@ -141,24 +164,127 @@ def probe() -> Probe:
         cgroup_writable=_cgroup_writable(),
         uid=os.geteuid(),
         capabilities=_capabilities(),
+        other_user=_why_no_other_user(uid) if Tier.USER in tried else _UNTRIED,
+        namespaces=_why_no_namespaces(uid) if Tier.NAMESPACE in tried else _UNTRIED,
     )
 
 
-def missing(tier: Tier) -> tuple[str, ...]:
-    """Return a sentence, with its cure, for each thing that `tier` needs and this machine lacks."""
-    return probe().missing(tier)
+def missing(tier: Tier, *, uid: int = TRIAL_UID) -> tuple[str, ...]:
+    """Return a sentence, with its cure, for each thing that `tier` needs and this machine lacks.
+
+    Args:
+        tier: The tier.
+        uid: A user id that could be a user's own.
+    """
+    return probe(uid=uid, tried=(tier,)).missing(tier)
 
 
 def layers() -> tuple[LayerReport, ...]:
-    """Try every layer, each alone in a child of its own, and return how it did."""
+    """Try every layer of tier `process`, each alone in a child of its own, and return how it did."""
     with tempfile.TemporaryDirectory(prefix="probe-") as folder:
         top = Path(folder)
         (top / "home").mkdir()
         return tuple(_reported(name, trial, top) for name, trial in _TRIALS.items())
 
 
+def unreadable(paths: Sequence[Path], *, uid: int) -> str | None:
+    """Return a sentence if a process of another user id, in no group, could not read one of the paths."""
+    real = [Path(os.path.realpath(path)) for path in paths]
+    said = _say_in_child(lambda _answer: _read_as(real, uid))
+    return None if said.startswith("+") else said[1:]
+
+
+def _read_as(paths: Sequence[Path], uid: int) -> str:
+    identity.apply(uid)
+    for path in paths:
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        except PermissionError:
+            closed = next((top for top in reversed(path.parents) if not os.access(top, os.X_OK)), path)
+            raise _Closed(
+                f"{closed} is closed to other users, and the runner's processes must get to {path} as one; "
+                f"chmod o+rx {closed}, or install it elsewhere"
+            ) from None
+    return "read"
+
+
+def _why_no_other_user(uid: int) -> str:
+    if os.geteuid() != 0:
+        return "the tier user gives each user a user id, which only root can; run it as root, or do without"
+    lacking = [name for name, bit in _ROOT_NEEDS.items() if not _capabilities() >> bit & 1]
+    if lacking:
+        return f"the tier user needs the capabilities {', '.join(lacking)}; add them to the container"
+    return unreadable(_own_files(), uid=uid) or ""
+
+
+def _own_files() -> list[Path]:
+    packages = [name for name in sys.path if Path(name).name in ("site-packages", "dist-packages")]
+    return [Path(name) for name in (sys.executable, os.__file__, __file__, *packages) if Path(name).exists()]
+
+
+def _why_no_namespaces(uid: int) -> str:
+    with tempfile.TemporaryDirectory(prefix="probe-") as folder:
+        top = Path(folder).resolve()
+        for name in ("home", "other", "state"):
+            (top / name).mkdir(mode=0o700)
+        own = uid if os.geteuid() == 0 else None
+        if own is not None:
+            try:
+                os.chown(top / "home", own, own)
+            except OSError as error:
+                return (
+                    f"a folder cannot be given to the user id {own}: {error.strerror}; choose other user ids"
+                )
+        said = _say_in_child(lambda answer: _try_namespaces(top, own, answer))
+    return "" if said.startswith("+") else f"{said[1:]}; docs/isolation.md says what allows namespaces"
+
+
+def _try_namespaces(top: Path, uid: int | None, answer: int) -> str:
+    """Fork the first process of new namespaces, and let it answer; this process only makes them."""
+    adopt_orphans()
+    home = os.open(top / "home", os.O_PATH | os.O_DIRECTORY)
+    if namespaces.needs_user_namespace():
+        namespaces.enter_user_namespace()
+    pid = namespaces.fork_first_process()
+    if pid:
+        signal.alarm(_BOUND_S)
+        status = os.waitpid(pid, 0)[1]
+        # It has answered itself; what is written after it is not read.
+        return f"ended with {status}"
+    try:
+        said = "+" + _look_around(top, uid, home, answer)
+    except BaseException as error:  # noqa: BLE001 - whatever it was, it is the answer
+        said = f"-{error}"
+    os.write(answer, said.encode()[:_MOST_BYTES])
+    os._exit(0)
+
+
+def _look_around(top: Path, uid: int | None, home: int, answer: int) -> str:
+    policy = Policy(
+        home=top / "home",
+        read=default_read(deny=[top], tool_file=Path(__file__)).read,
+        homes=(top,),
+        hidden=(top / "state",),
+        uid=uid,
+        namespaces=True,
+    )
+    wanted = {"namespaces", "privileges", "identity"}
+    confine_zygote(policy, home_fd=home, keep={0, 1, 2, answer}, parent=0, without=frozenset(LAYERS) - wanted)
+    (top / "home" / "inside").touch()
+    present = [name for name in ("other", "state") if (top / name).exists()]
+    if present or os.getpid() != 1:
+        raise _NotEnforced(f"still there in namespaces of its own: {', '.join(present) or 'other processes'}")
+    for path in _own_files():
+        os.close(os.open(path, os.O_RDONLY))
+    return "nothing of others was there"
+
+
 class _NotEnforced(Exception):
     """What a layer is there to deny was not denied."""
+
+
+class _Closed(Exception):
+    """A folder that is needed is closed."""
 
 
 def _try_descriptors(top: Path, answer: int) -> str:
@@ -340,7 +466,7 @@ def _has_filters() -> bool:
 
 
 def _may_make_user_namespace(_answer: int) -> str:
-    unshare(_CLONE_NEWUSER)
+    unshare(CLONE_NEWUSER)
     return "made"
 
 

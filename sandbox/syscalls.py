@@ -4,7 +4,8 @@ Not here: what Python offers itself (`os.pidfd_open`, `signal.pidfd_send_signal`
 Every function raises OSError with the kernel's error number and the name of the call.
 
 Source: landlock(7), landlock_create_ruleset(2), landlock_add_rule(2), landlock_restrict_self(2),
-prctl(2), seccomp(2), openat2(2), close_range(2), capset(2), unshare(2), clearenv(3).
+prctl(2), seccomp(2), openat2(2), close_range(2), capset(2), unshare(2), setns(2), mount(2), mount_setattr(2),
+madvise(2), clearenv(3).
 """
 
 import ctypes
@@ -13,6 +14,19 @@ import os
 import struct
 
 __all__ = [
+    "CLONE_NEWIPC",
+    "CLONE_NEWNET",
+    "CLONE_NEWNS",
+    "CLONE_NEWPID",
+    "CLONE_NEWUSER",
+    "CLONE_NEWUTS",
+    "MADV_COLLAPSE",
+    "MS_BIND",
+    "MS_NODEV",
+    "MS_NOEXEC",
+    "MS_NOSUID",
+    "MS_PRIVATE",
+    "MS_REC",
     "PR_CAPBSET_DROP",
     "PR_CAP_AMBIENT",
     "PR_CAP_AMBIENT_CLEAR_ALL",
@@ -22,6 +36,7 @@ __all__ = [
     "PR_SET_PDEATHSIG",
     "PR_SET_PTRACER",
     "PR_SET_SECUREBITS",
+    "MountAttribute",
     "Resolve",
     "clear_environment",
     "close_range",
@@ -30,11 +45,30 @@ __all__ = [
     "landlock_add_path_rule",
     "landlock_create_ruleset",
     "landlock_restrict_self",
+    "madvise",
+    "mount",
+    "mount_setattr",
     "openat2",
     "prctl",
     "seccomp_set_filter",
+    "seccomp_set_listening_filter",
+    "setns",
     "unshare",
 ]
+
+MADV_COLLAPSE = 25
+
+CLONE_NEWNS = 0x0002_0000
+CLONE_NEWUTS = 0x0400_0000
+CLONE_NEWIPC = 0x0800_0000
+CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWPID = 0x2000_0000
+CLONE_NEWNET = 0x4000_0000
+
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x4_0000
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -48,14 +82,21 @@ PR_SET_PTRACER = 0x59616D61
 
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
+_SECCOMP_SET_MODE_FILTER = 1
+# A signal must not interrupt who waits for an answer: the answer would be given and then asked again.
+_SECCOMP_NEW_LISTENER_WAIT_KILLABLE = 0x08 | 0x20
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # The same on every architecture: all are younger than the common numbering that began with 424.
 _NR_CLOSE_RANGE = 436
 _NR_OPENAT2 = 437
+_NR_MOUNT_SETATTR = 442
 _NR_LANDLOCK_CREATE_RULESET = 444
 _NR_LANDLOCK_ADD_RULE = 445
 _NR_LANDLOCK_RESTRICT_SELF = 446
+
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
 
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _LANDLOCK_RULE_PATH_BENEATH = 1
@@ -79,6 +120,14 @@ class Resolve(enum.IntFlag):
     NO_SYMLINKS = 0x04
     BENEATH = 0x08
     IN_ROOT = 0x10
+
+
+class MountAttribute(enum.IntFlag):
+    """Attributes of a mount, as `mount_setattr` numbers them."""
+
+    READ_ONLY = 1 << 0
+    NO_SUID = 1 << 1
+    NO_DEVICES = 1 << 2
 
 
 class _SockFprog(ctypes.Structure):
@@ -161,6 +210,24 @@ def seccomp_set_filter(program: bytes) -> None:
     _checked("prctl PR_SET_SECCOMP", int(answer))
 
 
+def seccomp_set_listening_filter(number: int, program: bytes) -> int:
+    """Load a filter like `seccomp_set_filter`; return the descriptor through which the kernel asks.
+
+    Args:
+        number: Number of the call `seccomp` on this architecture.
+        program: The BPF program.
+    """
+    instructions = ctypes.create_string_buffer(program, len(program))
+    fprog = _SockFprog(len(program) // 8, ctypes.addressof(instructions))
+    return _syscall(
+        "seccomp SECCOMP_FILTER_FLAG_NEW_LISTENER",
+        number,
+        ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
+        ctypes.c_uint(_SECCOMP_NEW_LISTENER_WAIT_KILLABLE),
+        ctypes.pointer(fprog),
+    )
+
+
 def openat2(path: str, flags: int, *, directory: int, resolve: Resolve, mode: int = 0) -> int:
     """Open `path` below the descriptor `directory`, walking as `resolve` says; return the descriptor."""
     return _syscall(
@@ -184,6 +251,12 @@ def close_range(first: int, last: int) -> None:
     )
 
 
+def madvise(start: int, length: int, advice: int) -> None:
+    """Advise the kernel about the pages of this process from `start` on."""
+    answer = _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), ctypes.c_int(advice))
+    _checked("madvise", int(answer))
+
+
 def drop_capability_sets() -> None:
     """Empty the effective, permitted and inheritable capabilities of the calling thread."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
@@ -195,6 +268,38 @@ def drop_capability_sets() -> None:
 def unshare(flags: int) -> None:
     """Leave the namespaces named by `flags`."""
     _checked("unshare", int(_libc.unshare(ctypes.c_int(flags))))
+
+
+def setns(namespace: int, kind: int) -> None:
+    """Enter the namespace that a descriptor stands for; a pid namespace only for later children."""
+    _checked("setns", int(_libc.setns(ctypes.c_int(namespace), ctypes.c_int(kind))))
+
+
+def mount(source: str | None, target: str, *, kind: str | None = None, flags: int, data: str = "") -> None:
+    """Put a file system in place, or change how one is there; the manual has which flags go together."""
+    answer = _libc.mount(
+        None if source is None else ctypes.c_char_p(os.fsencode(source)),
+        ctypes.c_char_p(os.fsencode(target)),
+        None if kind is None else ctypes.c_char_p(kind.encode()),
+        ctypes.c_ulong(flags),
+        ctypes.c_char_p(data.encode()),
+    )
+    _checked(f"mount on {target}", int(answer))
+
+
+def mount_setattr(
+    path: str, *, add: MountAttribute, remove: MountAttribute | None = None, recursive: bool = False
+) -> None:
+    """Change the attributes of the mount at `path`, and with `recursive` of all below it."""
+    _syscall(
+        "mount_setattr",
+        _NR_MOUNT_SETATTR,
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(path)),
+        ctypes.c_uint(_AT_RECURSIVE if recursive else 0),
+        ctypes.c_char_p(struct.pack("=QQQQ", add, remove or 0, 0, 0)),
+        ctypes.c_size_t(32),
+    )
 
 
 def clear_environment() -> None:

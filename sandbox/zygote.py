@@ -6,30 +6,28 @@ worker is read from the kernel, a worker must be the zygote's child and lead its
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import signal
 import socket
-import stat
-import struct
 from collections import deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from sandbox.errors import ConfinementError, FrameError, LoadError, SandboxError, ZygoteDied
-from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode
-from sandbox.outcome import describe_status
+from sandbox.frames import CONTROL_BYTES, GATE, Decoder, Kind, decode, encode
+from sandbox.gate import Address, Gate
+from sandbox.outcome import Denial, describe_status
 from sandbox.policy import Policy
+from sandbox.worker import Worker, children_of, maker_of, number_inside, own_end, parent_of
 
-__all__ = ["Loaded", "Worker", "Zygote"]
+__all__ = ["Loaded", "Zygote"]
 
 log = logging.getLogger(__name__)
 
-_CREDENTIALS = struct.Struct("3i")
-_WHOLE_GROUP = 4
 _READY_S = 30.0
+# Process id of the first process of a pid namespace, inside.
+_FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
 _LOG_LINES_BYTES = 64 * 1024
 
@@ -45,49 +43,6 @@ class Loaded:
 
     hello: Mapping[str, object]
     threads: int
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Worker:
-    """A parked worker, as the host holds it. Closed by its lease."""
-
-    pid: int
-    pidfd: int
-    connection: socket.socket
-    output: int
-
-    def kill(self) -> None:
-        """Kill the worker and everything in its process group."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        self.kill_group()
-
-    def kill_group(self) -> bool:
-        """Kill everything in the process group; False if nobody is left in it."""
-        try:
-            # By descriptor: once the worker is reaped its number may be another group's.
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL, None, _WHOLE_GROUP)
-        except ProcessLookupError:
-            return False
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            return self._kill_group_by_number()
-        return True
-
-    def _kill_group_by_number(self) -> bool:
-        """The same on Linux before 6.9."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Let go of the descriptors; the process must have ended."""
-        self.connection.close()
-        os.close(self.output)
-        os.close(self.pidfd)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -110,7 +65,10 @@ class Zygote:
     _output_left: int = field(init=False, default=_LOG_LINES_BYTES)
     _closed: bool = field(init=False, default=False)
     _reaped_itself: bool = field(init=False, default=False)
-    _announced: set[int] = field(init=False, default_factory=set)
+    # Workers by the number that the zygote, perhaps in a pid namespace, knows them by, and by ours.
+    _announced: dict[int, int] = field(init=False, default_factory=dict)
+    _unnumbered: int = field(init=False, default=0)
+    _gate: Gate | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -171,7 +129,7 @@ class Zygote:
         """
         while self._idle:
             worker = self._idle.popleft()
-            if _running(worker):
+            if worker.is_running():
                 return worker
             worker.close()
         if self._closed:
@@ -225,8 +183,8 @@ class Zygote:
         against this look gains nothing: its processes are killed all the same, only not waited for.
         """
         try:
-            orphans = _children_of(self.pid) - self._reaped.keys()
-            return bool(_children_of(worker)) or any(os.getpgid(pid) == worker for pid in orphans)
+            orphans = children_of(self.pid) - self._reaped.keys()
+            return bool(children_of(worker)) or any(os.getpgid(pid) == worker for pid in orphans)
         except OSError:
             # Gone meanwhile, or a kernel without lists of children: better to wait than to guess.
             return True
@@ -238,7 +196,7 @@ class Zygote:
             # Its last words, why it could not load for example, may still be on their way.
             self._control_readable()
         if self.once:
-            self._note_end(self.pid, status)
+            self._note_end(_FIRST if self.policy.namespaces else self.pid, status)
         if not self._loaded.done():
             self._loaded.set_exception(
                 ZygoteDied(f"the process that imported it ended with {describe_status(status)}")
@@ -257,6 +215,8 @@ class Zygote:
         if not self._reaped_itself:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+        if self._gate is not None:
+            self._gate.close()
         self.control.close()
         self.parked.close()
         os.close(self.output)
@@ -314,6 +274,10 @@ class Zygote:
             message, descriptors, _, _ = socket.recv_fds(self.parked, _ANNOUNCEMENT_BYTES, 4)
         except OSError:
             return
+        if message == GATE and len(descriptors) == 1 and self.policy.reach and self._gate is None:
+            # Always its first message: the author's file is loaded afterwards.
+            self._gate = Gate(listener=descriptors[0], allows=self._reaches)
+            return
         if message and self._ordered > 0:
             self._deliver(self._adopt(message, descriptors))
             return
@@ -333,12 +297,12 @@ class Zygote:
             if len(descriptors) != 2:
                 return SandboxError(message.decode(errors="replace").removeprefix("failed: "))
             try:
-                pid = _maker_of(descriptors[0])
-                self._announced.add(pid)
+                pid = maker_of(descriptors[0])
+                self._note_number(pid)
                 pidfd = os.pidfd_open(pid)
                 stack.callback(os.close, pidfd)
                 self._check_worker(pid)
-                output = _own_end(descriptors[1])
+                output = own_end(descriptors[1])
             except OSError as error:
                 log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
                 return SandboxError(f"a worker ended before it was ready: {error}")
@@ -350,20 +314,38 @@ class Zygote:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
         return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output)
 
+    def _note_number(self, pid: int) -> None:
+        try:
+            self._announced[number_inside(pid) if self.policy.namespaces else pid] = pid
+        except OSError:
+            # It has ended already, and is told of by a number that nobody can look up any more.
+            self._unnumbered += 1
+            raise
+
+    def _reaches(self, address: Address) -> bool:
+        return address in self.policy.reach
+
+    def refused(self, worker: int) -> list[Denial]:
+        """Return, once, what the gate refused to a worker, which leads its group, and to its children."""
+        refused = [] if self._gate is None else self._gate.refused(worker)
+        return [Denial(operation="connect", path=where, layer="kernel") for where in refused]
+
     def _check_worker(self, pid: int) -> None:
-        mine = pid == self.pid if self.once else _parent_of(pid) == self.pid
+        mine = pid == self.pid if self.once else parent_of(pid) == self.pid
         if not mine or os.getpgid(pid) != pid:
             raise ProcessLookupError(f"process {pid} is no worker of zygote {self.pid}")
 
-    def _note_end(self, pid: int, status: int) -> None:
-        if pid not in self._announced and self._ordered > 0:
+    def _note_end(self, number: int, status: int) -> None:
+        """Take note that a worker has ended, by the number that the zygote knows it by."""
+        if number not in self._announced and self._ordered > 0:
             # Perhaps it has said so and was not heard yet: the two sockets are read in any order.
             for _ in range(self._ordered):
                 self._parked_readable()
-        if pid not in self._announced and self._ordered > 0 and status != 0:
+        if number not in self._announced and self._unnumbered > 0:
+            self._unnumbered -= 1
+        elif number not in self._announced and self._ordered > 0 and status != 0:
             self._deliver(SandboxError(f"a worker ended before it was ready: {describe_status(status)}"))
-        self._announced.discard(pid)
-        future = self._reaped.get(pid)
+        future = self._reaped.get(self._announced.pop(number, 0))
         if future is not None and not future.done():
             future.set_result(status)
 
@@ -404,53 +386,3 @@ def _failure(value: Mapping[str, object]) -> SandboxError:
         line = value["line"]
         return LoadError(message, line if isinstance(line, int) else None)
     return ConfinementError("zygote", message)
-
-
-def _maker_of(connection: int) -> int:
-    """Return which process made a connected pair of UNIX stream sockets, as the kernel knows it.
-
-    Raises:
-        OSError: The descriptor is something else.
-    """
-    if not stat.S_ISSOCK(os.fstat(connection).st_mode):
-        raise OSError(errno.ENOTSOCK, "its connection is no socket")
-    with socket.socket(fileno=os.dup(connection)) as pair:
-        if (pair.family, pair.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
-            raise OSError(errno.EPROTOTYPE, "its connection is no pair of UNIX stream sockets")
-        credentials = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid: int = _CREDENTIALS.unpack(credentials)[0]
-    return pid
-
-
-def _own_end(pipe: int) -> int:
-    """Open a pipe once more for reading, never blocking, so that its maker has no say in that.
-
-    Raises:
-        OSError: The descriptor is something else.
-    """
-    if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
-        raise OSError(errno.EINVAL, "its output is no pipe")
-    return os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _running(worker: Worker) -> bool:
-    try:
-        signal.pidfd_send_signal(worker.pidfd, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _children_of(pid: int) -> set[int]:
-    """Return the children of every thread of a process."""
-    found: set[int] = set()
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as children:
-            found.update(map(int, children.read().split()))
-    return found
-
-
-def _parent_of(pid: int) -> int:
-    """Read the parent from /proc/PID/stat; the name in it may hold blanks and brackets."""
-    text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    return int(text.rpartition(")")[2].split()[1])

@@ -107,7 +107,7 @@ def _changed(judge: Judge, name: str, paths: tuple[_Path, ...]) -> Callable[[Eve
 def _addressed(judge: Judge, name: str, position: int) -> Callable[[Event], None]:
     def rule(event: Event) -> None:
         # `sendmsg` on a connected socket names no address.
-        if event[position] is not None:
+        if event[position] is not None and not judge.may_reach(event[position]):
             judge.report(name, _address(event[position]))
 
     return rule
@@ -115,7 +115,8 @@ def _addressed(judge: Judge, name: str, position: int) -> Callable[[Event], None
 
 def _looked_up(judge: Judge, name: str) -> Callable[[Event], None]:
     def rule(event: Event) -> None:
-        judge.report(name, _address(event[:2]))
+        if not judge.may_reach(event[:1]):
+            judge.report(name, _address(event[:2]))
 
     return rule
 

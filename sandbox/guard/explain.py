@@ -23,7 +23,7 @@ def explain(error: BaseException, rules: Rules) -> Denial | None:
     resolved = rules.resolved()
     for found in behind(error):
         if isinstance(found, OSError) and found.errno in _DENIALS and not isinstance(found, GuardDenied):
-            denial = _denied_path(found, resolved) or _denied_network(found)
+            denial = _denied_path(found, resolved) or _denied_network(found, resolved)
             if denial is not None:
                 return denial
     return None
@@ -54,11 +54,14 @@ def _denied_path(error: OSError, rules: Rules) -> Denial | None:
     return None
 
 
-def _denied_network(error: OSError) -> Denial | None:
-    # A socket that may not be made names no address, and its error no file.
-    frame = _last_frame(error.__traceback__)
-    if error.filename is None and frame == (socket.__file__, "__init__"):
+def _denied_network(error: OSError, rules: Rules) -> Denial | None:
+    # A socket that may not be made or connected names no address, and its error no file.
+    if error.filename is not None:
+        return None
+    if _last_frame(error.__traceback__) == (socket.__file__, "__init__"):
         return Denial(operation="socket.socket", path="", layer="kernel")
+    if rules.reach and error.errno == errno.EACCES:
+        return Denial(operation="socket.connect", path="", layer="kernel")
     return None
 
 

@@ -36,6 +36,7 @@ class Judge:
         self._report = report
         self._thread = _Thread()
         self._homes = tuple(str(top) for top in rules.homes)
+        self._hosts = {host for host, _port in rules.reach}
 
     def is_plain_read(self, path: object) -> bool:
         """Say, at the cost of a few comparisons, whether reading `path` needs no further look.
@@ -78,6 +79,15 @@ class Judge:
         if "__pycache__" not in name:
             self.report(operation, named)
         raise error(errno.EACCES, _sentence(verdict, self._rules), named)
+
+    def may_reach(self, address: object) -> bool:
+        """Say whether a network address, or a host alone, is one that may be reached."""
+        match address:
+            case (host, int() as port, *_):
+                return (host, port) in self._rules.reach
+            case (host, *_):
+                return host in self._hosts
+        return False
 
     def report(self, operation: str, path: str) -> None:
         """Report a denial, without raising anything."""

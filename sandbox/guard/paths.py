@@ -67,6 +67,7 @@ class Rules:
         homes: Folders under which the homes of users lie; below them only `home` may be read.
         readable: What may be read although it lies under `homes`, for example the tool file's folder.
         writable: What may be written beside the home.
+        reach: Network addresses that may be reached.
         is_resolved: Whether every link in the paths has been followed; see `resolved`.
     """
 
@@ -74,6 +75,7 @@ class Rules:
     homes: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = DEVICES
+    reach: tuple[tuple[str, int], ...] = ()
     is_resolved: bool = False
 
     def __post_init__(self) -> None:
@@ -88,7 +90,7 @@ class Rules:
         scratch = () if policy.scratch is None else (policy.scratch,)
         # Folders of `list_only` may be listed and their files not read: left to the kernel.
         readable = (*policy.read, *policy.list_only, *scratch)
-        return cls(home=policy.home, homes=policy.homes, readable=readable)
+        return cls(home=policy.home, homes=policy.homes, readable=readable, reach=policy.reach)
 
     def resolved(self) -> "Rules":
         """Return the same rules with every link in them followed; a zygote does it once for its workers."""
@@ -99,6 +101,7 @@ class Rules:
             homes=tuple(map(_real, self.homes)),
             readable=tuple(map(_real, self.readable)),
             writable=tuple(map(_real, self.writable)),
+            reach=self.reach,
             is_resolved=True,
         )
 

@@ -24,6 +24,11 @@ class Recorder:
         # A dictionary keeps the order and needs no lock: a signal handler may report within a report.
         self._denials: dict[Denial, None] = {}
 
+    def begin(self, forward: Callable[[Denial], None]) -> None:
+        """Forget what was denied so far and tell `forward` from now on: a worker in place of its zygote."""
+        self._denials.clear()
+        self._forward = forward
+
     def report(self, denial: Denial) -> None:
         """Keep `denial` if it is new and there is room."""
         if denial in self._denials or len(self._denials) >= self._limit:

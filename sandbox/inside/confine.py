@@ -4,15 +4,20 @@ A zygote, before it loads the author's file:
 
 1. Descriptors first: what was inherited by accident must not be there for anything that follows.
 2. The environment: it needs nothing, and later layers read none of it.
-3. A session of its own, before seccomp makes setsid a word without effect: from here on every
+3. The cgroup, while its folder can be seen and written.
+4. Namespaces before everything that opens a file for later: what was opened outside leads outside.
+5. A session of its own, before seccomp makes setsid a word without effect: from here on every
    descendant carries this session id, so the host can find each of them.
-4. Limits need /proc, which Landlock hides; so does what a worker will need of it later.
-5. Privileges after limits, whose hard values root could still have raised; then death with the
-   parent, which a change of credentials would reset; then no_new_privs, without which the
+6. Limits need /proc, which Landlock hides; so does what a worker will need of it later.
+7. Privileges after limits, whose hard values root could still have raised; the user id between the
+   bounds, which need a capability, and the capabilities, one of which it needs; then death with
+   the parent, which a change of credentials would reset; then no_new_privs, without which the
    kernel refuses Landlock and seccomp.
-6. Landlock before seccomp, so that the filter has the last word on every call. The worker's
+8. Landlock before seccomp, so that the filter has the last word on every call. The worker's
    second domain is built here, before the author's code could have a say in it.
-7. seccomp last: it denies what the layers before it needed.
+9. seccomp last: it denies what the layers before it needed.
+
+Steps 3, 4 and the user id are for tiers that have them; in the others the policy names none.
 
 A worker, just forked, adds what can be set once for each call only:
 
@@ -29,13 +34,24 @@ Source: sandbox notes; credentials(7), setsid(2), setpgid(2).
 """
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import ConfinementError
-from sandbox.layers import descriptors, environment, landlock, privileges, rlimits, seccomp
+from sandbox.layers import (
+    cgroup,
+    descriptors,
+    environment,
+    identity,
+    landlock,
+    mounts,
+    namespaces,
+    privileges,
+    rlimits,
+    seccomp,
+)
 from sandbox.policy import Limits, Policy
 from sandbox.syscalls import landlock_abi
 
@@ -44,14 +60,18 @@ __all__ = ["LAYERS", "WorkerLayers", "confine_zygote"]
 LAYERS = (
     "descriptors",
     "environment",
+    "cgroup",
+    "namespaces",
     "session",
     "rlimits",
     "privileges",
+    "identity",
     "death with the parent",
     "landlock",
     "seccomp",
 )
 _ALL = frozenset(LAYERS)
+_TASKS = "/proc/self/task"
 
 T = TypeVar("T")
 
@@ -65,6 +85,7 @@ class WorkerLayers:
     Attributes:
         limits: Resource limits of the worker.
         status: Descriptor of the zygote's status file.
+        tasks: Descriptor of the folder of the zygote's threads.
         pins: Descriptors that keep granted files of /proc granted.
         narrowing: Descriptor of the second Landlock domain.
         filter: The second seccomp filter.
@@ -75,12 +96,17 @@ class WorkerLayers:
 
     limits: Limits
     status: int | None
+    tasks: int | None
     pins: tuple[int, ...]
     narrowing: int | None
     filter: seccomp.Filter | None
     home: int | None
     folder: Path
     wanted: frozenset[str]
+
+    def threads(self) -> int:
+        """Count the threads of the zygote, in the zygote."""
+        return len(os.listdir(_TASKS if self.tasks is None else self.tasks))
 
     def apply(self, *, parent: int) -> None:
         """Put the worker's own layers in place.
@@ -116,7 +142,7 @@ class WorkerLayers:
             os.chdir(self.folder)
         else:
             os.fchdir(self.home)
-        for descriptor in (self.home, self.status, *self.pins):
+        for descriptor in (self.home, self.status, self.tasks, *self.pins):
             if descriptor is not None:
                 os.close(descriptor)
 
@@ -128,6 +154,8 @@ def confine_zygote(
     keep: Collection[int],
     parent: int,
     without: frozenset[str] = frozenset(),
+    cgroups: Sequence[Path] = (),
+    hand_over: Callable[[int], None] = os.close,
 ) -> WorkerLayers:
     """Put every layer of a zygote in place; all of them, or the process must end.
 
@@ -135,8 +163,11 @@ def confine_zygote(
         policy: What the zygote and its workers may touch.
         home_fd: Descriptor of the policy's home folder, exactly when it names one.
         keep: Descriptors to leave open, beside `home_fd`.
-        parent: Process id of the parent, with which this process shall die.
+        parent: Process id of the parent, with which this process shall die; see `die_with_parent`.
         without: Names from `LAYERS` to leave out: for tests and `selftest --without` only.
+        cgroups: Folders of the control groups made for it.
+        hand_over: Gives away the descriptor of the gate, where the policy names something to reach.
+            Afterwards this process must have none of it: who holds it opens the gate.
 
     Raises:
         ConfinementError: A layer could not be put in place.
@@ -147,9 +178,16 @@ def confine_zygote(
     kept = {*keep} if home_fd is None else {*keep, home_fd}
     _take("descriptors", wanted, lambda: descriptors.apply(kept))
     _take("environment", wanted, lambda: environment.apply(policy.environment))
+    _take("cgroup", wanted, lambda: cgroup.apply(cgroups))
+    if policy.namespaces and "namespaces" in wanted:
+        home_fd = _take("namespaces", wanted, lambda: _leave(policy, home_fd))
     _take("session", wanted, os.setsid)
     layers = _worker_layers(policy, home_fd, wanted)
-    _take("rlimits", wanted, lambda: _limit_zygote(policy.limits, layers.status))
+    _take("rlimits", wanted, lambda: _limit_zygote(policy, layers.status))
+    _take("privileges", wanted, privileges.close_bounds)
+    if policy.uid is not None:
+        uid = policy.uid
+        _take("identity", wanted, lambda: identity.apply(uid))
     _take("privileges", wanted, privileges.drop_capabilities)
     _take("privileges", wanted, privileges.adopt_orphans)
     _take("death with the parent", wanted, lambda: privileges.die_with_parent(parent))
@@ -157,7 +195,7 @@ def confine_zygote(
     os.umask(0o077)
     _take("session", _ALL, lambda: os.chdir(layers.folder))
     _take("landlock", wanted, lambda: landlock.apply(landlock.zygote_ruleset(policy, home=home_fd)))
-    _take("seccomp", wanted, lambda: _main_filter(wanted).load())
+    _take("seccomp", wanted, lambda: _filter_zygote(policy, wanted, hand_over))
     return layers
 
 
@@ -173,6 +211,7 @@ def _worker_layers(policy: Policy, home_fd: int | None, wanted: frozenset[str]) 
     return WorkerLayers(
         limits=policy.limits,
         status=_take("rlimits", wanted, rlimits.open_status),
+        tasks=_take("landlock", wanted, lambda: os.open(_TASKS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)),
         pins=_take("landlock", wanted, landlock.pin) or (),
         narrowing=_take("landlock", wanted, lambda: landlock.narrowing_ruleset(home=home_fd)),
         filter=_take("seccomp", wanted, lambda: seccomp.worker_filter(seccomp.supported_architecture())),
@@ -182,14 +221,33 @@ def _worker_layers(policy: Policy, home_fd: int | None, wanted: frozenset[str]) 
     )
 
 
-def _limit_zygote(limits: Limits, status: int | None) -> None:
+def _leave(policy: Policy, home_fd: int | None) -> int | None:
+    namespaces.apply()
+    return mounts.apply(policy, home=home_fd)
+
+
+def _limit_zygote(policy: Policy, status: int | None) -> None:
     if status is not None:
-        rlimits.apply(rlimits.zygote_limits(limits, data=rlimits.data_bytes(status)))
+        data, own_uid = rlimits.data_bytes(status), policy.uid is not None
+        rlimits.apply(rlimits.zygote_limits(policy.limits, data=data, own_uid=own_uid))
 
 
-def _main_filter(wanted: frozenset[str]) -> seccomp.Filter:
+def _filter_zygote(policy: Policy, wanted: frozenset[str], hand_over: Callable[[int], None]) -> None:
     scoped = "landlock" in wanted and landlock_abi() >= landlock.SIGNAL_SCOPE_ABI
-    return seccomp.main_filter(seccomp.supported_architecture(), signals_are_scoped=scoped)
+    architecture = seccomp.supported_architecture()
+    program = seccomp.main_filter(architecture, signals_are_scoped=scoped, gated=bool(policy.reach))
+    if policy.reach:
+        hand_over(_load_asking(program))
+    else:
+        program.load()
+
+
+def _load_asking(program: seccomp.Filter) -> int:
+    try:
+        return program.load_asking()
+    except OSError as error:
+        message = f"tools cannot be given links here, `runner doctor` says why: {error.strerror}"
+        raise OSError(error.errno, message) from error
 
 
 def _lead_group() -> None:

@@ -6,7 +6,7 @@ ends with it: it is the nearest reaper of every process that loses its parent do
 belongs to the session of a zygote that has ended is killed. Death with the parent alone would not do:
 what a worker forks is not told of its death, and a tool file can leave its zygote's process group.
 
-usage: python -m sandbox.inside.forkserver_main CONTROL_FD HOST_PID PROGRAM_MODULE
+usage: python -m sandbox.inside.forkserver_main CONTROL_FD HOST_PID PROGRAM_MODULE [lasting]
 """
 
 import contextlib
@@ -21,15 +21,19 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from sandbox.errors import ConfinementError
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+from sandbox.inside.huge_pages import collapse
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
 from sandbox.inside.zygote_main import Order, run_zygote
+from sandbox.layers import cgroup, namespaces
 from sandbox.layers.privileges import adopt_orphans
-from sandbox.policy import Policy
+from sandbox.policy import Limits
 
-__all__ = ["main"]
+__all__ = ["end_session", "main"]
 
 _END_S = 3.0
 
@@ -40,11 +44,17 @@ def main() -> None:
     control.set_inheritable(False)
     host = _watch(int(sys.argv[2]))
     adopt_orphans()
+    # What is forked from here works ahead of calls or is about to end: when it wakes up it must not take
+    # the processor from the host, which has an answer to deliver. It gets its fair share all the same.
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     # A terminal's Ctrl-C goes to the whole foreground group; only the host decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     program: Program = importlib.import_module(sys.argv[3]).PROGRAM
     gc.collect()
     gc.freeze()
+    if sys.argv[4:] == ["lasting"]:
+        collapse()
     server = _Forkserver(control=control, host=host, program=program)
     try:
         send(control, Kind.STARTED, {"pid": os.getpid()})
@@ -64,7 +74,9 @@ class _Forkserver:
     host: int
     program: Program
     reaper: Reaper = field(default_factory=Reaper)
-    zygotes: set[int] = field(default_factory=set)
+    zygotes: dict[int, tuple[Path, ...]] = field(default_factory=dict)
+    itself: int = field(default_factory=lambda: os.pidfd_open(os.getpid()))
+    forked: int = 0
 
     def serve(self) -> None:
         """Serve orders until the host lets go."""
@@ -87,45 +99,62 @@ class _Forkserver:
         """End every zygote and all that any of them left behind."""
         for zygote in self.zygotes:
             os.kill(zygote, signal.SIGKILL)
-        for zygote in self.zygotes:
-            _end_session(zygote)
+        for zygote, cgroups in self.zygotes.items():
+            end_session(zygote)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(zygote, 0)
+            cgroup.remove(cgroups)
 
     def _reap(self) -> None:
         for pid, status in self.reaper.reap(self._before_reaping):
             if pid in self.zygotes:
-                self.zygotes.discard(pid)
+                cgroup.remove(self.zygotes.pop(pid))
                 send(self.control, Kind.ENDED, {"pid": pid, "status": status})
 
     def _before_reaping(self, pid: int) -> None:
         # Afterwards the number of the session could be another's.
         if pid in self.zygotes:
-            _end_session(pid)
+            end_session(pid)
 
     def _fork_zygote(self, value: object, descriptors: list[int]) -> None:
         if not isinstance(value, Mapping):
             raise TypeError(f"the host sent an order that is no object: {value!r}")
-        parent = os.getpid()
-        pid = os.fork()
+        namespaced, limits = bool(value["namespaces"]), Limits(**value["limits"])
+        parent = 0 if namespaced else os.getpid()
+        pid, cgroups, fault = self._fork(limits) if namespaced else (os.fork(), (), None)
         if pid == 0:
             try:
                 self.reaper.forget()
                 self.control.close()
                 order = Order(
-                    policy=Policy.from_json(value["policy"]),
-                    config=value["config"],
-                    once=bool(value["once"]),
                     control=descriptors[0],
                     parked=descriptors[1],
                     output=descriptors[2],
                     home=descriptors[3] if len(descriptors) > 3 else None,
+                    forkserver=self.itself,
+                    cgroups=cgroups,
+                    fault=fault,
                 )
                 run_zygote(order, self.program, parent=parent)
             finally:
                 os._exit(70)
-        self.zygotes.add(pid)
+        self.zygotes[pid] = cgroups
         for descriptor in descriptors:
             os.close(descriptor)
         send(self.control, Kind.STARTED, {"order": value["order"], "pid": pid})
+
+    def _fork(self, limits: Limits) -> tuple[int, tuple[Path, ...], ConfinementError | None]:
+        """Fork into a cgroup and a pid namespace; why these could not be had, the child has to tell."""
+        cgroups: tuple[Path, ...] = ()
+        self.forked += 1
+        try:
+            cgroups = cgroup.make(f"{os.getpid()}-{self.forked}", limits)
+            if namespaces.needs_user_namespace():
+                namespaces.enter_user_namespace()
+            return namespaces.fork_first_process(), cgroups, None
+        except OSError as error:
+            cgroup.remove(cgroups)
+            return os.fork(), (), ConfinementError("namespaces", str(error))
 
 
 def _watch(parent: int) -> int:
@@ -136,7 +165,7 @@ def _watch(parent: int) -> int:
     return descriptor
 
 
-def _end_session(leader: int) -> None:
+def end_session(leader: int) -> None:
     """Kill every process of a session, whose leader is dead and not yet reaped, until none is left."""
     deadline = time.monotonic() + _END_S
     while time.monotonic() < deadline:

@@ -3,47 +3,57 @@
 import os
 import socket
 import traceback
+from dataclasses import dataclass
 from typing import NoReturn
 
 from sandbox.errors import LoadError
 from sandbox.frames import Kind
-from sandbox.guard.install import install_guard
 from sandbox.guard.paths import Rules
+from sandbox.guard.record import Recorder
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
 
-__all__ = ["run_worker"]
+__all__ = ["Birth", "run_worker"]
 
 
-def run_worker(
-    program: Program,
-    layers: WorkerLayers,
-    rules: Rules,
-    parked: socket.socket,
-    *,
-    parent: int,
-    guard: bool,
-    rehearse: bool,
-) -> NoReturn:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """What a zygote gives each of its workers.
+
+    Attributes:
+        program: What to serve the call with.
+        layers: What to put in place beside what is inherited.
+        rules: What denials are explained by.
+        recorder: Where the guard reports denials, or None without a guard.
+        parked: Socket on which to announce oneself.
+    """
+
+    program: Program
+    layers: WorkerLayers
+    rules: Rules
+    recorder: Recorder | None
+    parked: socket.socket
+
+
+def run_worker(birth: Birth, *, parent: int, rehearse: bool) -> NoReturn:
     """Be one worker. Never returns and never raises: the process ends here.
 
     Args:
-        program: What to serve the call with.
-        layers: What to put in place beside what was inherited.
-        rules: What denials are explained by.
-        parked: Socket on which to announce oneself.
+        birth: What the zygote gives.
         parent: Process id of the zygote.
-        guard: Whether the Python patches are put in place.
         rehearse: Whether there is time to walk the way of a call beforehand.
     """
     status = 1
     try:
-        layers.apply(parent=parent)
-        channel = _park(program, rules, parked, guard=guard, rehearse=rehearse)
+        birth.layers.apply(parent=parent)
+        channel = _park(birth, rehearse=rehearse)
         if channel is not None:
             frame = channel.receive()
             if frame is not None and frame[0] is Kind.CALL:
-                channel.send(Kind.ANSWER, program.serve(frame[1], channel))
+                channel.send(Kind.ANSWER, birth.program.serve(frame[1], channel))
+                # The end of a process takes milliseconds of the processor on which the host now wakes up.
+                # So it waits to be killed, or for the host to let go.
+                channel.receive()
         status = 0
     except BaseException:  # noqa: BLE001 - the last stop: whatever it was, the host must read about it
         traceback.print_exc()
@@ -51,24 +61,22 @@ def run_worker(
         os._exit(status)
 
 
-def _park(
-    program: Program, rules: Rules, parked: socket.socket, *, guard: bool, rehearse: bool
-) -> Channel | None:
+def _park(birth: Birth, *, rehearse: bool) -> Channel | None:
     """Get ready, and hand the host its end of the connection and of the output pipe."""
     try:
         # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        channel = Channel(ours, rules)
-        if guard:
-            install_guard(rules, channel.denied)
-        program.prepare(rehearse=rehearse)
+        channel = Channel(ours, birth.rules)
+        if birth.recorder is not None:
+            birth.recorder.begin(channel.denied)
+        birth.program.prepare(rehearse=rehearse)
     except LoadError as error:
-        parked.send(f"failed: {error}".encode()[:60_000])
+        birth.parked.send(f"failed: {error}".encode()[:60_000])
         return None
     read, write = os.pipe()
     os.dup2(write, 1)
     os.dup2(write, 2)
-    socket.send_fds(parked, [b"parked"], [theirs.fileno(), read])
-    for descriptor in (theirs.detach(), read, write, parked.detach()):
+    socket.send_fds(birth.parked, [b"parked"], [theirs.fileno(), read])
+    for descriptor in (theirs.detach(), read, write, birth.parked.detach()):
         os.close(descriptor)
     return channel

@@ -11,14 +11,16 @@ import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sandbox.errors import ConfinementError, LoadError
-from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+from sandbox.frames import CONTROL_BYTES, GATE, Kind, receive, send
+from sandbox.guard.install import install_guard
 from sandbox.guard.paths import Rules
-from sandbox.inside.confine import WorkerLayers, confine_zygote
+from sandbox.inside.confine import confine_zygote
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
-from sandbox.inside.worker_main import run_worker
+from sandbox.inside.worker_main import Birth, run_worker
 from sandbox.policy import Policy
 
 __all__ = ["Order", "run_zygote"]
@@ -29,64 +31,110 @@ class Order:
     """What the host wants of a new zygote.
 
     Attributes:
+        control: Socket for frames with the host. The first says what the forkserver has no need to know.
+        parked: Socket on which workers announce themselves.
+        output: Pipe for what the program prints while it loads.
+        home: Descriptor of the home, if the policy has one.
+        forkserver: Descriptor that is readable once the forkserver has ended.
+        cgroups: Folders of the control groups made for it.
+        fault: Why it could not be forked as the policy says, or None if it was.
+    """
+
+    control: int
+    parked: int
+    output: int
+    home: int | None
+    forkserver: int
+    cgroups: tuple[Path, ...]
+    fault: ConfinementError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What the host says to a zygote alone.
+
+    Attributes:
         policy: What it and its workers may touch.
         config: For the program's `load`.
         once: Become the one worker oneself instead of forking: for programs that start threads
             while they load, which cannot be forked safely.
-        control: Socket for frames with the host.
-        parked: Socket on which workers announce themselves.
-        output: Pipe for what the program prints while it loads.
-        home: Descriptor of the home, if the policy has one.
     """
 
     policy: Policy
     config: Mapping[str, object]
     once: bool
-    control: int
-    parked: int
-    output: int
-    home: int | None
 
 
 def run_zygote(order: Order, program: Program, *, parent: int) -> None:
-    """Be a zygote until the host lets go. Runs in a process just forked by the forkserver."""
+    """Be a zygote until the host lets go. Runs in a process just forked by the forkserver.
+
+    Args:
+        order: What the host wants.
+        program: What to load.
+        parent: Process id of the forkserver; 0 in a pid namespace, which it lies outside of.
+    """
     control = socket.socket(fileno=order.control)
     parked = socket.socket(fileno=order.parked)
     _redirect(order.output)
+    said = _receive(control)
+    if said is None:
+        return
+    policy = said.policy
     # Resolved here, once for all workers and before any code of the author.
-    rules = Rules.of(order.policy).resolved()
+    rules = Rules.of(policy).resolved()
     try:
-        # The task folder is opened before Landlock hides /proc, to count threads later.
-        tasks = os.open("/proc/self/task", os.O_RDONLY | os.O_DIRECTORY)
-        kept = {0, 1, 2, control.fileno(), parked.fileno(), tasks}
-        without = frozenset(order.policy.without)
-        layers = confine_zygote(order.policy, home_fd=order.home, keep=kept, parent=parent, without=without)
+        if order.fault is not None:
+            raise order.fault
+        kept = {0, 1, 2, control.fileno(), parked.fileno(), order.forkserver}
+        without = frozenset(policy.without)
+        layers = confine_zygote(
+            policy,
+            home_fd=order.home,
+            keep=kept,
+            parent=parent,
+            without=without,
+            cgroups=order.cgroups,
+            hand_over=lambda gate: _hand_over(parked, gate),
+        )
+        # In a pid namespace the parent has no number, by which it could be seen to live.
+        if select.select([order.forkserver], [], [], 0)[0]:
+            return
+        os.close(order.forkserver)
     except (OSError, ValueError, ConfinementError) as error:
         send(control, Kind.FAILED, {"fault": "confinement", "message": str(error), "line": None})
         return
     try:
-        loaded = program.load(order.config)
+        loaded = program.load(said.config)
     except LoadError as error:
         send(control, Kind.FAILED, {"fault": "load", "message": str(error), "line": error.line})
         return
-    threads = len(os.listdir(tasks))
-    os.close(tasks)
-    send(control, Kind.LOADED, {"threads": threads, "hello": loaded})
-    if order.once:
-        guard = order.policy.guard
-        run_worker(program, layers, rules, parked, parent=parent, guard=guard, rehearse=True)
-    _serve(control, parked, layers, rules, program, guard=order.policy.guard)
+    send(control, Kind.LOADED, {"threads": layers.threads(), "hello": loaded})
+    # Once for all workers, and not before the load, which may do what a call may not.
+    recorder = install_guard(rules) if policy.guard else None
+    birth = Birth(program=program, layers=layers, rules=rules, recorder=recorder, parked=parked)
+    if said.once:
+        run_worker(birth, parent=parent, rehearse=True)
+    _serve(control, birth)
 
 
-def _serve(
-    control: socket.socket,
-    parked: socket.socket,
-    layers: WorkerLayers,
-    rules: Rules,
-    program: Program,
-    *,
-    guard: bool,
-) -> None:
+def _receive(control: socket.socket) -> _Said | None:
+    frame = receive(control, CONTROL_BYTES)
+    if frame is None:
+        return None
+    value = frame[1]
+    if not isinstance(value, Mapping):
+        raise TypeError(f"the host sent an order that is no object: {value!r}")
+    policy = Policy.from_json(value["policy"])
+    return _Said(policy=policy, config=value["config"], once=bool(value["once"]))
+
+
+def _hand_over(parked: socket.socket, gate: int) -> None:
+    """Give the host the gate, before the author's code is there to keep a copy of it."""
+    socket.send_fds(parked, [GATE], [gate])
+    os.close(gate)
+
+
+def _serve(control: socket.socket, birth: Birth) -> None:
     # Frozen objects are never visited by a worker's collector, so their pages stay shared.
     gc.collect()
     gc.freeze()
@@ -110,7 +158,7 @@ def _serve(
                 if worker == 0:
                     reaper.forget()
                     control.close()
-                    run_worker(program, layers, rules, parked, parent=me, guard=guard, rehearse=rehearse)
+                    run_worker(birth, parent=me, rehearse=rehearse)
                 workers.add(worker)
 
 

@@ -21,6 +21,7 @@ from sandbox.syscalls import (
 
 __all__ = [
     "adopt_orphans",
+    "close_bounds",
     "die_with_parent",
     "drop_capabilities",
     "refuse_new_privileges",
@@ -31,15 +32,19 @@ _MOST_CAPABILITIES = 64
 _SECURE_BITS = 0x2F
 
 
-def drop_capabilities() -> None:
-    """Give up every capability this process holds, and the right to get it back by exec."""
+def close_bounds() -> None:
+    """Give up the right to get a capability by exec, or by being user 0. Before a change of user id."""
     try:
         _drop_bounding_set()
         prctl(PR_SET_SECUREBITS, _SECURE_BITS)
     except PermissionError:
-        # Without CAP_SETPCAP neither can be changed. What is held is dropped below all the same,
+        # Without CAP_SETPCAP neither can be changed. What is held is dropped all the same,
         # and no_new_privs keeps exec from adding to it.
         pass
+
+
+def drop_capabilities() -> None:
+    """Give up every capability this process holds. After a change of user id, which needs one."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     drop_capability_sets()
 
@@ -51,6 +56,10 @@ def refuse_new_privileges() -> None:
 
 def die_with_parent(parent: int) -> None:
     """Ask the kernel for SIGKILL when the parent ends.
+
+    Args:
+        parent: Its process id; 0 where it lies outside of this process's pid namespace, and then it
+            has to be seen by other means that it has not ended before.
 
     Raises:
         ProcessLookupError: The parent is not `parent` any more: it ended before we could ask.

@@ -4,8 +4,8 @@ Memory is RLIMIT_DATA, counted from what the process has already. RLIMIT_AS woul
 space that is reserved and never touched (allocators reserve 64 MiB to 1 GiB at a time) and every
 library the zygote has mapped, so it kills honest programs long before the limit that it names.
 
-What this layer cannot bound: shared anonymous memory, the sum over several processes, and their
-number. Those need the host's poll or a cgroup.
+What this layer cannot bound: shared anonymous memory and the sum over several processes, which need a
+cgroup; and the number of processes where users share a user id.
 
 Source: getrlimit(2), proc_pid_status(5).
 """
@@ -21,6 +21,8 @@ __all__ = ["apply", "data_bytes", "narrowed", "open_status", "worker_limits", "z
 
 _KIB = 1024
 _LOCKED_BYTES = 64 * _KIB
+# What Linux gives by default. It is no part of RLIMIT_DATA, and without a hard limit it grows without end.
+_STACK_BYTES = 8192 * _KIB
 _STATUS_BYTES = 8192
 _VM_DATA = re.compile(rb"^VmData:\s*(\d+) kB$", re.MULTILINE)
 
@@ -43,10 +45,11 @@ def narrowed(wanted: tuple[int, int], present_hard: int) -> tuple[int, int]:
     return min(wanted[0], present_hard), min(wanted[1], present_hard)
 
 
-def zygote_limits(limits: Limits, *, data: int) -> Pairs:
+def zygote_limits(limits: Limits, *, data: int, own_uid: bool = False) -> Pairs:
     """Return the limits of a zygote that uses `data` bytes now; its workers inherit them.
 
-    The hard limit of memory leaves room for the load and for a worker's own share on top of it.
+    The hard limit of memory leaves room for the load and for a worker's own share on top of it. The
+    number of processes is counted by user id, so it needs one that is the zygote's own.
     """
     fixed = {
         resource.RLIMIT_CORE: 0,
@@ -54,7 +57,10 @@ def zygote_limits(limits: Limits, *, data: int) -> Pairs:
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
         resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_STACK: _STACK_BYTES,
     }
+    if own_uid:
+        fixed[resource.RLIMIT_NPROC] = limits.processes
     return {
         **{which: (value, value) for which, value in fixed.items()},
         resource.RLIMIT_DATA: (data + limits.memory_bytes, data + 2 * limits.memory_bytes),

@@ -17,6 +17,9 @@ Choices that are not obvious:
 - setsid answers success without effect, so every descendant of a zygote has its session for life.
 - A UNIX socket pair may be a stream or a sequence of packets. A datagram end, which SOCK_RAW makes
   as well, could send to any named socket of the machine.
+- Where a policy names addresses that may be reached, TCP sockets can be made, and `connect` asks the
+  gate (`sandbox.gate`). Nothing else that names an address is let through: no bind, no listening, no
+  Fast Open, no groups, and no protocol whose connect would be another call.
 - Where Landlock cannot confine signals (below ABI 6) every sending of signals is denied, except to
   one's own process group: a filter cannot tell a child from the host. Killing a subprocess fails
   there with EPERM, and abort() ends in SIGSEGV.
@@ -43,6 +46,7 @@ from sandbox.syscalls import (
     PR_SET_PDEATHSIG,
     PR_SET_PTRACER,
     seccomp_set_filter,
+    seccomp_set_listening_filter,
 )
 
 __all__ = ["Filter", "main_filter", "supported_architecture", "worker_filter"]
@@ -59,13 +63,25 @@ _ERRNO = 0x0005_0000
 _PRETEND = _ERRNO
 _EPERM = _ERRNO | errno.EPERM
 _EACCES = _ERRNO | errno.EACCES
+_ASK = 0x7FC0_0000
 _ENOSYS = _ERRNO | errno.ENOSYS
 
 # CLONE_PARENT would hand a child to the zygote's parent; the rest are the namespaces.
 _CLONE_DENIED = 0x7E02_0000 | 0x8000
-_AF_UNIX = 1
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
 _SOCK_TYPE_MASK = 0xF
+_ANY_PROTOCOL, _TCP = 0, 6
+_MSG_FASTOPEN = 0x2000_0000
+_SOL_SOCKET = 1
+# Programs on a socket: SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF. Then TCP_ULP.
+_SOCKET_OPTIONS_DENIED = (26, 50, 51, 52)
+_TCP_OPTIONS_DENIED = (31,)
+# Joining groups, which sends reports to the network even from a TCP socket: IP_ADD_MEMBERSHIP,
+# IP_ADD_SOURCE_MEMBERSHIP; IPV6_JOIN_GROUP, IPV6_JOIN_ANYCAST; MCAST_JOIN_GROUP, _JOIN_SOURCE_GROUP.
+_IP, _IPV6 = 0, 41
+_IP_OPTIONS_DENIED = (35, 39, 42, 46)
+_IPV6_OPTIONS_DENIED = (20, 27, 42, 46)
 _PRIO_PROCESS = 0
 # A descriptor's owner gets signals: FIOSETOWN and SIOCSPGRP here, F_SETOWN and F_SETOWN_EX below.
 _IOCTLS_DENIED = (
@@ -80,9 +96,12 @@ _IOCTLS_DENIED = (
     0x4004_7602,  # FS_IOC32_SETVERSION
     0x4100_9432,  # FS_IOC_SETFSLABEL
 )
-_FCNTLS_DENIED = (8, 15)
+# So does a watcher of a folder (F_NOTIFY); a lease on a file (F_SETLEASE) keeps its owner from writing it.
+_FCNTLS_DENIED = (8, 15, 1024, 1026)
+# Memory that grows downwards counts as stack, so the limit of memory would not see it.
+_MAP_GROWSDOWN = 0x100
 
-_ACCEPTING = ("connect", "bind", "listen", "accept", "accept4")
+_ACCEPTING = ("bind", "listen", "accept", "accept4")
 _OF_ANOTHER_PROCESS = (
     "prlimit64",
     "sched_setaffinity",
@@ -102,6 +121,10 @@ class Filter:
         """Put the calling thread, and what it forks, under this filter for good."""
         seccomp_set_filter(self.program)
 
+    def load_asking(self) -> int:
+        """The same for a filter with a gate; return the descriptor through which the kernel asks it."""
+        return seccomp_set_listening_filter(supported_architecture().number("seccomp"), self.program)
+
 
 def supported_architecture() -> Architecture:
     """Return the architecture of this process.
@@ -115,12 +138,13 @@ def supported_architecture() -> Architecture:
     return found
 
 
-def main_filter(architecture: Architecture, *, signals_are_scoped: bool) -> Filter:
+def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: bool = False) -> Filter:
     """Build the filter of a zygote.
 
     Args:
         architecture: For which calls are numbered.
         signals_are_scoped: Whether Landlock keeps signals inside, so that they need no denial here.
+        gated: Whether `connect` asks a gate, instead of being denied.
     """
     number = architecture.number
     parts = [
@@ -141,7 +165,8 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool) -> Filt
         ),
         _inspect(number("ioctl"), _deny_values(1, _IOCTLS_DENIED, _EPERM)),
         _inspect(number("fcntl"), _deny_values(1, _FCNTLS_DENIED, _EPERM)),
-        _no_network(architecture),
+        _inspect(number("mmap"), _deny_bits(3, _MAP_GROWSDOWN, _EPERM)),
+        _network(architecture, gated=gated),
     ]
     if not signals_are_scoped:
         parts.append(_inspect(number("kill"), _deny_unless(0, [0], _EPERM)))
@@ -172,15 +197,40 @@ def _times(architecture: Architecture) -> list[bytes]:
     return parts
 
 
-def _no_network(architecture: Architecture) -> bytes:
+def _network(architecture: Architecture, *, gated: bool) -> bytes:
     number = architecture.number
     pair = _deny_unless(0, [_AF_UNIX], _EACCES) + _deny_unless(
         1, [_SOCK_STREAM, _SOCK_SEQPACKET], _EACCES, mask=_SOCK_TYPE_MASK
     )
     return (
-        _answer([number("socket"), *architecture.known(_ACCEPTING)], _EACCES)
+        (_gate(architecture) if gated else _answer([number("socket"), number("connect")], _EACCES))
+        + _answer(architecture.known(_ACCEPTING), _EACCES)
         + _inspect(number("socketpair"), pair)
         + _inspect(number("sendto"), _deny_pointer(4, _EACCES))
+    )
+
+
+def _gate(architecture: Architecture) -> bytes:
+    """Let TCP sockets be made, and ask before one is connected."""
+    number = architecture.number
+    tcp = (
+        _deny_unless(0, [_AF_INET, _AF_INET6], _EACCES)
+        + _deny_unless(1, [_SOCK_STREAM], _EACCES, mask=_SOCK_TYPE_MASK)
+        + _deny_unless(2, [_ANY_PROTOCOL, _TCP], _EACCES)
+    )
+    denied = {
+        _SOL_SOCKET: _SOCKET_OPTIONS_DENIED,
+        _TCP: _TCP_OPTIONS_DENIED,
+        _IP: _IP_OPTIONS_DENIED,
+        _IPV6: _IPV6_OPTIONS_DENIED,
+    }
+    options = b"".join(_if_equal(1, level, _deny_values(2, names, _EPERM)) for level, names in denied.items())
+    flags = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
+    return (
+        _inspect(number("socket"), tcp)
+        + _answer([number("connect")], _ASK)
+        + _inspect(number("setsockopt"), options)
+        + b"".join(_inspect(number(n), _deny_bits(at, _MSG_FASTOPEN, _EACCES)) for n, at in flags.items())
     )
 
 
@@ -223,6 +273,12 @@ def _deny_unless(argument: int, values: Sequence[int], action: int, *, mask: int
 
 def _deny_bits(argument: int, bits: int, action: int) -> bytes:
     return _operation(_LOAD, _low_half(argument)) + _jump(_JUMP_IF_ANY_BIT, bits, 0, 1) + _return(action)
+
+
+def _if_equal(argument: int, value: int, body: bytes) -> bytes:
+    """Run `body` if the argument has this value."""
+    test = _jump(_JUMP_IF_EQUAL, value, 0, len(body) // 8)
+    return _operation(_LOAD, _low_half(argument)) + test + body
 
 
 def _if_null(argument: int, body: bytes) -> bytes:

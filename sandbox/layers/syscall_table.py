@@ -184,6 +184,7 @@ _JUDGED: Mapping[str, tuple[int, int | None]] = {
     "sched_setattr": (314, 274),
     "ioctl": (16, 29),
     "fcntl": (72, 25),
+    "mmap": (9, 222),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "connect": (42, 203),
@@ -192,6 +193,10 @@ _JUDGED: Mapping[str, tuple[int, int | None]] = {
     "accept": (43, 202),
     "accept4": (288, 242),
     "sendto": (44, 206),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    "setsockopt": (54, 208),
+    "seccomp": (317, 277),
 }
 
 DENIED = tuple(_DENIED)

@@ -100,3 +100,16 @@ def test_the_ladder_asks_to_be_woken_exactly_when_a_rung_is_due(start: float, st
 def test_deadlines_that_make_no_sense_are_refused(idle_s: float, total_s: float) -> None:
     with pytest.raises(ValueError, match="need 0 < idle_s <= total_s"):
         Deadlines(idle_s=idle_s, total_s=total_s)
+
+
+def test_of_two_waits_at_once_the_first_to_end_does_not_resume_the_other() -> None:
+    ladder = Ladder(Deadlines(idle_s=10, total_s=100), now=0)
+    ladder.pause(1)
+    ladder.pause(2)
+
+    ladder.resume(5)
+
+    assert ladder.climb(50) == ()
+    ladder.resume(50)
+    assert ladder.wakes_at() < 100
+    assert Rung.IDLE_END in ladder.climb(59)

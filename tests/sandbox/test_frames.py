@@ -1,3 +1,4 @@
+import json
 import socket
 
 import pytest
@@ -84,3 +85,16 @@ def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() 
 
     assert first == (Kind.FORK, 1, [])
     assert after is None
+
+
+@pytest.mark.parametrize("unit", [b"[],", b"0,", b'{"a":1},', b'"",', b'"\\"\\\\",'])
+def test_a_body_of_millions_of_values_is_refused_before_it_is_decoded(unit):
+    body = b"[" + unit * 2_100_000 + b"0]"
+
+    with pytest.raises(FrameError, match="values is above the limit of 2000000"):
+        decode(body)
+
+
+@pytest.mark.parametrize("text", ["a,b,[{" * 1_000_000, '\\",[' * 1_000_000, "\\\\" * 2_000_000])
+def test_what_stands_inside_a_string_is_one_value(text):
+    assert decode(json.dumps([text]).encode()) == [text]

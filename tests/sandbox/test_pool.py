@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -15,6 +16,7 @@ import pytest
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
 from sandbox.forkserver import Forkserver
+from sandbox.launch import launch
 from sandbox.outcome import Denial, Ending, Outcome
 from sandbox.policy import Limits, Policy
 from sandbox.pool import Pool
@@ -70,6 +72,8 @@ async def pool_of(
     with_home: bool = True,
     load_timeout_s: float = 20,
     limits: Limits | None = None,
+    reach: tuple[tuple[str, int], ...] = (),
+    guard: bool = True,
     **config: object,
 ) -> AsyncIterator[Pool]:
     home, scratch = folder / "home", folder / "scratch"
@@ -83,6 +87,8 @@ async def pool_of(
         list_only=list_only,
         environment={"PATH": os.environ["PATH"], "ONLY": "this"},
         limits=limits or Limits(),
+        reach=reach,
+        guard=guard,
     )
     home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY) if with_home else None
     try:
@@ -361,11 +367,65 @@ async def test_a_killed_zygote_is_noticed_and_its_workers_are_gone(
     assert not pool.alive
 
 
-async def test_a_forkserver_that_cannot_start_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ZygoteDied, match="ended unexpectedly"):
-        await Forkserver.start("programs.missing", environment={"PYTHONPATH": str(TESTS)})
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_forkserver_that_cannot_start_is_told_to_who_wants_a_zygote(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], late: bool
+) -> None:
+    server = await Forkserver.start("programs.missing", environment={"PYTHONPATH": str(TESTS)})
+    if late:
+        await asyncio.to_thread(server.process.wait)
 
+    with pytest.raises(ZygoteDied, match="ended unexpectedly"):
+        async with pool_of(server, tmp_path):
+            pass
+
+    await server.close()
     assert "No module named 'programs.missing'" in capfd.readouterr().err
+
+
+async def test_a_forkserver_that_is_still_importing_is_ended_at_once(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text("import time\nwhile True:\n    time.sleep(60)\n")
+    server = await Forkserver.start("endless", environment={"PYTHONPATH": str(tmp_path)})
+
+    await server.close()
+
+    assert server.process.returncode == -signal.SIGKILL
+
+
+async def test_a_process_launched_before_is_used_if_it_is_of_the_same_kind() -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    launched = launch("programs.small", environment=environment, lasting=True)
+
+    same = await Forkserver.start("programs.small", environment=environment, launched=launched)
+    other = await Forkserver.start(
+        "programs.small", environment={**environment, "EXTRA": "1"}, launched=launched
+    )
+
+    assert same.process is launched.process
+    assert other.process is not launched.process
+    await same.close()
+    await other.close()
+    launched.discard()
+
+
+async def test_a_pool_rests_before_it_refills_unless_it_is_empty(pool: Pool) -> None:
+    pool.target = 2
+    pool.refill()
+    leases = [await pool.lease(pool.policy.limits)]
+
+    pool.refill_later()
+    resting = pool.zygote.idle
+    async with asyncio.timeout(20):
+        while pool.zygote.idle < 2:
+            await asyncio.sleep(0.001)
+    leases += [await pool.lease(pool.policy.limits), await pool.lease(pool.policy.limits)]
+    empty = pool.zygote.idle
+    pool.refill_later()
+
+    assert (resting, empty, pool.zygote.idle) == (1, 0, 2)
+    for lease in leases:
+        lease.worker.kill()
+        lease.worker.close()
 
 
 async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) -> None:
@@ -380,3 +440,63 @@ async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) 
 
     assert sys.platform == "linux"
     assert [Path(f"/proc/{pid}/exe").exists() for pid in pids] == [False] * 3
+
+
+@asynccontextmanager
+async def greeting() -> AsyncIterator[tuple[str, int]]:
+    """Listen on the loopback address and greet whoever comes."""
+
+    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()
+
+
+@pytest.mark.parametrize("load", ["works", "threads"])
+async def test_a_worker_reaches_the_address_that_its_policy_names_and_no_other(
+    forkserver: Forkserver, tmp_path: Path, load: str
+) -> None:
+    async with (
+        greeting() as here,
+        greeting() as other,
+        pool_of(forkserver, tmp_path, reach=(here,), load=load) as pool,
+    ):
+        reached = value(await run(pool, "fetch", *here))
+        refused = await run(pool, "fetch", *other)
+        again = value(await run(pool, "fetch", *here))
+
+    assert (reached, again) == ("hello", "hello")
+    assert value(refused) == errno.EACCES
+    where = f"{other[0]}:{other[1]}"
+    assert refused.denials == (Denial(operation="socket.connect", path=where),)
+
+
+async def test_without_an_address_in_its_policy_a_worker_has_no_socket(pool: Pool) -> None:
+    async with greeting() as here:
+        outcome = await run(pool, "fetch", *here)
+
+    assert value(outcome) == errno.EACCES
+
+
+async def test_the_guard_removed_the_gate_still_tells_what_was_refused(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with (
+        greeting() as here,
+        greeting() as other,
+        pool_of(forkserver, tmp_path, reach=(here,), guard=False) as pool,
+    ):
+        refused = await run(pool, "fetch", *other)
+
+    assert value(refused) == errno.EACCES
+    where = f"{other[0]}:{other[1]}"
+    assert refused.denials == (Denial(operation="connect", path=where, layer="kernel"),)
+
+
+async def test_silence_counts_again_after_a_wait_for_the_client(pool: Pool) -> None:
+    outcome = await run(pool, "ask_and_sleep", "why?", ears=Ears(waits=True), idle_s=0.5, total_s=600)
+
+    assert outcome.ending is Ending.IDLE_TIMEOUT

@@ -23,14 +23,19 @@ def full():
         pidfd=True,
         openat2=True,
         close_range=True,
+        other_user="",
+        namespaces="",
     )
+
+
+OF_OTHER_TIERS = {"cgroup", "namespaces", "identity"}
 
 
 def test_every_layer_is_tried_and_holds_on_this_machine():
     reports = layers()
 
     assert [report.name for report in reports if not report.enforced] == []
-    assert {report.name for report in reports} == {*LAYERS, "guard"}
+    assert {report.name for report in reports} == {*LAYERS, "guard"} - OF_OTHER_TIERS
     assert all(report.detail for report in reports)
 
 
@@ -87,9 +92,17 @@ def test_each_thing_missing_is_one_sentence_with_its_cure(full, changes, says):
     assert "; " in sentences[0]
 
 
-def test_tiers_to_come_are_not_promised(full):
-    assert "does not implement the tier user yet" in full.missing(Tier.USER)[0]
-    assert "does not implement the tier namespace yet" in full.missing(Tier.NAMESPACE)[0]
+def test_a_tier_needs_what_process_needs_and_its_own_trial(full):
+    lacking = replace(full, landlock_abi=0, other_user="no ids", namespaces="no namespaces")
+
+    assert full.missing(Tier.USER) == full.missing(Tier.NAMESPACE) == ()
+    assert len(lacking.missing(Tier.USER)) == 2
+    assert lacking.missing(Tier.USER)[1] == "no ids"
+    assert lacking.missing(Tier.NAMESPACE)[1] == "no namespaces"
+
+
+def test_a_tier_that_was_not_tried_is_not_promised():
+    assert probe(tried=()).missing(Tier.NAMESPACE) == ("it was not tried",)
 
 
 def test_the_guard_alone_needs_nothing(full):

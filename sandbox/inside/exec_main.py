@@ -1,0 +1,108 @@
+"""Run one command confined, its standard streams those of this process, until it or the host ends.
+
+For programs that are no Python of ours, such as a server that speaks over its standard streams. This
+process stays outside: it reads the policy, forks, and waits. The child puts the layers of a zygote and of a
+worker in place, and only then becomes the command. Whatever the command started is killed with it.
+
+usage: python -m sandbox.inside.exec_main POLICY_FILE HOST_PID PROGRAM [ARGUMENT...]
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox.errors import ConfinementError
+from sandbox.inside.confine import confine_zygote
+from sandbox.inside.forkserver_main import end_session
+from sandbox.inside.reaper import Reaper
+from sandbox.layers.privileges import adopt_orphans
+from sandbox.policy import Policy
+
+__all__ = ["main"]
+
+NOT_CONFINED = 125
+NOT_RUN = 127
+
+
+def main() -> None:
+    """Run the command that the arguments name, and end with its status."""
+    file, host, command = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    policy = Policy.from_json(json.loads(file.read_text()))
+    # There may be keys in the environment that it names.
+    file.unlink()
+    ended = os.pidfd_open(host)
+    adopt_orphans()
+    wake, woken = os.pipe()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: os.write(woken, b"."))
+    reaper = Reaper()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        reaper.forget()
+        _become(policy, command, parent)
+    # The streams are the child's alone: whoever reads them must see their end when it ends.
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    status = _wait(child, reaper, (ended, wake))
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _become(policy: Policy, command: Sequence[str], parent: int) -> None:
+    """Be the command. Runs in a process just forked; never returns."""
+    try:
+        home = None
+        if policy.home is not None:
+            home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        without = frozenset(policy.without)
+        layers = confine_zygote(
+            policy, home_fd=home, keep={0, 1, 2}, parent=parent, without=without, hand_over=os.close
+        )
+        layers.apply(parent=parent)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+            with contextlib.suppress(OSError):
+                signal.signal(number, signal.SIG_DFL)
+    except (OSError, ValueError, ConfinementError) as error:
+        _say(f"the server could not be confined: {error}")
+        os._exit(NOT_CONFINED)
+    try:
+        os.execve(command[0], list(command), dict(policy.environment))  # noqa: S606 - that is its purpose
+    except OSError as error:
+        _say(f"{command[0]} cannot be run: {error.strerror}")
+    os._exit(NOT_RUN)
+
+
+def _wait(child: int, reaper: Reaper, ends: Sequence[int]) -> int:
+    """Return the child's wait status once nothing of its session is left."""
+    poll = select.poll()
+    for watched in (*ends, reaper.wake_fd):
+        poll.register(watched, select.POLLIN)
+    found: list[int] = []
+    while not found:
+        ready = [fd for fd, _event in poll.poll()]
+        if any(fd in ready for fd in ends):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            for fd in ends:
+                with contextlib.suppress(KeyError):
+                    poll.unregister(fd)
+        found += [
+            status
+            for pid, status in reaper.reap(lambda pid: end_session(pid) if pid == child else None)
+            if pid == child
+        ]
+    return found[0]
+
+
+def _say(text: str) -> None:
+    os.write(2, f"runner: {text}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

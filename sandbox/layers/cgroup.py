@@ -1,0 +1,155 @@
+"""Layer `cgroup`: memory and processes of one zygote and all its calls, in sum.
+
+A control group is made for each zygote below the one that this process is in, in version 1 and version 2
+alike, where the folder can be written. Version 2 gives a group controllers for its children only while
+it holds no process itself, so there a parent is used that systemd has delegated (`Delegate=yes` with
+`DelegateSubgroup=`). Where there is no such place, there is no sum: SECURITY.md says so.
+
+Source: cgroups(7); the kernel's cgroup-v1/memory.rst, cgroup-v1/pids.rst and cgroup-v2.rst.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.policy import Limits
+
+__all__ = ["Place", "apply", "find", "make", "places", "remove"]
+
+_PREFIX = "toolcell-"
+_DELEGATED = ("user.delegate", "trusted.delegate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder of control groups in which one can be made.
+
+    Attributes:
+        folder: The folder.
+        memory: File of the limit of memory, in bytes; None if another hierarchy has it.
+        swap: File of a limit that covers swap, with the value to write there for none at all.
+        pids: File of the limit of processes and threads; None if another hierarchy has it.
+    """
+
+    folder: Path
+    memory: str | None = None
+    swap: str | None = None
+    pids: str | None = None
+
+
+def places() -> tuple[Place, ...]:
+    """Return where control groups can be made now; empty where memory and processes cannot both be had."""
+    return find(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+
+
+def find(groups: str, mounts: str) -> tuple[Place, ...]:
+    """Return the same for a process's list of groups and of mounts, as /proc shows them."""
+    found = tuple(_places(groups, mounts))
+    whole = any(place.memory for place in found) and any(place.pids for place in found)
+    return found if whole else ()
+
+
+def make(name: str, limits: Limits) -> tuple[Path, ...]:
+    """Make a control group with these limits; return its folders, or nothing where there is no place.
+
+    Raises:
+        OSError: There is a place, and it could not be used.
+    """
+    made: list[Path] = []
+    for place in places():
+        _forget_left_over(place.folder)
+        folder = place.folder / f"{_PREFIX}{name}"
+        folder.mkdir()
+        made.append(folder)
+        for file, value in _values(place, limits):
+            (folder / file).write_text(str(value))
+    return tuple(made)
+
+
+def apply(folders: Sequence[Path]) -> None:
+    """Move this process into its control group."""
+    for folder in folders:
+        # 0 is whoever writes: in a pid namespace our number out there is not known.
+        (folder / "cgroup.procs").write_text("0")
+
+
+def remove(folders: Sequence[Path]) -> None:
+    """Remove control groups whose processes have ended."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _values(place: Place, limits: Limits) -> Iterator[tuple[str, int]]:
+    if place.memory:
+        yield place.memory, limits.total_memory_bytes
+    if place.swap and (place.folder / place.swap).exists():
+        yield place.swap, 0 if place.swap == "memory.swap.max" else limits.total_memory_bytes
+    if place.pids:
+        yield place.pids, limits.processes
+
+
+def _places(groups: str, mounts: str) -> Iterator[Place]:
+    mounted = list(_mounts(mounts))
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for kind, root, point, options in mounted:
+            wanted = set(filter(None, controllers.split(",")))
+            fits = kind == "cgroup2" if not wanted else kind == "cgroup" and wanted <= options
+            below = os.path.relpath(path, root)
+            if fits and not below.startswith(".."):
+                yield from _at(point / below, wanted)
+                break
+
+
+def _at(folder: Path, controllers: set[str]) -> Iterator[Place]:
+    if not controllers:
+        yield from _version_2(folder)
+    elif controllers & {"memory", "pids"} and os.access(folder, os.W_OK):
+        has_memory = "memory" in controllers
+        yield Place(
+            folder=folder,
+            memory="memory.limit_in_bytes" if has_memory else None,
+            swap="memory.memsw.limit_in_bytes" if has_memory else None,
+            pids="pids.max" if "pids" in controllers else None,
+        )
+
+
+def _version_2(folder: Path) -> Iterator[Place]:
+    for place in (folder, folder.parent):
+        if place != folder and not _is_delegated(place):
+            return
+        try:
+            enabled = set((place / "cgroup.subtree_control").read_text().split())
+        except OSError:
+            return
+        if {"memory", "pids"} <= enabled and os.access(place, os.W_OK):
+            yield Place(folder=place, memory="memory.max", swap="memory.swap.max", pids="pids.max")
+            return
+
+
+def _is_delegated(folder: Path) -> bool:
+    for name in _DELEGATED:
+        with contextlib.suppress(OSError):
+            if os.getxattr(folder, name) == b"1":
+                return True
+    return False
+
+
+def _mounts(text: str) -> Iterator[tuple[str, str, Path, set[str]]]:
+    """Yield kind, root, mount point and options of each mounted hierarchy."""
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), after.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            yield kind, fields[3], Path(fields[4]), set(options.split(","))
+
+
+def _forget_left_over(folder: Path) -> None:
+    """Remove the groups of forkservers that were killed before they could."""
+    for group in folder.glob(f"{_PREFIX}*"):
+        maker = group.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path("/proc", maker).exists():
+            remove([group])

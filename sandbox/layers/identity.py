@@ -1,0 +1,22 @@
+"""Layer `identity`: a user and group id of the zygote's own, and no group besides.
+
+What the host and other users own is then out of reach by the oldest rule of all, signals included; and
+the limit on the number of processes, which counts by user id, counts one user.
+
+Source: credentials(7), setresuid(2), setgroups(2).
+"""
+
+import os
+
+__all__ = ["apply"]
+
+
+def apply(uid: int) -> None:
+    """Become `uid`, in all forms of user and group id, and leave every other group.
+
+    Raises:
+        OSError: The id does not exist in this user namespace, or the privilege is missing.
+    """
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)

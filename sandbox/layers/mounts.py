@@ -1,0 +1,202 @@
+"""Layer `namespaces`, its files: what a zygote sees of the file system, and what is not there at all.
+
+The system stays where it is, read-only. Over each folder that holds homes, state or other people's things
+lies an empty one, in which only what the policy names is mounted back: the own home and the scratch folder
+to write, the rest to read. So the folders above it are ours as well, and a folder that is closed to others
+does not keep a zygote with another user id from what lies deeper in it and may be read.
+
+Call it in a new mount namespace, in the first process of a new pid namespace.
+
+Source: mount_namespaces(7), mount(2), mount_setattr(2); bubblewrap's way of doing it.
+"""
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.policy import Policy
+from sandbox.syscalls import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    MountAttribute,
+    mount,
+    mount_setattr,
+)
+
+__all__ = ["View", "apply", "view_of"]
+
+_NO_SYSTEM = (
+    "/boot", "/dev/shm", "/home", "/lost+found", "/media", "/mnt",  # noqa: S108
+    "/root", "/run", "/srv", "/tmp", "/var/tmp",  # noqa: S108
+)  # fmt: skip
+_HANDLE = os.O_PATH | os.O_CLOEXEC
+_CLOSED = MountAttribute.READ_ONLY | MountAttribute.NO_SUID
+_MOST_LINKS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How the file system is to look, by paths without links.
+
+    Attributes:
+        covered: Folders in whose place an empty one is put.
+        blanked: Files in whose place nothing is put.
+        kept: What is mounted back in its place, beneath the covered folders.
+        made: Folders that are made there, for their listing.
+        links: Symbolic links that are made there, with what they say.
+    """
+
+    covered: tuple[Path, ...]
+    blanked: tuple[Path, ...]
+    kept: tuple[Path, ...]
+    made: tuple[Path, ...]
+    links: tuple[tuple[Path, str], ...]
+
+
+def apply(policy: Policy, *, home: int | None) -> int | None:
+    """Make the file system look as the policy says.
+
+    Args:
+        policy: What may be touched.
+        home: Descriptor of the home, from outside; closed here, since the way up from it leads outside.
+
+    Returns:
+        A descriptor of the home as it is mounted here.
+
+    Raises:
+        OSError: Something could not be mounted, or the home's name stands for another folder by now.
+    """
+    view = view_of(policy)
+    mount(None, "/", flags=MS_REC | MS_PRIVATE)
+    sources = [(path, os.open(path, _HANDLE)) for path in view.kept]
+    for path in view.covered:
+        mount("tmpfs", str(path), kind="tmpfs", flags=MS_NOSUID | MS_NODEV, data="size=64k,mode=0755")
+    for path in view.made:
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for path, source in sources:
+        _mount_back(path, source)
+    for path, text in view.links:
+        _link(path, text)
+    for path in view.blanked:
+        mount("/dev/null", str(path), flags=MS_BIND)
+    mount("proc", "/proc", kind="proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount_setattr("/", add=_CLOSED, recursive=True)
+    for writable in filter(None, (policy.home, policy.scratch)):
+        mount_setattr(
+            os.path.realpath(writable),
+            add=MountAttribute.NO_SUID | MountAttribute.NO_DEVICES,
+            remove=MountAttribute.READ_ONLY,
+        )
+    return None if home is None else _entered(policy, home)
+
+
+def view_of(policy: Policy) -> View:
+    """Work out the view; looks at the file system and changes nothing."""
+    kept = {_real(path) for path in (*policy.read, *filter(None, (policy.home, policy.scratch)))}
+    kept = {path for path in kept if _is_there(path)}
+    asked = {_real(path) for path in (*map(Path, _NO_SYSTEM), *policy.homes, *policy.hidden)}
+    if policy.uid is not None:
+        asked |= {folder for path in kept for folder in _closed_above(path, policy.uid)}
+    covered = _topmost(path for path in asked if path.is_dir() and path not in kept)
+    shown = {path for path in kept if _beneath(path, covered)}
+    for path in filter(None, (policy.home, policy.scratch)):
+        # Mounted in its own place too, or it could not be told apart from the read-only rest.
+        shown.add(_real(path))
+    listed = {_real(path) for path in policy.list_only}
+    return View(
+        covered=covered,
+        blanked=tuple(sorted(p for p in asked if p.is_file() and not _beneath(p, covered))),
+        kept=tuple(sorted(shown)),
+        made=tuple(sorted(path for path in listed if _beneath(path, covered) and path.is_dir())),
+        links=tuple(sorted(set(_links_beneath(policy, covered)))),
+    )
+
+
+def _mount_back(path: Path, source: int) -> None:
+    is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
+    if is_folder:
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    elif not path.exists():
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.touch(mode=0o644)
+    # With all that is mounted below: an unprivileged namespace may not take that apart.
+    mount(f"/proc/self/fd/{source}", str(path), flags=MS_BIND | MS_REC)
+    # At once: from here on nothing that is made on the way can end up in the folder itself.
+    mount_setattr(str(path), add=_CLOSED, recursive=True)
+    os.close(source)
+
+
+def _link(path: Path, text: str) -> None:
+    # Where its folder was mounted back whole, it is there already.
+    if not os.path.lexists(path):
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.symlink_to(text)
+
+
+def _entered(policy: Policy, outside: int) -> int:
+    inside = os.open(os.path.realpath(str(policy.home)), _HANDLE | os.O_DIRECTORY | os.O_NOFOLLOW)
+    if not os.path.samestat(os.fstat(inside), os.fstat(outside)):
+        raise OSError(errno.ESTALE, f"{policy.home} is another folder than the one that was made for it")
+    os.close(outside)
+    return inside
+
+
+def _links_beneath(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
+    named = (*policy.read, *policy.list_only, *filter(None, (policy.home, policy.scratch)))
+    interpreter = (sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path))
+    for path in (*named, *map(Path, interpreter)):
+        yield from (link for link in _links(path) if _beneath(link[0], covered))
+
+
+def _links(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each symbolic link on the way to a path, with what it says."""
+    at, ahead = "/", list(path.absolute().parts[1:])
+    for _step in range(_MOST_LINKS * len(ahead) + 1):
+        if not ahead:
+            return
+        here = os.path.normpath(os.path.join(at, ahead.pop(0)))
+        if not os.path.islink(here):
+            at = here
+            continue
+        text = os.readlink(here)
+        yield Path(here), text
+        at = "/" if text.startswith("/") else at
+        ahead = [part for part in text.split("/") if part] + ahead
+
+
+def _closed_above(path: Path, uid: int) -> Iterator[Path]:
+    """Yield the folders above a path that may not be entered with this user and group id."""
+    for folder in path.parents:
+        found = folder.stat()
+        others = stat.S_IXGRP if found.st_gid == uid else stat.S_IXOTH
+        if not found.st_mode & (stat.S_IXUSR if found.st_uid == uid else others):
+            yield folder
+
+
+def _topmost(paths: Iterable[Path]) -> tuple[Path, ...]:
+    found = set(paths)
+    return tuple(sorted(path for path in found if not found.intersection(path.parents)))
+
+
+def _beneath(path: Path, tops: tuple[Path, ...]) -> bool:
+    return any(top in path.parents for top in tops)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        # Nor could it be read, so it is not missed.
+        return False
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))

@@ -1,0 +1,97 @@
+"""Layer `namespaces`: processes, network, queues and host name of the zygote's own; its files are `mounts`.
+
+A pid namespace begins with a fork, so the forkserver makes it: the zygote is its first process, and when
+that ends the kernel kills every other, however far away it has moved. The network namespace has a loopback
+that is down. A forkserver without privilege first enters a user namespace, in which it has them.
+
+Source: namespaces(7), pid_namespaces(7), user_namespaces(7), network_namespaces(7).
+"""
+
+import errno
+import os
+
+from sandbox.syscalls import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    unshare,
+)
+
+__all__ = ["apply", "enter_user_namespace", "fork_first_process", "needs_user_namespace"]
+
+_CAP_SYS_ADMIN = 21
+
+
+def apply() -> None:
+    """Leave the host's mounts, network, queues and host name."""
+    unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+
+
+def needs_user_namespace() -> bool:
+    """Say whether this process needs a user namespace to make any other one."""
+    with open("/proc/self/status", encoding="utf-8") as status:
+        held = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    return not held >> _CAP_SYS_ADMIN & 1
+
+
+def enter_user_namespace() -> None:
+    """Enter a user namespace that knows this user and group only, as what they were."""
+    uid, gid = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWUSER)
+    # Groups must be given up as a tool before the kernel lets an ordinary user map one.
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def fork_first_process() -> int:
+    """Fork the first process of a new pid namespace; return as `os.fork`, with its number out here.
+
+    Who has made a pid namespace for its children makes no second one, so a child between does it. This
+    process must adopt orphans: when the child between has ended, the first process becomes its own child.
+
+    Raises:
+        OSError: The namespace could not be made.
+    """
+    answer, told = os.pipe()
+    go, let_go = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.close(answer)
+        os.close(let_go)
+        return _be_between(told, go)
+    os.close(told)
+    os.close(go)
+    said = os.read(answer, 64)
+    os.close(answer)
+    os.waitpid(between, 0)
+    try:
+        if not said.isdigit():
+            number = int(said.removeprefix(b"-") or errno.ECHILD)
+            raise OSError(number, f"no pid namespace could be made: {os.strerror(number)}")
+        os.write(let_go, b"1")
+    finally:
+        os.close(let_go)
+    return int(said)
+
+
+def _be_between(told: int, go: int) -> int:
+    """Make the namespace, fork its first process and end; returns in the first process only."""
+    try:
+        unshare(CLONE_NEWPID)
+        pid = os.fork()
+    except OSError as error:
+        os.write(told, f"-{error.errno}".encode())
+        os._exit(1)
+    if pid:
+        os.write(told, str(pid).encode())
+        os._exit(0)
+    os.close(told)
+    # Not before the process between has been reaped: its death must not be taken for that of the parent.
+    if not os.read(go, 1):
+        os._exit(0)
+    os.close(go)
+    return 0

@@ -1,0 +1,284 @@
+"""The layers of the tiers `user` and `namespace`, each by itself, and how the file system is to look."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from forked import NOBODY, READ, Report, run_in_child
+
+from sandbox.errors import ConfinementError
+from sandbox.inside.confine import confine_zygote
+from sandbox.layers import cgroup, identity, namespaces
+from sandbox.layers.mounts import view_of
+from sandbox.layers.privileges import adopt_orphans
+from sandbox.policy import Limits, Policy
+from sandbox.probe import TRIAL_UID, unreadable
+from sandbox.syscalls import PR_SET_DUMPABLE, prctl
+
+pytestmark = pytest.mark.kernel
+
+ROOT_NEEDED = "these layers need a privilege: run the tests as root"
+
+
+@pytest.fixture
+def top():
+    """A folder with two homes, that every user id can enter."""
+    assert os.geteuid() == 0, ROOT_NEEDED
+    made = Path(tempfile.mkdtemp(prefix="tiers-"))
+    made.chmod(0o755)
+    for name in ("home", "other", "state"):
+        (made / name).mkdir(mode=0o700)
+        (made / name / "file.txt").write_text(name)
+    yield made
+    shutil.rmtree(made)
+
+
+def policy_of(top, **more):
+    return Policy(home=top / "home", read=READ, homes=(top,), namespaces=True, **more)
+
+
+def in_namespaces(policy, act, before=lambda: None) -> Report:
+    """Run `act` in the first process of namespaces of its own, behind every layer."""
+
+    def work():
+        adopt_orphans()
+        home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY)
+        answer, said = os.pipe()
+        pid = namespaces.fork_first_process()
+        if pid == 0:
+            try:
+                confine_zygote(policy, home_fd=home, keep={0, 1, 2, said}, parent=0)
+                os.write(said, repr(act()).encode())
+            except (OSError, ConfinementError) as error:
+                os.write(said, f"{type(error).__name__}: {error}".encode())
+            os._exit(0)
+        os.close(said)
+        with os.fdopen(answer) as file:
+            text = file.read()
+        os.waitpid(pid, 0)
+        return text
+
+    return run_in_child(work, before)
+
+
+# The world of namespaces.
+
+
+def test_the_own_home_can_be_written_and_no_other_is_there(top):
+    os.chown(top / "home", TRIAL_UID, TRIAL_UID)
+
+    def act():
+        (top / "home" / "new.txt").write_text("new")
+        return [(top / name).exists() for name in ("home", "other", "state")], os.getpid()
+
+    report = in_namespaces(policy_of(top, uid=TRIAL_UID), act)
+
+    assert report.value == "([True, False, False], 1)"
+    assert (top / "home" / "new.txt").stat().st_uid == TRIAL_UID
+
+
+def test_the_way_up_from_the_home_does_not_lead_outside(top):
+    os.chown(top / "home", TRIAL_UID, TRIAL_UID)
+
+    def act():
+        os.chdir(top / "home")
+        return [os.path.exists(f"../{name}") for name in ("home", "other")]
+
+    report = in_namespaces(policy_of(top, uid=TRIAL_UID), act)
+
+    assert report.value == "[True, False]"
+
+
+def test_processes_of_the_host_are_absent(top):
+    os.chown(top / "home", TRIAL_UID, TRIAL_UID)
+    host = os.getpid()
+    os.kill(host, 0)
+
+    def act():
+        try:
+            os.kill(host, 0)
+        except ProcessLookupError:
+            return "no such process"
+        return "reached"
+
+    assert in_namespaces(policy_of(top, uid=TRIAL_UID), act).value == "'no such process'"
+
+
+def test_a_home_that_was_exchanged_is_refused(top):
+    policy = policy_of(top)
+    (top / "twin").mkdir()
+
+    def work():
+        adopt_orphans()
+        other = os.open(top / "twin", os.O_PATH | os.O_DIRECTORY)
+        if namespaces.fork_first_process() == 0:
+            try:
+                confine_zygote(policy, home_fd=other, keep={0, 1, 2}, parent=0)
+            except ConfinementError as error:
+                os._exit(17 if "another folder" in str(error) else 18)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.wait()[1])
+
+    assert run_in_child(work, lambda: None).value == 17
+
+
+def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world):
+    policy = plain_world.narrowed(namespaces=True, homes=(plain_world.home.parent,), read=(Path("/usr"),))
+
+    def act():
+        (plain_world.home / "new.txt").write_text("new")
+        return plain_world.home.exists(), plain_world.other.exists(), os.getuid()
+
+    def become_nobody():
+        identity.apply(NOBODY)
+        # As after an exec: until then /proc belongs to who this process was.
+        prctl(PR_SET_DUMPABLE, 1)
+        namespaces.enter_user_namespace()
+
+    assert os.geteuid() == 0, ROOT_NEEDED
+    # Fails where the system keeps user namespaces from users: sysctl user.max_user_namespaces and its kind.
+    report = in_namespaces(policy, act, before=become_nobody)
+
+    assert report.value == f"(True, False, {NOBODY})"
+
+
+# How the file system is to look.
+
+
+def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path):
+    for name in ("home", "other", "tool", "state/scratch"):
+        (tmp_path / name).mkdir(parents=True)
+    policy = Policy(
+        home=tmp_path / "home",
+        scratch=tmp_path / "state" / "scratch",
+        read=(tmp_path / "tool", Path("/usr")),
+        list_only=(tmp_path,),
+        homes=(tmp_path,),
+        hidden=(tmp_path / "state",),
+    )
+
+    view = view_of(policy)
+
+    assert Path("/tmp") in view.covered
+    assert Path("/usr") not in view.kept
+    assert view.kept == tuple(sorted(tmp_path / name for name in ("home", "state/scratch", "tool")))
+    assert tmp_path in view.made
+
+
+def test_a_link_to_what_is_read_is_made_again(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "tool.py").touch()
+    (tmp_path / "link").symlink_to("real")
+    named = tmp_path / "link" / "tool.py"
+
+    view = view_of(Policy(read=(named,)))
+
+    assert (tmp_path / "link", "real") in view.links
+    assert tmp_path / "real" / "tool.py" in view.kept
+
+
+def test_a_closed_folder_above_what_is_read_is_covered_for_another_user(top):
+    closed = Path(tempfile.mkdtemp(dir="/usr/local"))
+    (closed / "inside").mkdir()
+
+    policies = [Policy(read=(closed / "inside",), uid=uid) for uid in (TRIAL_UID, None)]
+    covered = [closed in view_of(policy).covered for policy in policies]
+    shutil.rmtree(closed)
+
+    assert covered == [True, False]
+
+
+# User ids.
+
+
+def test_another_user_id_is_one_without_groups_or_a_way_back():
+    def act():
+        identity.apply(TRIAL_UID)
+        try:
+            os.setresuid(0, 0, 0)
+        except PermissionError:
+            return [os.getresuid(), os.getresgid(), os.getgroups()]
+        return "back"
+
+    assert os.geteuid() == 0, ROOT_NEEDED
+    report = run_in_child(act, lambda: None)
+
+    assert report.value == [[TRIAL_UID] * 3, [TRIAL_UID] * 3, []]
+
+
+def test_the_folder_that_keeps_another_user_out_is_named(top):
+    (top / "open.txt").touch(mode=0o644)
+
+    assert unreadable([top / "open.txt"], uid=TRIAL_UID) is None
+    said = unreadable([top / "open.txt", top / "state" / "file.txt"], uid=TRIAL_UID)
+
+    assert said is not None
+    assert said.startswith(f"{top / 'state'} is closed to other users")
+
+
+# Control groups.
+
+
+def test_a_control_group_has_its_limits_and_goes_with_its_processes():
+    assert cgroup.places(), "mount control groups with the controllers memory and pids"
+    folders = cgroup.make(f"{os.getpid()}-1", Limits(processes=7))
+
+    try:
+        limits = [(folder / "pids.max").read_text() for folder in folders if (folder / "pids.max").exists()]
+
+        def fork_many():
+            cgroup.apply(folders)
+            pids = []
+            try:
+                for _ in range(20):
+                    pids.append(os.fork())
+                    if pids[-1] == 0:
+                        os._exit(0)
+            except OSError:
+                pass
+            for pid in pids:
+                os.waitpid(pid, 0)
+            return len(pids)
+
+        refused = run_in_child(fork_many, lambda: None)
+    finally:
+        cgroup.remove(folders)
+
+    assert limits == ["7\n"]
+    assert refused.value == 6
+    assert [folder for folder in folders if folder.exists()] == []
+
+
+def test_groups_of_version_1_are_found_by_controller(tmp_path):
+    (tmp_path / "memory" / "own").mkdir(parents=True)
+    (tmp_path / "pids").mkdir()
+    groups = "8:pids:/\n4:memory:/own\n0::/\n"
+    mounts = (
+        f"30 20 0:1 / {tmp_path}/memory rw - cgroup cgroup rw,memory\n"
+        f"31 20 0:2 / {tmp_path}/pids rw - cgroup cgroup rw,pids\n"
+    )
+
+    found = cgroup.find(groups, mounts)
+
+    assert [(place.folder, bool(place.memory), bool(place.pids)) for place in found] == [
+        (tmp_path / "pids", False, True),
+        (tmp_path / "memory" / "own", True, False),
+    ]
+
+
+def test_a_group_of_version_2_is_used_only_where_it_hands_controllers_on(tmp_path):
+    own = tmp_path / "service" / "runner"
+    own.mkdir(parents=True)
+    mounts = f"30 20 0:1 / {tmp_path} rw - cgroup2 cgroup2 rw\n"
+    groups = "0::/service/runner\n"
+    (own / "cgroup.subtree_control").write_text("")
+    (own.parent / "cgroup.subtree_control").write_text("memory pids\n")
+
+    of_nobody = cgroup.find(groups, mounts)
+    (own / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    of_its_own = cgroup.find(groups, mounts)
+
+    assert of_nobody == ()
+    assert [place.folder for place in of_its_own] == [own]

@@ -1,0 +1,367 @@
+"""The tiers that give each user a user id, and a world of their own, as users of the command meet them."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack_support import interpreter_for_anybody, opened, snapshot
+from support import ROOT, TOOLS, Ran
+
+from runner.scratch import sweep
+from sandbox.layers.cgroup import places
+
+pytestmark = pytest.mark.kernel
+
+NOBODY = 65534
+TIERS = ("user", "namespace")
+FILE_ACTS = (("write", "/file.txt"), ("read", "/file.txt"), ("list", ""), ("stat", "/file.txt"))
+
+
+@pytest.fixture(scope="module")
+def anybody() -> Iterator[tuple[Path, Path]]:
+    """An interpreter and a tool file that every user id can read."""
+    assert os.geteuid() == 0, "the tier user is for a server that root starts; run these tests as root"
+    top = Path(tempfile.mkdtemp(prefix="toolcell-tiers-", dir="/var/tmp"))
+    top.chmod(0o755)
+    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / "tiers.py"
+    shutil.rmtree(top)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A process that holds a cell in one tier, and answers one call at a time."""
+
+    process: "subprocess.Popen[str]"
+    folder: Path
+    tier: str
+    user: str
+    other: str
+
+    def ask(self, user: str, tool: str, /, **arguments: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([user, tool, arguments]) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, f"the cell in tier {self.tier} has ended"
+        return json.loads(line)
+
+    def tries(self, user: str, *acts: str) -> list[Any]:
+        """Try acts, each written as its name and its path; return what came of them."""
+        results: list[Any] = self.ask(user, "tries", acts=[act.split(" ") for act in acts])["results"]
+        return results
+
+
+@contextlib.contextmanager
+def driving(anybody: tuple[Path, Path], tier: str) -> Iterator[Driver]:
+    python, tool_file = anybody
+    folder = Path(tempfile.mkdtemp(prefix="toolcell-tier-", dir="/var/tmp"))
+    names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "tests")}
+    command = [python, ROOT / "tests/programs/tier_driver.py", tier, folder, tool_file]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        list(map(str, command)), stdin=pipe, stdout=pipe, env=environment, text=True
+    ) as process:
+        yield Driver(process, folder, tier, *names)
+    # For the test that kills the host.
+    sweep(folder / "state")
+    shutil.rmtree(folder)
+    for name in names:
+        shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def process(anybody: tuple[Path, Path]) -> Iterator[Driver]:
+    """The control: a cell in the tier that gives users neither."""
+    with driving(anybody, "process") as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def by_uid(anybody: tuple[Path, Path]) -> Iterator[Driver]:
+    with driving(anybody, "user") as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def by_namespace(anybody: tuple[Path, Path]) -> Iterator[Driver]:
+    with driving(anybody, "namespace") as driver:
+        yield driver
+
+
+@pytest.fixture(params=["by_uid", "by_namespace"])
+def driver(request: pytest.FixtureRequest) -> Driver:
+    found: Driver = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def run(anybody: tuple[Path, Path], tmp_path: Path) -> Callable[..., Ran]:
+    """Run `runner call` with a tool file, by default ours, and a state folder of this test."""
+
+    def run_call(tier: str, tool: str, *, file: Path = anybody[1], uid: int = 0, user: str = "nemo") -> Ran:
+        options = ["--isolation", tier, "--user", user, "--json"]
+        ended = subprocess.run(
+            [anybody[0], "-m", "runner.cli", "call", file, tool, *options],
+            env={
+                "PATH": "/usr/bin:/bin",
+                "RUNNER_STATE_DIR": str(tmp_path / "state"),
+                "RUNNER_STORE": (tmp_path / "store").as_uri(),
+                "RUNNER_SESSION_IDLE_S": "600",
+            },
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=100,
+            user=uid,
+            group=uid,
+            extra_groups=[],
+        )
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
+
+    return run_call
+
+
+def uid_of(user: str) -> int:
+    return Path(f"/tmp/{user}").stat().st_uid
+
+
+def processes_of(uid: int) -> list[int]:
+    """Return the processes that run with a user id."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            lines = (folder / "status").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        if int(facts["Uid"].split()[0]) == uid and facts["State"].split()[0] not in "ZX":
+            found.append(int(folder.name))
+    return found
+
+
+def leads_no_group(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) != pid
+    except ProcessLookupError:
+        return False
+
+
+def is_left(group: Path) -> bool:
+    """Say whether a control group has outlived the forkserver that made it."""
+    maker = group.name.removeprefix("toolcell-").partition("-")[0]
+    return not Path("/proc", maker).exists()
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+# Files.
+
+
+def test_a_tool_reads_and_writes_its_own_home_and_no_other(driver: Driver) -> None:
+    acts = [f"{act} /tmp/{driver.other}{rest}" for act, rest in FILE_ACTS]
+
+    theirs = driver.tries(driver.other, *acts)
+    before = snapshot(Path(f"/tmp/{driver.other}"))
+    ours = driver.tries(driver.user, *acts)
+
+    assert theirs[:2] == [len("written"), "written"]
+    assert not any(isinstance(answer, str) and answer.startswith("E") for answer in theirs)
+    assert set(ours) <= {"EACCES", "ENOENT", "EROFS"}
+    assert snapshot(Path(f"/tmp/{driver.other}")) == before
+
+
+def test_of_another_home_only_the_top_answers_where_users_have_ids(by_uid: Driver) -> None:
+    by_uid.tries(by_uid.other, f"write /tmp/{by_uid.other}/file.txt")
+    names = (by_uid.user, by_uid.other, f"{by_uid.other}/file.txt", f"{by_uid.other}/none.txt")
+
+    own, top, inside, nothing = by_uid.tries(by_uid.user, *(f"stat /tmp/{name}" for name in names))
+
+    assert [stat.S_IMODE(own), stat.S_IMODE(top)] == [0o700, 0o700]
+    assert [inside, nothing] == ["EACCES", "EACCES"]
+
+
+def test_in_namespaces_nothing_of_others_or_of_the_runner_is_there(
+    by_namespace: Driver, tmp_path: Path
+) -> None:
+    by_namespace.tries(by_namespace.other, f"write /tmp/{by_namespace.other}/file.txt")
+    other = Path("/tmp", by_namespace.other)
+    shared = Path("/dev/shm", by_namespace.other)
+    shared.touch()
+    there = [other, other / "file.txt", by_namespace.folder / "state" / "uids.json", shared, tmp_path]
+    acts = [f"stat {path}" for path in there]
+
+    answers = by_namespace.tries(by_namespace.user, *acts)
+    own = by_namespace.tries(by_namespace.user, f"stat /tmp/{by_namespace.user}")
+    was_there = [path.exists() for path in there]
+    shared.unlink()
+
+    assert answers == ["ENOENT"] * 5
+    assert stat.S_IMODE(own[0]) == 0o700
+    assert was_there == [True] * 5
+
+
+def test_files_come_in_and_go_out(driver: Driver) -> None:
+    driver.ask(driver.user, "put", name="in.txt")
+
+    value = driver.ask(driver.user, "passes_on", filename="in.txt")
+
+    assert value["results"] == "passed"
+    contents = [base64.b64decode(artifact["b64"]) for artifact in value["artifacts"]]
+    assert contents == [b"given", b"given, passed on"]
+
+
+def test_a_home_is_kept_from_one_tier_to_the_next(run: Callable[..., Ran], process: Driver) -> None:
+    user = f"{process.user}-k"
+    owners, said = [], []
+    for tier in ("process", "user", "namespace", "process"):
+        said.append(run(tier, "adds", user=user).json["results"])
+        owners.append(uid_of(user))
+    shutil.rmtree(f"/tmp/{user}")
+
+    assert said == [1, 2, 3, 4]
+    assert owners[0] == owners[3] == os.geteuid()
+    assert owners[1] == owners[2] != os.geteuid()
+
+
+# Processes.
+
+
+def test_each_user_has_a_user_id_that_is_nobody_elses(driver: Driver) -> None:
+    first, second = (driver.ask(user, "who")["results"] for user in (driver.user, driver.other))
+
+    assert first["uid"] == first["gid"] == [uid_of(driver.user)] * 3
+    assert second["uid"] == second["gid"] == [uid_of(driver.other)] * 3
+    assert first["groups"] == []
+    assert first["uid"] != second["uid"]
+    assert first["uid"][0] in range(1_900_000_000, 1_900_065_536)
+
+
+def test_no_other_process_is_reached_by_a_signal(driver: Driver) -> None:
+    with subprocess.Popen(["sleep", "600"]) as sleeper:
+        os.kill(sleeper.pid, 0)
+        answers = driver.tries(
+            driver.user, f"signal {sleeper.pid}", f"signal {driver.process.pid}", "signal 0"
+        )
+        was_there = sleeper.poll() is None
+        sleeper.kill()
+
+    assert answers == [*["ESRCH" if driver.tier == "namespace" else "EPERM"] * 2, None]
+    assert was_there
+
+
+def test_nothing_survives_a_call(driver: Driver) -> None:
+    assert driver.ask(driver.user, "leaves") == {"results": "left"}
+
+    # The zygote and its parked workers remain, and nothing that sleeps for long.
+    assert Path(f"/tmp/{driver.user}/left").exists()
+    running = processes_of(uid_of(driver.user))
+    assert [pid for pid in running if leads_no_group(pid)] == []
+    assert running
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_nothing_survives_a_host_that_is_killed(anybody: tuple[Path, Path], tier: str) -> None:
+    with driving(anybody, tier) as driver:
+        assert driver.process.stdin is not None
+        driver.process.stdin.write(json.dumps([driver.user, "leaves", {"hang": True}]) + "\n")
+        driver.process.stdin.flush()
+        assert until(Path(f"/tmp/{driver.user}/left").exists)
+        uid = uid_of(driver.user)
+        running = processes_of(uid)
+        driver.process.send_signal(signal.SIGKILL)
+
+        assert len(running) >= 3
+        assert until(lambda: not processes_of(uid))
+
+
+def test_what_a_killed_host_left_is_removed_by_the_next(run: Callable[..., Ran], tmp_path: Path) -> None:
+    folder, records = tmp_path / ".toolcell-scratch-left", tmp_path / "state" / "scratch"
+    records.mkdir(parents=True)
+    folder.mkdir()
+    (records / f"{folder.name}.at").write_text(str(folder))
+
+    ran = run("user", "fine")
+
+    assert ran.json == {"results": "fine"}
+    assert [folder.exists(), *records.iterdir()] == [False]
+
+
+def test_processes_are_limited_for_each_user(driver: Driver, process: Driver) -> None:
+    refused = driver.ask(driver.user, "forks", most=80)["results"]
+    allowed = process.ask(process.user, "forks", most=80)["results"]
+
+    assert 10 < refused < 60
+    assert allowed == 80
+
+
+def test_memory_is_limited_in_sum_where_there_are_control_groups(
+    by_namespace: Driver, process: Driver
+) -> None:
+    assert places(), "mount control groups with the controllers memory and pids, so that one can be made"
+
+    refused = by_namespace.ask(by_namespace.user, "fills", children=4, mib=150)
+    allowed = process.ask(process.user, "fills", children=4, mib=150)
+
+    assert allowed == {"results": 4}
+    assert refused["results"] != 4
+    assert [group for place in places() for group in place.folder.glob("toolcell-*") if is_left(group)] == []
+
+
+# What is said.
+
+
+def test_what_cannot_be_had_is_refused(run: Callable[..., Ran], tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+
+    ran = run("user", "fine", uid=NOBODY)
+
+    assert (ran.status, ran.out) == (5, "")
+    assert "only root can" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_tool_file_that_is_closed_to_others_is_named(
+    run: Callable[..., Ran], anybody: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "tiers.py"
+    shutil.copy(anybody[1], file)
+
+    in_closed_folder = run("user", "fine", file=file)
+    in_namespace = run("namespace", "fine", file=file)
+    file.chmod(0o600)
+    closed = run("namespace", "fine", file=file)
+
+    assert in_namespace.json == {"results": "fine"}
+    assert (in_closed_folder.status, closed.status) == (5, 5)
+    assert "is closed to other users" in in_closed_folder.err
+    assert f"chmod o+r {file}" in closed.err
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_doctor_names_the_tier_in_force(anybody: tuple[Path, Path], tmp_path: Path, tier: str) -> None:
+    command = [str(anybody[0]), "-m", "runner.cli", "doctor", "--json", "--isolation", tier]
+    folders = {"RUNNER_STATE_DIR": f"{tmp_path}/s", "RUNNER_STORE": f"file://{tmp_path}/t"}
+
+    ended = subprocess.run(command, env={"PATH": "/usr/bin:/bin", **folders}, capture_output=True, timeout=60)
+
+    assert json.loads(ended.stdout)["tier"] == tier
