@@ -23,6 +23,7 @@ _SEPARATOR = re.compile(r"[/\\]|%(?:25)*(?:2f|5c)", re.IGNORECASE)
 _DRIVES = re.compile(r"(?:[A-Za-z]:)+")
 # What a reader takes for an extension. `.tar` belongs to the one behind it.
 _EXTENSION = re.compile(r"(?:\.tar)?\.[^.\s]{1,32}", re.IGNORECASE)
+_ENDING = re.compile(r"[.\s]+\Z")
 _DEVICE = re.compile(
     r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[0-9¹²³])\s*(?:\..*)?", re.IGNORECASE | re.DOTALL
 )
@@ -53,7 +54,7 @@ def safe_name(name: str) -> str:
     """Return the safe file name that stands for `name`; a safe name stands for itself."""
     seen = "".join(char for char in name if not _is_unseen(char))
     segment = _last_segment(unicodedata.normalize("NFC", seen))
-    safe = "".join("_" if _is_alike(char) else char for char in segment).strip()
+    safe = _ended("".join("_" if _is_alike(char) else char for char in segment).strip())
     # Shortening can lay a device name bare and repairing can make a name too long.
     while (better := _shorten(_repair(safe))) != safe:
         safe = better
@@ -87,6 +88,11 @@ def _last_segment(path: str) -> str:
     return last[drives.end() :] if drives else last
 
 
+def _ended(name: str) -> str:
+    # Windows ignores dots and blanks at the end: two names that differ only there are one file.
+    return _ENDING.sub("", name)
+
+
 def _repair(name: str) -> str:
     if not name.strip(". "):
         return _FALLBACK
@@ -97,7 +103,7 @@ def _shorten(name: str) -> str:
     if len(name.encode()) <= MAX_BYTES:
         return name
     stem, extension = _split(name)
-    return (_cut(stem, MAX_BYTES - len(extension.encode())) + extension).rstrip()
+    return _ended(_cut(stem, MAX_BYTES - len(extension.encode())) + extension)
 
 
 def _split(name: str) -> tuple[str, str]:

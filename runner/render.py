@@ -8,16 +8,19 @@ Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance c
 
 import enum
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from runner.artifacts.process import ArtifactFile, Processed
 from runner.artifacts.route import NEVER_INLINE
+from runner.contract.display import decide
 from runner.contract.jsonable import NotJsonError, jsonable
+from runner.contract.normalise import META_DATA_MAX_BYTES, flag_meta_data, parsed
 from runner.replacements import Replacements
 
 __all__ = [
+    "DISPLAY_META",
     "MESSAGE_MAX_BYTES",
     "RESULT_META",
     "Delivery",
@@ -26,6 +29,7 @@ __all__ = [
     "inline_limit",
     "is_open_schema",
     "model_view",
+    "referenced",
     "render",
 ]
 
@@ -34,8 +38,17 @@ MESSAGE_MAX_BYTES = 900_000
 META_PREFIX = "toolcell/"
 RESULT_META = META_PREFIX + "result"
 CANVAS_META = META_PREFIX + "canvas"
+DISPLAY_META = META_PREFIX + "display"
 DOWNLOAD_META = META_PREFIX + "download"
 
+# What of an error's facts a model reads even where the whole of them is too large for it.
+_ALWAYS_READ = ("is_error", "reason", "error_code", "retryable")
+_FILES = ("artifacts", "deferred_artifacts")
+# The two spellings of a page beside the chat.
+_PAGES = ("canvas", "display")
+# The forms in which a file's entry carries its bytes, or says where they are.
+_CARRIED = ("b64", "s3_ref", "path")
+_WITHHELD = "withheld"
 _TOO_LARGE = "the message would be too large for the transport"
 _ANNOTATIONS = frozenset(
     {
@@ -78,6 +91,7 @@ class _Draft:
     form: _Form
     download_url: Callable[[ArtifactFile], str] | None
     paths: Replacements
+    allowed_origins: Collection[str]
 
 
 def inline_limit(delivery: Delivery, inline_max_bytes: int) -> int:
@@ -95,6 +109,7 @@ def render(
     output_schema: Mapping[str, Any] | None,
     delivery: Delivery,
     download_url: Callable[[ArtifactFile], str] | None = None,
+    allowed_origins: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the `tools/call` result for a client.
 
@@ -107,6 +122,7 @@ def render(
         output_schema: What the tool declares.
         delivery: How the client takes bytes.
         download_url: Makes download addresses, over HTTP.
+        allowed_origins: Web origins whose pages a result may open.
     """
     closed = not is_open_schema(output_schema)
     named = (*processed.files, *processed.deferred)
@@ -121,6 +137,7 @@ def render(
             form=form,
             download_url=download_url,
             paths=paths,
+            allowed_origins=allowed_origins,
         )
         message = _message(draft)
         if len(_dumps(message).encode()) <= MESSAGE_MAX_BYTES:
@@ -141,14 +158,39 @@ def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
 
 def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a contract value a model may read: no bytes, keys, tokens, oversized facts."""
+    view = _briefed(value)
+    for key in _FILES:
+        if key in view:
+            entries = _list(view[key])
+            view[key] = [_without(entry, *_CARRIED) for entry in entries if isinstance(entry, Mapping)]
+    return view
+
+
+def referenced(processed: Processed) -> dict[str, Any]:
+    """Return a contract value whose artifacts are described, with their URIs, and not carried."""
+    return {**processed.value, **_entries(processed, bytes_inline=False)}
+
+
+def _briefed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a contract value without tokens and without facts too large for a model."""
     view = {**value}
     if view.get("meta_data_truncated"):
-        view.pop("meta_data", None)
-    if "artifacts" in view:
-        view["artifacts"] = [_without(entry, "b64", "s3_ref", "path") for entry in view["artifacts"]]
-    if isinstance(view.get("canvas"), Mapping):
-        view["canvas"] = _without(view["canvas"], "token")
-    return view
+        view |= _little_meta_data(_mapping(view.pop("meta_data", None)))
+    return _tokenless(view)
+
+
+def _little_meta_data(meta_data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of oversized facts a model needs all the same: that it failed, and which files."""
+    facts: dict[str, Any] = {}
+    if meta_data.get("is_error") is True:
+        facts = {key: meta_data[key] for key in _ALWAYS_READ if isinstance(meta_data.get(key), bool | str)}
+    refused = [
+        {key: item.get(key) for key in ("name", "reason")}
+        for item in _list(meta_data.get("artifact_errors"))
+        if isinstance(item, Mapping)
+    ]
+    little = facts | ({"artifact_errors": refused} if refused else {})
+    return {"meta_data": little} if little and len(_dumps(little).encode()) <= META_DATA_MAX_BYTES else {}
 
 
 def human(processed: Processed) -> str:
@@ -197,10 +239,10 @@ def _forms(delivery: Delivery) -> Iterator[_Form]:
 
 
 def _message(draft: _Draft) -> dict[str, Any]:
-    value = _client_value(draft)
+    value = flag_meta_data(_client_value(draft))
     is_error = draft.processed.is_error
     message: dict[str, Any] = {"content": _content(draft, value), "isError": is_error}
-    meta = _tool_meta(draft.wire)
+    meta = _tool_meta(draft.wire) | _display_meta(value, draft.allowed_origins)
     if not draft.closed:
         message["structuredContent"] = _tokenless(value)
         if value.get("canvas") != message["structuredContent"].get("canvas"):
@@ -208,9 +250,8 @@ def _message(draft: _Draft) -> dict[str, Any]:
     else:
         meta[RESULT_META] = value
         if not is_error and "structuredContent" in draft.wire:
-            message["structuredContent"] = draft.paths.value(
-                draft.wire["structuredContent"], contents=not draft.form.bytes_inline
-            )
+            own = draft.paths.value(draft.wire["structuredContent"], contents=not draft.form.bytes_inline)
+            message["structuredContent"] = _masked(own)
     if meta:
         message["_meta"] = meta
     if "resultType" in draft.wire:
@@ -218,23 +259,36 @@ def _message(draft: _Draft) -> dict[str, Any]:
     return message
 
 
+def _display_meta(value: Mapping[str, Any], allowed_origins: Collection[str]) -> dict[str, Any]:
+    """Return the decision what to show, where there is anything to decide."""
+    if not any(value.get(key) for key in ("artifacts", "display", "canvas")):
+        return {}
+    return {DISPLAY_META: decide(value, allowed_origins=allowed_origins).to_json()}
+
+
 def _client_value(draft: _Draft) -> dict[str, Any]:
-    value: dict[str, Any] = draft.paths.value(_without(draft.processed.value, "artifacts"), contents=True)
-    entries = draft.processed.value.get("artifacts", [])
-    if entries:
-        value["artifacts"] = [
-            _client_entry(entry, file, draft)
-            for entry, file in zip(entries, draft.processed.files, strict=True)
-        ]
+    value: dict[str, Any] = draft.paths.value(_without(draft.processed.value, *_FILES), contents=True)
+    entries = _entries(draft.processed, bytes_inline=draft.form.bytes_inline)
+    value |= draft.paths.value(entries, contents=False)
     if draft.form.note is not None and draft.processed.files:
         notes = {"delivery": Delivery.REFERENCE.value, "delivery_reason": draft.form.note}
         value["meta_data"] = {**value.get("meta_data", {}), **notes}
     return value
 
 
-def _client_entry(entry: Mapping[str, Any], file: ArtifactFile, draft: _Draft) -> dict[str, Any]:
-    kept = _without(entry, "b64", "s3_ref", "path")
-    if draft.form.bytes_inline and "b64" in entry:
+def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict[str, Any]]]:
+    """Return the lists of files of a value, each file with its bytes or as a reference."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for key, files in zip(_FILES, (processed.files, processed.deferred), strict=True):
+        pairs = zip(processed.value.get(key, ()), files, strict=True)
+        entries = [_entry(entry, file, bytes_inline=bytes_inline) for entry, file in pairs]
+        found |= {key: entries} if entries else {}
+    return found
+
+
+def _entry(entry: Mapping[str, Any], file: ArtifactFile, *, bytes_inline: bool) -> dict[str, Any]:
+    kept = _without(entry, *_CARRIED)
+    if bytes_inline and "b64" in entry:
         return {"name": file.name, "b64": entry["b64"], **kept}
     return {**kept, "uri": file.uri, "sha256": file.sha256}
 
@@ -267,7 +321,7 @@ def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> li
         return []
     match block.get("type"):
         case "text" if isinstance(block.get("text"), str) and (own or block["text"] in draft.processed.texts):
-            return [{**block, "text": draft.paths.text(block["text"])}]
+            return [{**block, "text": _legible(draft.paths.text(block["text"]), own=own)}]
         case "resource_link":
             return [dict(block)]
         case "resource" if "blob" not in _mapping(block.get("resource")):
@@ -303,8 +357,38 @@ def _tool_meta(wire: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokenless(value: dict[str, Any]) -> dict[str, Any]:
-    canvas = value.get("canvas")
-    return value | {"canvas": _without(canvas, "token")} if isinstance(canvas, Mapping) else value
+    return value | {key: _without(page, "token") for key, page in _pages(value).items()}
+
+
+def _masked(own: Any) -> Any:
+    """Return a tool's own value with a word in place of a token, so that it still fits the tool's schema."""
+    if not _is_envelope(own):
+        return own
+    pages = {key: page for key, page in _pages(own).items() if isinstance(page.get("token"), str)}
+    return own | {key: {**page, "token": _WITHHELD} for key, page in pages.items()}
+
+
+def _legible(text: str, *, own: bool) -> str:
+    """Return a tool's text as a model may read it, where it is a contract value.
+
+    Args:
+        text: The text, with references in place of the files that were accepted.
+        own: Whether it stands for the result. Files of any other text were not accepted: their bytes go.
+    """
+    said = parsed(text)
+    if not _is_envelope(said):
+        return text
+    view = flag_meta_data(said)
+    view = _briefed(view) if own else _without(model_view(view), "returned_file_contents")
+    return text if view == said else _dumps(view)
+
+
+def _is_envelope(said: object) -> bool:
+    return isinstance(said, dict) and ("results" in said or "artifacts" in said)
+
+
+def _pages(value: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {key: value[key] for key in _PAGES if isinstance(value.get(key), Mapping)}
 
 
 def _refusal_lines(processed: Processed) -> list[str]:

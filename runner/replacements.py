@@ -1,6 +1,7 @@
 """Put references where a tool's own value names the files it returned, by path or by content."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,11 @@ __all__ = ["Replacements"]
 
 # The only places where the contract, in any version, holds base64.
 _CONTENT_KEYS = ("b64", "returned_file_contents")
+# Base64 of this length stands nowhere by chance: whatever holds it echoes the file.
+_ECHO_MIN_CHARS = 16
+# Of content that begins with a slash only what JPEG, MP3 and UTF-16 begin with: the rest are paths.
+_CONTENT = re.compile(r"(?:[A-Za-z0-9+_-]|/9j/|//)[A-Za-z0-9+/_\s=-]*")
+_HEAD_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +33,22 @@ class Replacements:
         return cls({origin: uri for origin, uri in pairs if origin})
 
     def value(self, value: Any, *, contents: bool, key: str = "") -> Any:
-        """Return a copy of a JSON value with references in place of paths.
+        """Return a JSON value with references in place of paths; a copy where there is any file.
 
         Args:
             value: Any JSON value.
             contents: Whether base64 is replaced as well.
             key: The object key under which it stands.
         """
-        match value:
-            case str():
-                return self._string(value, contents=contents, key=key)
-            case dict():
-                return {name: self.value(item, contents=contents, key=name) for name, item in value.items()}
-            case list():
-                return [self.value(item, contents=contents, key=key) for item in value]
-            case _:
-                return value
+        if not self.uris:
+            return value
+        if isinstance(value, str):
+            return self._string(value, contents=contents, key=key)
+        if isinstance(value, dict):
+            return {name: self.value(item, contents=contents, key=name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item, contents=contents, key=key) for item in value]
+        return value
 
     def text(self, text: str) -> str:
         """Return a text for people or models with references in place of paths and base64."""
@@ -58,13 +64,22 @@ class Replacements:
             return text if same else json.dumps(replaced, ensure_ascii=False, separators=(",", ":"))
         for origin in sorted(self._paths(), key=len, reverse=True):
             text = text.replace(origin, self.uris[origin])
-        return text
+        return self._unechoed(text)
 
     def _string(self, text: str, *, contents: bool, key: str) -> str:
         if key in _CONTENT_KEYS:
             return self.uris.get(text, text) if contents else text
         # Elsewhere a short text could equal a relative path or somebody's base64 by chance.
-        return self.uris.get(text, text) if key == "path" or text.startswith("/") else text
+        if key == "path" or text.startswith("/"):
+            text = self.uris.get(text, text)
+        return self._unechoed(text) if contents else text
+
+    def _unechoed(self, text: str) -> str:
+        """Return a text with references where it repeats the base64 of a file."""
+        for origin, uri in self.uris.items():
+            if _ECHO_MIN_CHARS <= len(origin) <= len(text) and _CONTENT.fullmatch(origin[:_HEAD_CHARS]):
+                text = text.replace(origin, uri)
+        return text
 
     def _paths(self) -> list[str]:
         return [origin for origin in self.uris if origin.startswith("/")]

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 TEXT_MAX_CHARS = 4096
+PATH_MAX_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def outside_home(attempted: str, home: Path | None, *, problem: str | None = Non
     if home is None:
         suggestion += "; the tool has no such folder until it declares a parameter `username: str`"
     details: dict[str, Any] = {
-        "attempted_path": legible(attempted),
+        "attempted_path": _short_path(attempted),
         "allowed_prefix": None if home is None else f"{home}/",
         "suggestion": suggestion,
     }
@@ -146,7 +147,7 @@ def too_large(size: int | None, limit: int) -> CallError:
 
 def artifact_missing(path: str) -> CallError:
     """Return the error of an artifact whose file does not exist."""
-    shown = legible(path)
+    shown = _short_path(path)
     return CallError(
         Code.E_INVALID_RESULT,
         f"The tool named the file {shown!r} in its result, but there is no such file",
@@ -278,6 +279,12 @@ def legible(text: str, limit: int = TEXT_MAX_CHARS) -> str:
     """Return `text` so that it can be written as JSON in UTF-8, cut to `limit` characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return cut.encode("utf-8", "replace").decode("utf-8")
+
+
+def _short_path(path: str) -> str:
+    """Return a path in full where it is of a usual length, else its beginning and its end."""
+    half = PATH_MAX_CHARS // 2
+    return legible(path if len(path) <= PATH_MAX_CHARS else f"{path[:half]}…{path[-half:]}")
 
 
 def with_refusals(meta_data: Mapping[str, Any], refusals: Sequence[Refusal]) -> dict[str, Any]:

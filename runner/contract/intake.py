@@ -12,20 +12,23 @@ from typing import Any
 
 from runner.base64 import canonical
 from runner.contract.envelope import Refusal, invalid_result, legible
+from runner.contract.hints import mended
+from runner.contract.models import DeferralHints, FileHints
 from runner.filenames import safe_name, unique_name
 from runner.mime import DEFAULT_MIME, extension, guess, is_mime
 
-__all__ = ["DEFERRAL_REASONS", "VIEWERS", "Intake"]
+__all__ = ["DEFERRAL_REASONS", "Intake"]
 
-VIEWERS = frozenset({"image", "pdf", "html", "code", "data", "auto"})
 DEFERRAL_REASONS = frozenset({"needs_editing", "draft", "incomplete", "awaiting_approval"})
 
 # What the runner itself writes into an artifact; a tool may not.
-_OURS = ("s3_ref", "uri")
+_OURS = ("s3_ref", "uri", "sha256")
+_OURS_DEFERRED = (*_OURS, "b64", "status", "expires_at")
 
 _PROBLEMS = {
     "missing_name": "a file has no name",
     "missing_content": "the file {name!r} has neither `path` nor `b64`",
+    "invalid_path": "the `path` of the file {name!r} is no text",
     "missing_path": "the deferred file {name!r} has no `path`",
     "invalid_base64": "the content of the file {name!r} is not base64",
     "s3_ref_not_allowed": "the file {name!r} names a place in the object store, which only the runner may",
@@ -78,22 +81,25 @@ class Intake:
                 self.warnings.append(f"artifact {name!r} has both b64 and path; its path is ignored")
             item["b64"] = content
             self._measure(item, name, content)
-        self._describe(item, name)
-        self.artifacts.append(item)
+        self.artifacts.append(self._described(item, name, FileHints))
         self.origins.append(origin if isinstance(origin, str) else None)
-        return str(item["name"])
+        return str(self.artifacts[-1]["name"])
 
     def defer(self, entry: object) -> None:
         """Take one item of `deferred_artifacts`."""
         given, name = _given(entry)
-        if name is None or given.get("path") in (None, ""):
-            self._refuse(name, "missing_name" if name is None else "missing_path")
+        if name is None:
+            self._refuse(None, "missing_name")
             return
-        unwanted = (*_OURS, "b64")
-        item = {key: value for key, value in given.items() if key not in unwanted and value is not None}
+        path = given.get("path")
+        if not isinstance(path, str) or not path:
+            self._refuse(name, "missing_path" if path in (None, "") else "invalid_path")
+            return
+        item = {key: value for key, value in given.items() if key not in _OURS_DEFERRED and value is not None}
+        item = self._described(item, name, DeferralHints)
         if "reason" in item and item["reason"] not in DEFERRAL_REASONS:
-            self.warnings.append(f"deferred file {name!r} has an unknown reason {item['reason']!r}")
-        self._describe(item, name)
+            shown = legible(item["reason"], 100)
+            self.warnings.append(f"deferred file {name!r} has an unknown reason {shown!r}")
         self.deferred.append(item)
 
     def legacy(self, names: object, contents: object) -> None:
@@ -108,7 +114,8 @@ class Intake:
             if name is None:
                 self.warnings.append(f"mismatch: returned_file_contents[{position}] has no name, ignored")
                 continue
-            self.artifact({"name": name, "b64": own.get("b64")})
+            if self.artifact({**own, "name": name}) is None and own.get("b64") is None:
+                self.incomplete.append(legible(str(name), 255))
         self.incomplete += [legible(n, 255) for n in called[len(held) :] if isinstance(n, str)]
 
     def block(self, index: int, block: Mapping[str, Any]) -> None:
@@ -143,11 +150,12 @@ class Intake:
 
     def _measure(self, item: dict[str, Any], name: str, content: str) -> None:
         size = len(content) // 4 * 3 - content[-2:].count("=")
-        if "size" in item and item["size"] != size:
-            self.warnings.append(f"artifact {name!r} declares size {item['size']!r}, measured {size}")
+        declared = item.get("size", size)
+        if declared != size or isinstance(declared, bool):
+            self.warnings.append(f"artifact {name!r} declares size {declared!r}, measured {size}")
         item["size"] = size
 
-    def _describe(self, item: dict[str, Any], name: str) -> None:
+    def _described(self, item: dict[str, Any], name: str, hints: type[FileHints]) -> dict[str, Any]:
         safe = unique_name(safe_name(name), self._taken)
         self._taken.add(safe)
         self.renamed.setdefault(name, safe)
@@ -155,9 +163,7 @@ class Intake:
         if not is_mime(item.get("mime")):
             item["mime"] = guess(safe)
             self.warnings.append(f"file {safe!r} declares no mime type, taken as {item['mime']}")
-        if "viewer" in item and item["viewer"] not in VIEWERS:
-            self.warnings.append(f"file {safe!r} declares an unknown viewer, taken as auto")
-            item["viewer"] = "auto"
+        return mended(item, hints, f"file {safe!r}", self.warnings)
 
 
 def _given(entry: object) -> tuple[Mapping[str, Any], str | None]:
@@ -170,9 +176,12 @@ def _given(entry: object) -> tuple[Mapping[str, Any], str | None]:
 def _fault(entry: Mapping[str, Any]) -> str | None:
     if entry.get("s3_ref") is not None:
         return "s3_ref_not_allowed"
-    if entry.get("b64") is None and entry.get("path") in (None, ""):
+    if entry.get("b64") is not None:
+        return None
+    path = entry.get("path")
+    if path in (None, ""):
         return "missing_content"
-    return None
+    return None if isinstance(path, str) else "invalid_path"
 
 
 def _from_blob(resource: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Copy a value so that it is strict JSON: UTF-8 text, finite numbers, bounded depth."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 from runner.contract.envelope import legible
@@ -11,13 +11,14 @@ __all__ = ["DEPTH_MAX", "NotJsonError", "jsonable"]
 DEPTH_MAX = 200
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
 INTEGER_MAX_BITS = 14_000
+_PLAIN = 1 << 63
 
 
 class NotJsonError(ValueError):
     """A value cannot be written as JSON; the message says why."""
 
 
-def jsonable(value: object, depth: int = 0) -> Any:
+def jsonable(value: Any, depth: int = 0) -> Any:
     """Return a copy of `value` that any JSON reader accepts.
 
     A number that is not finite becomes null, as pydantic writes it: a mean of nothing must not
@@ -26,11 +27,25 @@ def jsonable(value: object, depth: int = 0) -> Any:
     Raises:
         NotJsonError: Something in it has no JSON form, or it nests too deep.
     """
-    if depth > DEPTH_MAX:
-        raise NotJsonError(f"it nests deeper than {DEPTH_MAX} levels")
+    # Results are made of these, so they are told apart by their exact types first.
+    kind = type(value)
+    if kind is str:
+        return _text(value)
+    if kind is bool or value is None or (kind is int and -_PLAIN < value < _PLAIN):
+        return value
+    if kind is dict:
+        _check(value, depth)
+        deeper = depth + 1
+        return {_key(key): jsonable(item, deeper) for key, item in value.items()}
+    if kind is list:
+        _check(value, depth)
+        deeper = depth + 1
+        return [jsonable(item, deeper) for item in value]
+    return _uncommon(value, depth)
+
+
+def _uncommon(value: object, depth: int) -> Any:
     match value:
-        case None | bool():
-            return value
         case str():
             return _text(value)
         case int():
@@ -38,16 +53,29 @@ def jsonable(value: object, depth: int = 0) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case Mapping():
+            _check(value, depth)
             return {_key(key): jsonable(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
+            _check(value, depth)
             return [jsonable(item, depth + 1) for item in value]
         case _:
             raise NotJsonError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
+def _check(container: Sized, depth: int) -> None:
+    if depth >= DEPTH_MAX and container:
+        raise NotJsonError(f"it nests deeper than {DEPTH_MAX} levels")
+
+
 def _text(value: str) -> str:
     # isascii costs nothing, so large base64 text is neither scanned nor copied.
-    return value if value.isascii() else legible(value, len(value))
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return legible(value, len(value))
+    return value
 
 
 def _integer(value: int) -> int:
@@ -57,6 +85,8 @@ def _integer(value: int) -> int:
 
 
 def _key(key: object) -> str:
+    if type(key) is str and key.isascii():
+        return key
     if not isinstance(key, str):
         raise NotJsonError(f"an object has a key of type {type(key).__name__}")
     return _text(key)

@@ -7,18 +7,24 @@ Source: rules N1 to N16 of the conformance cases; contradictions C3, C5, C6, C11
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from types import UnionType
 from typing import Any
 
+from pydantic import BaseModel
+
 from runner.contract.envelope import Refusal, envelope, invalid_result, legible, with_refusals
+from runner.contract.hints import mended
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
+from runner.contract.models import Canvas, Display
 
-__all__ = ["META_DATA_MAX_BYTES", "Normalised", "flag_meta_data", "normalise", "parsed"]
+__all__ = ["META_DATA_MAX_BYTES", "RESULTS_MAX_BYTES", "Normalised", "flag_meta_data", "normalise", "parsed"]
 
 META_DATA_MAX_BYTES = 4096
+RESULTS_MAX_BYTES = 8192
 
 _FILE_KEYS: Mapping[str, type | UnionType] = {
     "artifacts": dict,
@@ -27,6 +33,7 @@ _FILE_KEYS: Mapping[str, type | UnionType] = {
     "returned_file_contents": dict | str,
 }
 _MEDIA = ("image", "audio")
+_MISSPELLED = "the tool returned no `results`, but {!r}: it may be misspelled"
 _UNSPOKEN = "The tool reported an error and said nothing about it"
 
 
@@ -65,7 +72,13 @@ class _Payload:
     texts: list[str]
 
 
-def normalise(wire: Mapping[str, Any], *, wrapped: bool, data: object = None) -> Normalised:
+def normalise(
+    wire: Mapping[str, Any],
+    *,
+    wrapped: bool,
+    data: object = None,
+    results_max_bytes: int = RESULTS_MAX_BYTES,
+) -> Normalised:
     """Return the contract value of one `tools/call` result.
 
     Args:
@@ -73,6 +86,7 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool, data: object = None) ->
         wrapped: Whether the tool's output schema carries `x-fastmcp-wrap-result`: then
             `{"result": x}` is FastMCP's way to send a bare `x` and not the author's.
         data: What a client library parsed from the same result, where one did.
+        results_max_bytes: Size of `results` as JSON above which a warning says so; nothing is cut.
     """
     intake = Intake()
     blocks = _blocks(wire, intake.warnings)
@@ -83,14 +97,15 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool, data: object = None) ->
     except NotJsonError as error:
         refused = envelope(invalid_result("results", str(error)))
         return Normalised(value=refused, blocks={}, renamed={}, warnings=(*intake.warnings, str(error)))
-    speaks = _speaks_contract(payload)
-    if wire.get("isError") is True:
-        value = _error_value(payload, blocks) if not speaks else _marked(payload)
+    speaks, failed = _speaks_contract(payload), wire.get("isError") is True
+    if speaks:
+        value = _marked(payload) if failed else dict(payload)
     else:
-        value = dict(payload) if speaks else {"results": payload}
-    texts = [] if wire.get("isError") is True and not speaks else found.texts
+        value = _error_value(payload, blocks) if failed else _as_results(payload, intake.warnings)
+    texts = [] if failed and not speaks else found.texts
     value = _take_files(value, blocks, intake)
     value = _mend(value, intake, links)
+    _weigh(value["results"], results_max_bytes, intake.warnings)
     return Normalised(
         value=value,
         speaks_contract=speaks,
@@ -106,8 +121,8 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool, data: object = None) ->
 
 def flag_meta_data(value: dict[str, Any]) -> dict[str, Any]:
     """Return `value` with `meta_data_truncated` if its `meta_data` is too large for a model to read."""
-    text = json.dumps(value.get("meta_data"), ensure_ascii=False)
-    return value | {"meta_data_truncated": True} if len(text.encode()) > META_DATA_MAX_BYTES else value
+    meta_data = value.get("meta_data")
+    return value | {"meta_data_truncated": True} if meta_data and not _is_small(meta_data) else value
 
 
 def parsed(text: str) -> Any:
@@ -154,7 +169,10 @@ def _payload(
     if structured is not None:
         if data is not None and data not in (structured, _only_result(structured)):
             warnings.append("structured_content and data differ; structured_content is used")
-        return _Payload(structured, [text for text in texts if not _says(text, structured)])
+        others = [text for text in texts if not _says(text, structured)]
+        if any(parsed(text) is not None for text in others):
+            warnings.append("structured_content and a text that is JSON differ; structured_content is used")
+        return _Payload(structured, others)
     if data is not None:
         return _Payload(data, [text for text in texts if not _says(text, data)])
     for position, text in enumerate(texts):
@@ -190,7 +208,10 @@ def _unwrapped(payload: Any, *, wrapped: bool, warnings: list[str]) -> Any:
 
 
 def _speaks_contract(payload: Any) -> bool:
-    """Say whether a payload is an envelope; a field that only shares a name with ours makes none."""
+    """Say whether a payload is an envelope; a field that only shares a name with ours makes none.
+
+    One file among the items is enough: else its bytes would be read as data, for the sake of a bad item.
+    """
     if not isinstance(payload, dict):
         return False
     return "results" in payload or any(
@@ -199,7 +220,16 @@ def _speaks_contract(payload: Any) -> bool:
 
 
 def _lists_files(items: object, kind: type | UnionType) -> bool:
-    return isinstance(items, list) and all(isinstance(item, kind) for item in items)
+    return isinstance(items, list) and (not items or any(isinstance(item, kind) for item in items))
+
+
+def _as_results(payload: Any, warnings: list[str]) -> dict[str, Any]:
+    if isinstance(payload, dict):
+        # `result` beside other keys is ordinary data; alone it has been unwrapped.
+        meant = _misspelled(key for key in payload if key != "result")
+        if meant is not None:
+            warnings.append(_MISSPELLED.format(meant))
+    return {"results": payload}
 
 
 def _error_value(payload: Any, blocks: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -223,20 +253,33 @@ def _take_files(
         intake.artifact(entry)
     if artifacts is not None and not isinstance(artifacts, list):
         intake.warnings.append("artifacts is no array, ignored")
-    if not artifacts:
-        intake.legacy(value.get("returned_file_names"), value.get("returned_file_contents"))
+    _take_legacy(value, intake)
     deferred = value.get("deferred_artifacts")
     for entry in deferred if isinstance(deferred, list) else ():
         intake.defer(entry)
+    if deferred is not None and not isinstance(deferred, list):
+        intake.warnings.append("deferred_artifacts is no array, ignored")
     for index, block in blocks.items():
         if block.get("type") in _MEDIA or "blob" in _resource(block):
             intake.block(index, block)
     return {key: item for key, item in value.items() if key not in _FILE_KEYS}
 
 
+def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
+    given = {key: value.get(key) for key in ("returned_file_names", "returned_file_contents")}
+    for key, items in given.items():
+        if items and value.get("artifacts"):
+            intake.warnings.append(f"{key} is ignored beside artifacts")
+        elif items is not None and not isinstance(items, list):
+            intake.warnings.append(f"{key} is no array, ignored")
+    if not value.get("artifacts"):
+        intake.legacy(*given.values())
+
+
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
     if "results" not in value:
-        intake.warnings.append("the tool returned no `results`")
+        meant = _misspelled(value)
+        intake.warnings.append(_MISSPELLED.format(meant) if meant else "the tool returned no `results`")
     mended = {"results": value.pop("results", None)}
     meta_data = with_refusals(_meta_data(value, intake.warnings), intake.refusals)
     retryable = _retryable(value, meta_data, intake.warnings)
@@ -248,10 +291,11 @@ def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[s
         "artifacts": intake.artifacts,
         "deferred_artifacts": intake.deferred,
         "display": _display(value, intake),
-        "canvas": _object(value, "canvas", intake.warnings),
+        "canvas": _hints(value, "canvas", Canvas, intake.warnings),
         "links": _joined(value.pop("links", None), links),
         "incomplete": _joined(value.pop("incomplete", None), intake.incomplete),
     }
+    value.pop("meta_data_truncated", None)
     mended |= {key: item for key, item in found.items() if item not in (None, [], {})}
     return flag_meta_data({**mended, **value})
 
@@ -283,18 +327,45 @@ def _retryable(value: dict[str, Any], meta_data: dict[str, Any], warnings: list[
 
 
 def _display(value: dict[str, Any], intake: Intake) -> dict[str, Any] | None:
-    display = _object(value, "display", intake.warnings)
+    display = _hints(value, "display", Display, intake.warnings)
     if display is None or not isinstance(display.get("primary_file"), str):
         return display
     primary = display["primary_file"]
     return display | {"primary_file": intake.renamed.get(primary, primary)}
 
 
-def _joined(before: Any, added: Sequence[Any]) -> Any:
-    """Return the tool's own value of a key, with ours added where it is a list or absent."""
+def _hints(
+    value: dict[str, Any], key: str, hints: type[BaseModel], warnings: list[str]
+) -> dict[str, Any] | None:
+    given = _object(value, key, warnings)
+    return None if given is None else mended(given, hints, key, warnings)
+
+
+def _misspelled(keys: Iterable[str]) -> str | None:
+    """Return the key that was probably meant to be `results`."""
+    near = (key for key in keys if 5 <= len(key) <= 9 and key[0] in "rR")
+    alike = (key for key in near if SequenceMatcher(None, key.lower(), "results").ratio() >= 0.8)
+    return next(alike, None)
+
+
+def _weigh(results: Any, max_bytes: int, warnings: list[str]) -> None:
+    # A text is weighed by its characters first, or the largest ones would cost the most.
+    if isinstance(results, str) and len(results) <= max_bytes // 4:
+        return
+    size = len(json.dumps(results, ensure_ascii=False).encode())
+    if size > max_bytes:
+        warnings.append(f"`results` has {size} bytes, more than {max_bytes}; large data belongs in artifacts")
+
+
+def _is_small(meta_data: object) -> bool:
+    return len(json.dumps(meta_data, ensure_ascii=False).encode()) <= META_DATA_MAX_BYTES
+
+
+def _joined(before: Any, added: Sequence[Any]) -> list[Any]:
+    """Return the tool's own list under a key of ours, with ours added; a lone value counts as a list."""
+    listed = before if isinstance(before, list) else [] if before is None else [before]
     if not added:
-        return before
-    listed = before if isinstance(before, list) else []
+        return listed
     return [*listed, *(item for item in added if item not in listed)]
 
 

@@ -3,9 +3,13 @@
 import hashlib
 import os
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hypothesis import strategies as st
+
+from runner.my_files import Deferral
+from runner.store.protocol import Put, Record, Scope
 
 
 @dataclass(frozen=True)
@@ -14,33 +18,29 @@ class FakeHome:
     fd: int
 
 
-@dataclass(frozen=True)
-class Kept:
-    id: str
-    name: str
-    mime: str
-    size: int
-    sha256: str
-    s3_key: str
-
-
 @dataclass
 class Shelf:
     """Keeps files in memory as the local store does on disk: one name, one file."""
 
     files: dict[str, bytes] = field(default_factory=dict)
+    deferrals: dict[str, Deferral | None] = field(default_factory=dict)
 
-    def __call__(self, fd: int, *, name: str, mime: str) -> Kept:
+    async def __call__(
+        self, fd: int, *, name: str, mime: str, deferral: Deferral | None = None, temporary: bool = False
+    ) -> Record:
         content = b"".join(iter(lambda: os.read(fd, 65536), b""))
         self.files[name] = content
+        self.deferrals[name] = deferral
         digest = hashlib.sha256(content).hexdigest()
-        return Kept(
+        return Record(
             id=f"art_{digest[:12]}",
             name=name,
             mime=mime,
             size=len(content),
             sha256=digest,
-            s3_key=f"alice/artifacts/20240827/{name}",
+            scope=Scope(user_id="alice"),
+            said=Put(name=name, mime=mime),
+            created=datetime(2024, 8, 27, tzinfo=UTC),
         )
 
 

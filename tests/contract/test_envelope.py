@@ -173,3 +173,16 @@ def test_notices_have_the_words_of_section_11_3() -> None:
         *["Tool failed to respond in a reasonable amount of time. Please try again or use a smaller dataset."]
         * 2,
     ]
+
+
+def test_a_path_of_a_usual_length_is_shown_in_full_and_a_longer_one_by_its_ends() -> None:
+    usual, longer = "/" + "a" * 254, "/start/" + "b" * 4000 + "/end.txt"
+
+    shown = outside_home(longer, None).details["attempted_path"]
+
+    assert outside_home(usual, None).details["attempted_path"] == usual
+    assert len(shown) == 255
+    assert shown.startswith("/start/bb")
+    assert shown.endswith("bb/end.txt")
+    assert artifact_missing(longer).details["attempted_path"] == shown
+    assert len(artifact_missing(longer).message) < 400

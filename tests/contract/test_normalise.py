@@ -114,6 +114,17 @@ def test_a_field_that_only_shares_a_name_with_ours_stays_data() -> None:
     assert taken(payload).value == {"results": payload}
 
 
+def test_one_bad_item_among_files_does_not_turn_the_others_into_data() -> None:
+    file = {"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}
+
+    result = taken({"artifacts": [file, "junk"]})
+    legacy = taken({"returned_file_names": ["a.txt", None], "returned_file_contents": ["aGk=", None]})
+
+    assert (result.value["results"], result.value["artifacts"]) == (None, [{**file, "size": 2}])
+    assert reasons(result) == ["missing_name"]
+    assert legacy.value["artifacts"] == [{**file, "size": 2}]
+
+
 def test_artifacts_alone_are_an_envelope_with_null_results() -> None:
     result = taken({"artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]})
 
@@ -371,6 +382,31 @@ def test_names_without_content_are_incomplete_and_contents_without_name_ignored(
     assert [warned(result, "mismatch") for result in (first, second)] == [True, True]
 
 
+def test_a_name_whose_content_is_null_is_incomplete_too() -> None:
+    payload = {"results": 1, "returned_file_names": ["a", "b"], "returned_file_contents": ["QQ==", None]}
+
+    result = taken(payload)
+
+    assert (result.value["incomplete"], reasons(result)) == (["b"], ["missing_content"])
+
+
+def test_what_a_legacy_object_says_of_its_file_is_kept() -> None:
+    content = {"name": "a", "b64": "QQ==", "mime": "text/html", "description": "page"}
+
+    (file,) = taken({"results": 1, "returned_file_contents": [content]}).value["artifacts"]
+
+    assert file == {**content, "size": 1}
+
+
+def test_a_truth_value_is_no_size() -> None:
+    file = {"name": "a.txt", "b64": "QQ==", "mime": "text/plain", "size": True}
+
+    result = taken({"results": 1, "artifacts": [file]})
+
+    assert result.value["artifacts"][0]["size"] == 1
+    assert warned(result, "declares size True")
+
+
 # typed content
 
 
@@ -425,6 +461,129 @@ def test_embedded_text_is_shown_with_its_uri_and_links_are_kept_as_given() -> No
     assert result.texts == ("a://b\nhi",)
     assert result.value == {"results": 1, "links": [link]}
     assert result.links == (link,)
+
+
+# words of the contract that are nearly right
+
+
+def test_a_misspelled_results_is_kept_and_named_in_a_warning() -> None:
+    bare = taken({"Results": {"a": 1}, "note": "x"})
+    beside = taken({"RESULT": 1, "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]})
+
+    assert bare.value == {"results": {"Results": {"a": 1}, "note": "x"}}
+    assert bare.warnings == ("the tool returned no `results`, but 'Results': it may be misspelled",)
+    assert (beside.value["results"], beside.value["RESULT"]) == (None, 1)
+    assert beside.warnings == ("the tool returned no `results`, but 'RESULT': it may be misspelled",)
+
+
+def test_data_with_other_names_is_not_called_misspelled() -> None:
+    for key in ("result", "rows", "reset", "record", "response", "resource", "r" * 7):
+        assert taken({key: 1, "expression": "234*97"}).warnings == ()
+
+
+def test_misshapen_lists_of_files_are_named_in_a_warning() -> None:
+    result = taken(
+        {
+            "results": 1,
+            "artifacts": "a.txt",
+            "deferred_artifacts": {"name": "a"},
+            "returned_file_names": "a.txt",
+            "returned_file_contents": "aGk=",
+        }
+    )
+
+    assert result.value == {"results": 1}
+    for key in ("artifacts", "deferred_artifacts"):
+        assert f"{key} is no array, ignored" in result.warnings
+    for key in ("returned_file_names", "returned_file_contents"):
+        assert f"{key} is ignored beside artifacts" in result.warnings
+
+
+def test_a_path_that_is_no_text_is_refused_with_its_reason() -> None:
+    result = taken(
+        {
+            "results": 1,
+            "artifacts": [{"name": "a.txt", "path": 5, "mime": "text/plain"}],
+            "deferred_artifacts": [{"name": "b.txt", "path": ["/x"], "mime": "text/plain"}],
+        }
+    )
+
+    assert reasons(result) == ["invalid_path", "invalid_path"]
+    assert "artifacts" not in result.value
+
+
+def test_hints_of_the_wrong_kind_fall_back_with_a_warning_and_the_rest_stays() -> None:
+    result = taken(
+        {
+            "results": 1,
+            "display": {"open_canvas": "yes", "mode": "diagonal", "viewer_hint": None, "colour": "red"},
+            "canvas": {"url": "https://e.x", "persistence": "for ever", "title": 3},
+            "artifacts": [
+                {"name": "a", "b64": "aGk=", "mime": "a/b", "auto_open": "yes", "description": [], "own": 1}
+            ],
+        }
+    )
+
+    assert result.value["display"] == {"mode": "replace", "colour": "red"}
+    assert result.value["canvas"] == {"url": "https://e.x", "persistence": "session"}
+    assert result.value["artifacts"] == [
+        {"name": "a", "b64": "aGk=", "mime": "a/b", "auto_open": False, "own": 1, "size": 2}
+    ]
+    assert sorted(result.warnings) == [
+        "canvas: title is of the wrong type, left out",
+        "canvas: unknown persistence, taken as session",
+        "display: open_canvas is of the wrong type, left out",
+        "display: unknown mode, taken as replace",
+        "file 'a': description is of the wrong type, left out",
+        "file 'a': unknown auto_open, taken as False",
+    ]
+
+
+def test_facts_that_only_the_runner_states_are_not_taken_from_a_tool() -> None:
+    result = taken(
+        {
+            "results": 1,
+            "meta_data_truncated": True,
+            "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain", "sha256": "00", "uri": "x"}],
+            "deferred_artifacts": [
+                {
+                    "name": "b.txt",
+                    "path": "/x",
+                    "mime": "text/plain",
+                    "status": "kept",
+                    "expires_at": "never",
+                }
+            ],
+        }
+    )
+
+    assert result.value == {
+        "results": 1,
+        "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain", "size": 2}],
+        "deferred_artifacts": [{"name": "b.txt", "path": "/x", "mime": "text/plain"}],
+    }
+
+
+def test_a_text_that_contradicts_the_structure_is_kept_and_named_in_a_warning() -> None:
+    contradicted = taken({"results": 1}, text('{"results": 2}'))
+    repeated = taken({"results": 1}, text('{"results": 1}'))
+
+    assert contradicted.value == {"results": 1}
+    assert contradicted.texts == ('{"results": 2}',)
+    assert warned(contradicted, "structured_content")
+    assert repeated.warnings == ()
+
+
+def test_large_results_are_kept_whole_with_a_warning_that_says_their_size() -> None:
+    for payload, size in (({"results": "ü" * 50}, 102), ({"results": list(range(40))}, 150)):
+        assert normalise({"structuredContent": payload}, wrapped=False, results_max_bytes=size).warnings == ()
+
+        result = normalise({"structuredContent": payload}, wrapped=False, results_max_bytes=size - 1)
+
+        assert result.value == payload
+        assert result.warnings == (
+            f"`results` has {size} bytes, more than {size - 1}; large data belongs in artifacts",
+        )
 
 
 # any value

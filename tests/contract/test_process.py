@@ -1,8 +1,10 @@
 """Files of a result are kept, routed, or left out with a reason."""
 
+import asyncio
 import base64
 import os
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import FakeHome, Shelf
 
+from runner.artifacts.deferred import MAX_HOURS, deferral
 from runner.artifacts.process import Processed, failed, process_artifacts
 from runner.artifacts.route import NEVER_INLINE, Route, route
 from runner.base64 import CHUNK_BYTES, canonical, decode, encode_file
@@ -18,27 +21,32 @@ from runner.contract.envelope import envelope, outside_home, too_large
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.mime import extension, guess
+from runner.my_files import Deferral
 
 MIB = 1024 * 1024
+NOON = datetime(2024, 8, 27, 12, tzinfo=UTC)
 
 
-def processed(
-    payload: Any,
-    home: FakeHome | None,
-    shelf: Any,
-    *content: Any,
-    inline_max_bytes: int = MIB,
-    max_bytes: int = 4 * MIB,
-) -> Processed:
+def processed(payload: Any, home: FakeHome | None, shelf: Any, *content: Any, **bounds: Any) -> Processed:
     normalised = normalise({"structuredContent": payload, "content": list(content)}, wrapped=False)
-    return process_artifacts(
-        normalised, home=home, inline_max_bytes=inline_max_bytes, max_bytes=max_bytes, keep=shelf
-    )
+    bounds = {"inline_max_bytes": MIB, "max_bytes": 4 * MIB} | bounds
+    return asyncio.run(process_artifacts(normalised, home=home, keep=shelf, **bounds))
 
 
 def path_entry(home: FakeHome, name: str, content: bytes = b"hi", **more: Any) -> dict[str, Any]:
     (home.path / name).write_bytes(content)
     return {"name": name, "path": f"{home.path}/{name}", "mime": "text/html", **more}
+
+
+def test_the_repr_of_a_result_holds_no_content_of_its_files(home: FakeHome, shelf: Shelf) -> None:
+    content = base64.b64encode(b"secret" * 100).decode()
+    artifact = {"name": "a.txt", "b64": content, "mime": "text/plain"}
+
+    result = processed({"results": "words", "artifacts": [artifact]}, home, shelf)
+
+    assert result.value["artifacts"][0]["b64"] == result.files[0].origin == content
+    assert content not in repr(result)
+    assert "a.txt" in repr(result)
 
 
 # base64
@@ -226,7 +234,7 @@ def test_a_tool_without_a_home_may_return_no_path(home: FakeHome, shelf: Shelf) 
 
 
 def test_a_store_that_fails_is_said_and_costs_only_the_file(home: FakeHome) -> None:
-    def keep(fd: int, *, name: str, mime: str) -> Any:
+    async def keep(fd: int, **said: Any) -> Any:
         raise CallError(Code.E_QUOTA, "the quota is used up")
 
     result = processed({"results": 1, "artifacts": [path_entry(home, "r.html")]}, home, keep)
@@ -236,24 +244,129 @@ def test_a_store_that_fails_is_said_and_costs_only_the_file(home: FakeHome) -> N
 
 
 def test_a_deferred_file_is_kept_and_loses_its_path(home: FakeHome, shelf: Shelf) -> None:
-    entry = path_entry(home, "d.docx", reason="draft", expires_hours=1)
+    entry = path_entry(home, "d.docx", reason="draft", expires_hours=1, next_actions=["edit"])
 
-    result = processed({"results": 1, "deferred_artifacts": [entry]}, home, shelf)
+    result = processed({"results": 1, "deferred_artifacts": [entry]}, home, shelf, now=NOON)
 
     assert result.value["deferred_artifacts"] == [
-        {"name": "d.docx", "mime": "text/html", "size": 2, "reason": "draft", "expires_hours": 1}
+        {
+            "name": "d.docx",
+            "b64": "aGk=",
+            "mime": "text/html",
+            "size": 2,
+            "reason": "draft",
+            "expires_hours": 1,
+            "next_actions": ["edit"],
+            "status": "deferred",
+            "expires_at": "2024-08-27T13:00:00Z",
+        }
     ]
+    one_oclock = NOON + timedelta(hours=1)
+    assert shelf.deferrals["d.docx"] == Deferral(
+        expires_at=one_oclock, reason="draft", next_actions=("edit",)
+    )
     assert shelf.files == {"d.docx": b"hi"}
 
 
+def test_a_large_deferred_file_becomes_a_reference_to_the_store(home: FakeHome, shelf: Shelf) -> None:
+    entry = path_entry(home, "d.docx")
+
+    result = processed(
+        {"results": 1, "deferred_artifacts": [entry]}, home, shelf, inline_max_bytes=1, now=NOON
+    )
+
+    assert result.value["deferred_artifacts"] == [
+        {
+            "name": "d.docx",
+            "s3_ref": {"bucket": "user-storage", "key": "alice/artifacts/20240827/d.docx", "internal": True},
+            "mime": "text/html",
+            "size": 2,
+            "status": "deferred",
+            "expires_at": "2024-08-30T12:00:00Z",
+        }
+    ]
+
+
+@pytest.mark.parametrize("hours", [0, -1, True, "3", [1], float("inf"), float("nan")], ids=repr)
+def test_hours_that_are_none_are_seventy_two_with_a_warning(
+    hours: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = deferral({"name": "d", "expires_hours": hours}, now=NOON)
+
+    assert kept.expires_at == NOON + timedelta(hours=72)
+    assert "expires_hours" in str(vars(caplog.records[0])["detail"])
+
+
+def test_a_file_deferred_beyond_the_calendar_ends_in_ten_years() -> None:
+    kept = deferral({"name": "d", "expires_hours": 10**300}, now=NOON)
+
+    assert kept.expires_at == NOON + timedelta(hours=MAX_HOURS)
+
+
+def test_files_beyond_the_bound_of_a_call_are_refused_and_smaller_ones_are_not(
+    home: FakeHome, shelf: Shelf
+) -> None:
+    entries = [path_entry(home, name, b"x" * size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
+
+    result = processed({"results": 1, "artifacts": entries}, home, shelf, max_bytes=8, total_max_bytes=10)
+
+    assert [file.name for file in result.files] == ["a", "c"]
+    assert [(refused.name, refused.reason) for refused in result.errors] == [("b", "file_too_large")]
+    assert result.errors[0].error.code is Code.E_FILE_TOO_LARGE
+
+
+def test_many_sparse_files_are_refused_before_they_are_read(home: FakeHome, shelf: Shelf) -> None:
+    entries = []
+    for number in range(20):
+        entries.append(path_entry(home, f"{number}.bin", b""))
+        os.truncate(home.path / f"{number}.bin", 1024**4)
+
+    result = processed(
+        {"results": 1, "artifacts": entries}, home, shelf, max_bytes=1024**5, total_max_bytes=1024**4 - 1
+    )
+
+    assert [refused.reason for refused in result.errors] == ["file_too_large"] * 20
+    assert shelf.files == {}
+
+
+def test_what_all_files_carry_inline_has_the_bound_of_one(home: FakeHome, shelf: Shelf) -> None:
+    entries = [path_entry(home, name, b"x" * size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
+
+    result = processed({"results": 1, "artifacts": entries}, home, shelf, inline_max_bytes=10)
+
+    forms = [("b64" in entry, "s3_ref" in entry) for entry in result.value["artifacts"]]
+    assert forms == [(True, False), (False, True), (True, False)]
+
+
 def test_the_primary_file_follows_the_name_in_the_store(home: FakeHome, shelf: Shelf) -> None:
-    def keep(fd: int, *, name: str, mime: str) -> Any:
-        return shelf(fd, name=f"new {name}", mime=mime)
+    async def keep(fd: int, *, name: str, mime: str, deferral: Any, temporary: bool) -> Any:
+        return await shelf(fd, name=f"new {name}", mime=mime)
 
     payload = {"results": 1, "artifacts": [path_entry(home, "r.html")], "display": {"primary_file": "r.html"}}
     result = processed(payload, home, keep)
 
     assert result.value["display"]["primary_file"] == result.files[0].name == "new r.html"
+
+
+@pytest.mark.parametrize(("action", "expected"), [("temporary", True), ("store", False), ("odd", False)])
+def test_only_what_is_shown_and_not_stored_is_temporary(
+    home: FakeHome, shelf: Shelf, action: str, expected: bool
+) -> None:
+    asked: dict[str, bool] = {}
+
+    async def keep(fd: int, *, name: str, mime: str, deferral: Any, temporary: bool) -> Any:
+        asked[name] = temporary
+        return await shelf(fd, name=name, mime=mime)
+
+    payload = {
+        "results": 1,
+        "artifacts": [path_entry(home, "r.html")],
+        "deferred_artifacts": [path_entry(home, "d.html")],
+        "display": {"storage_action": action},
+    }
+    processed(payload, home, keep)
+
+    assert asked == {"r.html": expected, "d.html": False}
 
 
 def test_mended_results_are_logged(home: FakeHome, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,12 +50,14 @@ def taken(
     inline_max_bytes: int = 2**20,
     schema: Any = None,
 ) -> Processed:
-    return process_artifacts(
-        normalise(wire, wrapped=bool((schema or {}).get("x-fastmcp-wrap-result"))),
-        home=home,
-        inline_max_bytes=inline_max_bytes,
-        max_bytes=2**30,
-        keep=shelf,
+    return asyncio.run(
+        process_artifacts(
+            normalise(wire, wrapped=bool((schema or {}).get("x-fastmcp-wrap-result"))),
+            home=home,
+            inline_max_bytes=inline_max_bytes,
+            max_bytes=2**30,
+            keep=shelf,
+        )
     )
 
 
@@ -67,9 +69,16 @@ def rendered(
     schema: Any = OPEN,
     delivery: Delivery = Delivery.REFERENCE,
     download_url: Any = None,
+    allowed_origins: Any = (),
 ) -> dict[str, Any]:
-    result = taken(wire, home, shelf, schema=schema)
-    return render(result, wire=wire, output_schema=schema, delivery=delivery, download_url=download_url)
+    return render(
+        taken(wire, home, shelf, schema=schema),
+        wire=wire,
+        output_schema=schema,
+        delivery=delivery,
+        download_url=download_url,
+        allowed_origins=allowed_origins,
+    )
 
 
 def report_wire(home: FakeHome, **value: Any) -> dict[str, Any]:
@@ -199,7 +208,37 @@ def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf)
         ],
         "isError": False,
         "structuredContent": value,
+        "_meta": {
+            "toolcell/display": {
+                "open": True,
+                "order": ["r.html"],
+                "viewer": "html",
+                "mode": "replace",
+                "storage_action": "store",
+                "stored": True,
+                "scripts_executable": False,
+            }
+        },
     }
+
+
+def test_a_deferred_file_is_a_reference_too_and_its_bytes_reach_no_text(home: FakeHome, shelf: Shelf) -> None:
+    (home.path / "draft.txt").write_bytes(b"hi")
+    path = f"{home.path}/draft.txt"
+    draft = {"name": "draft.txt", "path": path, "mime": "text/plain", "next_actions": [path]}
+
+    processed = taken({"structuredContent": {"results": 1, "deferred_artifacts": [draft]}}, home, shelf)
+    processed.value["deferred_artifacts"][0]["b64"] = "aGlkZGVu"
+    reference = render(processed, wire={}, output_schema=None, delivery=Delivery.REFERENCE)
+    inline = render(processed, wire={}, output_schema=None, delivery=Delivery.INLINE)
+
+    entry = reference["structuredContent"]["deferred_artifacts"][0]
+    assert entry["uri"] == "artifact://art_8f434346648f"
+    assert entry["next_actions"] == [entry["uri"]]
+    assert not {"path", "b64"} & entry.keys()
+    assert inline["structuredContent"]["deferred_artifacts"][0]["b64"] == "aGlkZGVu"
+    assert "aGlkZGVu" not in texts(inline)
+    assert str(home.path) not in json.dumps([reference, inline])
 
 
 def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, shelf: Shelf) -> None:
@@ -381,6 +420,19 @@ def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
     assert [block["text"] for block in message["content"]] == ['{"results":1}', "Note: rounded"]
 
 
+def test_a_second_result_beside_the_payload_is_read_without_the_bytes_of_its_files(shelf: Shelf) -> None:
+    file = {"name": "a.txt", "b64": "c2VjcmV0", "mime": "text/plain"}
+    second = {"results": 2, "artifacts": [file, "junk"], "returned_file_contents": ["c2VjcmV0"]}
+    wire = {"structuredContent": {"results": 1}, "content": [text(json.dumps(second))]}
+
+    message = rendered(wire, None, shelf)
+
+    assert [json.loads(block["text"]) for block in message["content"]] == [
+        {"results": 1},
+        {"results": 2, "artifacts": [{"name": "a.txt", "mime": "text/plain"}]},
+    ]
+
+
 # what never reaches a model, or a client
 
 
@@ -397,6 +449,90 @@ def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
     assert message["_meta"]["toolcell/canvas"] == canvas
     assert len(texts(message)) < 500
     assert json.loads(texts(message))["meta_data_truncated"] is True
+
+
+@pytest.mark.parametrize("key", ["canvas", "display"])
+@pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
+def test_no_model_reads_the_token_of_a_page_by_either_spelling(schema: Any, key: str, shelf: Shelf) -> None:
+    page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
+    payload = {"results": 1, key: page}
+    wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf, schema=schema, allowed_origins=["https://h"])
+
+    assert "secret-capability" not in texts(message) + json.dumps(message["structuredContent"])
+    assert "https://h/x" in texts(message)
+    assert message["_meta"]["toolcell/display"]["iframe"]["token"] == "secret-capability"
+
+
+def test_a_token_in_a_closed_schema_is_replaced_by_a_word_of_its_type(shelf: Shelf) -> None:
+    page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
+    wire = {"structuredContent": {"results": 1, "canvas": page}, "content": []}
+
+    message = rendered(wire, None, shelf, schema=CLOSED)
+
+    assert message["structuredContent"]["canvas"] == {**page, "token": "withheld"}
+    assert message["_meta"]["toolcell/result"]["canvas"] == page
+
+
+def test_a_closed_schema_keeps_oversized_facts_out_of_the_text_and_in_the_value(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": {"k": "x" * 5000}}
+    wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf, schema=CLOSED)
+
+    assert json.loads(texts(message)) == {"results": 1, "meta_data_truncated": True}
+    assert message["structuredContent"] == payload
+
+
+def test_of_oversized_facts_a_model_still_reads_that_it_failed_and_which_files_are_missing(
+    shelf: Shelf,
+) -> None:
+    payload = {
+        "results": {"error": "no"},
+        "artifacts": [{"name": "a.txt", "b64": "@", "mime": "text/plain"}],
+        "meta_data": {"is_error": True, "error_code": "E_TOOL", "trace": "secret " * 800},
+    }
+
+    message = rendered({"structuredContent": payload}, None, shelf)
+
+    assert json.loads(message["content"][0]["text"]) == {
+        "results": {"error": "no"},
+        "meta_data_truncated": True,
+        "meta_data": {
+            "is_error": True,
+            "error_code": "E_TOOL",
+            "artifact_errors": [{"name": "a.txt", "reason": "invalid_base64"}],
+        },
+    }
+
+
+def test_facts_that_the_runner_adds_count_for_the_budget_too(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": {"a": "x" * 4060}}
+    wire = {"structuredContent": {**payload, "artifacts": [{"name": "a", "b64": "aGk=", "mime": "a/b"}]}}
+    huge = {"type": "image", "mimeType": "image/png", "data": "AAAA" * 300_000}
+
+    small = rendered({"structuredContent": payload}, None, shelf)
+    noted = rendered({**wire, "content": [huge]}, None, shelf)
+
+    assert "meta_data_truncated" not in small["structuredContent"]
+    assert noted["structuredContent"]["meta_data"]["delivery"] == "reference"
+    assert noted["structuredContent"]["meta_data_truncated"] is True
+    assert "x" * 100 not in noted["content"][0]["text"]
+
+
+def test_a_client_is_told_which_file_to_show_where_there_is_any(shelf: Shelf) -> None:
+    payload = {"results": 1, "display": {"type": "iframe", "url": "https://dash.example.com/v"}}
+
+    allowed = rendered(
+        {"structuredContent": payload}, None, shelf, allowed_origins=["https://dash.example.com"]
+    )
+    refused = rendered({"structuredContent": payload}, None, shelf)
+    plain = rendered({"structuredContent": {"results": 1}}, None, shelf)
+
+    assert allowed["_meta"]["toolcell/display"]["iframe"]["src"] == "https://dash.example.com/v"
+    assert "origin" in refused["_meta"]["toolcell/display"]["reason"]
+    assert "_meta" not in plain
 
 
 def test_a_tool_cannot_pass_its_own_facts_for_ours(shelf: Shelf) -> None:

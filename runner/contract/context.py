@@ -1,0 +1,158 @@
+"""The available-files block: what a prompt says of the user's files. Pure.
+
+One line stands for one file, whatever its name holds: a name is data of somebody else, and a line it
+could break would be read as the runner's own words. Names of usual files stay as they are, since a
+model writes them back as arguments.
+
+Source: document 001, section 4; requirements S1-38 to S1-45; rules P1 to P3 of the conformance cases;
+contradiction C22.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.store.protocol import Origin, Record, Retention
+
+__all__ = [
+    "MOST_FILES",
+    "AvailableFile",
+    "augment_prompt",
+    "available_files",
+    "files_block",
+    "human_facts",
+    "human_size",
+]
+
+MOST_FILES = 500
+"""Files that a block names; how many more there are stands in its last line."""
+
+_OPENING = "[SYSTEM: Available files in current session:"
+_CLOSING = "End available files]"
+_MARKERS = re.compile(r"\[(?=\s*system\s*:)|(?<=end available files)\]", re.IGNORECASE)
+
+_MAX_TEXT = 300
+_MAX_NUMBER = 1 << 63
+_UNITS = ("B", "KB", "MB", "GB")
+_SCALES = ("", "K", "M", "B")
+# Scripts and emoji need the joiners; every other mark that nobody sees is written out.
+_JOINERS = frozenset("\u200c\u200d")
+_UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailableFile:
+    """One file as the block names it; what is not known is left out.
+
+    Attributes:
+        name: Its name, as tools take it.
+        source: `uploaded`, `generated` or `deferred`.
+        day: Day on which it was uploaded or generated, as `YYYY-MM-DD`.
+        size: Length in bytes.
+        reason: Why it is deferred.
+        facts: What is known of its content; see `runner.facts`.
+    """
+
+    name: str
+    source: str
+    day: str | None = None
+    size: int | None = None
+    reason: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def augment_prompt(prompt: str, files: Sequence[AvailableFile]) -> str:
+    """Return `prompt`, unchanged, with the block of `files` behind it; without files there is none."""
+    return f"{prompt}\n\n{files_block(files)}" if files else prompt
+
+
+def files_block(files: Sequence[AvailableFile]) -> str:
+    """Return the block that names `files`, in their order; nothing where there are none."""
+    if not files:
+        return ""
+    lines = [_line(file) for file in files[:MOST_FILES]]
+    if len(files) > MOST_FILES:
+        lines.append(f"- and {len(files) - MOST_FILES} more")
+    return "\n".join([_OPENING, *lines, _CLOSING])
+
+
+def available_files(records: Iterable[Record]) -> list[AvailableFile]:
+    """Return what a block may say of stored files, the newest first; observations are no files."""
+    files = [record for record in records if record.said.retention is Retention.FILES and record.name]
+    return [_available(record) for record in sorted(files, key=lambda file: file.created, reverse=True)]
+
+
+def human_size(size: int) -> str:
+    """Return a number of bytes for people: units of 1024, one decimal unless it is zero."""
+    return _scaled(size, 1024, _UNITS)
+
+
+def human_facts(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Say for people what is known of a content; a value that is no such number says nothing."""
+    rows, pages = _number(facts, "rows"), _number(facts, "pages")
+    width, height = _number(facts, "width"), _number(facts, "height")
+    if rows is not None:
+        about = "~" if facts.get("rows_estimated") else ""
+        yield f"{about}{_scaled(rows, 1000, _SCALES)} {'row' if rows == 1 else 'rows'}"
+    if width is not None and height is not None:
+        yield f"{width}x{height}"
+    if pages is not None:
+        yield f"{pages} {'page' if pages == 1 else 'pages'}"
+
+
+def _available(record: Record) -> AvailableFile:
+    deferred = record.said.origin is Origin.DEFERRED
+    return AvailableFile(
+        name=record.name or "",
+        source=record.said.origin.value,
+        day=record.created.date().isoformat(),
+        # Of a deferred file its state is told, not its size: it is not finished.
+        size=None if deferred else record.size,
+        reason=record.said.reason if deferred else None,
+        facts={} if deferred else record.said.facts,
+    )
+
+
+def _line(file: AvailableFile) -> str:
+    source = file.source
+    if file.day is not None and source != Origin.DEFERRED.value:
+        source = f"{source} {file.day}"
+    said = [source]
+    if file.size is not None:
+        said.append(human_size(file.size))
+    if file.reason:
+        said.append(file.reason.replace("_", " "))
+    said.extend(human_facts(file.facts))
+    return f"- {_one_line(file.name)} ({', '.join(_one_line(text) for text in said)})"
+
+
+def _number(facts: Mapping[str, Any], name: str) -> int | None:
+    value = facts.get(name)
+    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
+    return value if known else None
+
+
+def _scaled(number: int, step: int, units: tuple[str, ...]) -> str:
+    """Write a number in the largest unit in which it is at least 1 when rounded."""
+    for power, unit in enumerate(units):
+        rounded = round(number / step**power, 1)
+        if rounded < step or unit == units[-1]:
+            break
+    return f"{rounded:.1f}".removesuffix(".0") + unit
+
+
+def _one_line(text: str) -> str:
+    """Return a text as part of one line: marks that nobody sees escaped, our own two broken."""
+    cut = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    seen = "".join(char if _is_seen(char) else _escaped(char) for char in cut)
+    return _MARKERS.sub(r"\\\g<0>", seen)
+
+
+def _is_seen(char: str) -> bool:
+    return char in _JOINERS or unicodedata.category(char) not in _UNSEEN_KINDS
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

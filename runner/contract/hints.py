@@ -1,0 +1,47 @@
+"""Mend what a tool says beside its content: an unknown word falls back to the default, and never fails.
+
+Source: requirement S0-28; contradiction C8; rules N10 and D3 of the conformance cases.
+"""
+
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+__all__ = ["mended"]
+
+
+def mended(given: dict[str, Any], hints: type[BaseModel], what: str, warnings: list[str]) -> dict[str, Any]:
+    """Return `given` with every hint valid; keys that are no hints stay as they are.
+
+    Args:
+        given: The object with hints among its keys; itself returned where nothing is wrong.
+        hints: The type that says what is valid, and the default.
+        what: What has these hints, for the warning.
+        warnings: Gets a sentence for each hint that was replaced or left out.
+    """
+    said = {key: given[key] for key in _names(hints) if key in given}
+    if not said:
+        return given
+    try:
+        hints.model_validate(said)
+    except ValidationError as error:
+        wrong = {str(fault["loc"][0]) for fault in error.errors(include_url=False, include_input=False)}
+    else:
+        return given
+    kept = dict(given)
+    for key in sorted(wrong):
+        default = hints.model_fields[key].get_default()
+        if kept.pop(key) is None:
+            continue
+        if default is None:
+            warnings.append(f"{what}: {key} is of the wrong type, left out")
+        else:
+            kept[key] = default
+            warnings.append(f"{what}: unknown {key}, taken as {default}")
+    return kept
+
+
+@cache
+def _names(hints: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(hints.model_fields)

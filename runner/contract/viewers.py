@@ -1,0 +1,100 @@
+"""From a file's type and name to the viewer that can show it, or none.
+
+Source: document 000, section 2 (showable defaults); rule D2 of the conformance cases.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runner.contract.models import Viewer
+from runner.mime import DEFAULT_MIME, guess
+
+__all__ = ["category_of", "suits", "viewer_of"]
+
+_GENERIC = frozenset({"", DEFAULT_MIME, "binary/octet-stream", "application/x-binary", "application/unknown"})
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT_LIKE = frozenset(
+    f"application/{name}"
+    for name in (
+        *("json", "ld+json", "x-ndjson", "jsonl", "x-jsonlines", "json5", "x-ipynb+json", "xml", "yaml"),
+        *("x-yaml", "toml", "javascript", "x-javascript", "ecmascript", "typescript", "x-typescript"),
+        *("x-python", "x-sh", "x-shellscript", "x-csh", "x-perl", "x-php", "x-ruby", "x-tex", "x-latex"),
+        *("sql", "graphql", "x-sql", "rtf", "x-subrip", "x-httpd-php", "csv", "markdown", "x-markdown"),
+    )
+)
+_TEXT_ENDINGS = frozenset({"json", "xml", "yaml"})
+# Names that say text where the tables of MIME types know nothing.
+_TEXT_NAMES = frozenset(
+    (
+        *("cfg", "conf", "diff", "env", "ini", "lock", "log", "patch", "properties", "rst", "toml"),
+        *("gql", "graphql", "ipynb", "less", "proto", "sass", "scss", "sql", "svelte", "vue"),
+        *("bash", "clj", "cc", "cpp", "cs", "cxx", "dart", "go", "gradle", "hpp", "hs", "java"),
+        *(
+            "jl",
+            "jsx",
+            "kt",
+            "lua",
+            "php",
+            "ps1",
+            "pyi",
+            "r",
+            "rb",
+            "rs",
+            "scala",
+            "swift",
+            "ts",
+            "tsx",
+            "vb",
+            "zig",
+            "zsh",
+        ),
+    )
+)
+_TABLES = frozenset({"csv", "tsv", "parquet", "xlsx", "xls", "jsonl", "ndjson", "json", "feather", "arrow"})
+
+
+def viewer_of(artifact: Mapping[str, Any]) -> Viewer | None:
+    """Return the viewer that can show a file, or None: by its type, and by its name where that is generic."""
+    name = artifact.get("name")
+    ending = _ending(name)
+    mime = _plain(artifact.get("mime"))
+    if mime not in _GENERIC:
+        return _by_mime(mime)
+    if ending in _TEXT_NAMES:
+        return "code"
+    guessed = guess(name) if isinstance(name, str) else ""
+    return None if guessed in _GENERIC else _by_mime(guessed)
+
+
+def suits(wish: Viewer, own: Viewer) -> bool:
+    """Say whether a viewer can show what `own` shows; any text can be read as code or as data."""
+    return wish == own or (wish in ("code", "data") and own in ("html", "code"))
+
+
+def category_of(artifact: Mapping[str, Any]) -> str:
+    """Return the category of a file that names none."""
+    viewer = viewer_of(artifact)
+    if viewer == "image":
+        return "visualization"
+    if _ending(artifact.get("name")) in _TABLES:
+        return "dataset"
+    return "report" if viewer in ("pdf", "html") else "other"
+
+
+def _by_mime(mime: str) -> Viewer | None:
+    if mime in _HTML:
+        return "html"
+    if mime == "application/pdf":
+        return "pdf"
+    if mime.startswith("image/"):
+        return "image"
+    textual = mime.startswith("text/") or mime in _TEXT_LIKE or mime.rpartition("+")[2] in _TEXT_ENDINGS
+    return "code" if textual else None
+
+
+def _plain(mime: object) -> str:
+    return mime.partition(";")[0].strip().lower() if isinstance(mime, str) else ""
+
+
+def _ending(name: object) -> str:
+    return name.rpartition(".")[2].lower() if isinstance(name, str) and "." in name else ""

@@ -1,0 +1,238 @@
+"""What the runner offers of its own beside a tool file, and that the file's own always comes first."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from fastmcp import Client
+from mcp import MCPError
+from support import settings_in
+
+from runner.cell import Cell
+from runner.contract.models import contract_schema
+from runner.extras import ExtraPrompt, ExtraResource, Extras, ExtraTemplate
+from runner.host import make_host
+from runner.identity import User
+
+pytestmark = pytest.mark.anyio
+
+PLAIN = """
+from fastmcp import FastMCP
+mcp = FastMCP("plain")
+
+@mcp.tool
+def one() -> int:
+    return 1
+
+@mcp.resource("data://own")
+def own() -> str:
+    return "own"
+"""
+
+GREEDY = """
+from fastmcp import FastMCP
+mcp = FastMCP("greedy")
+
+@mcp.resource("runner://contract/2.1")
+def contract() -> str:
+    return "the file's own"
+"""
+
+FAILING = """
+from fastmcp import FastMCP
+mcp = FastMCP("failing")
+
+@mcp.resource("runner://contract/2.1")
+def contract() -> str:
+    raise OSError("broken")
+"""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["Client[Any]"]]:
+    """Serve a tool file, given as text, to a client in this process."""
+
+    @asynccontextmanager
+    async def serve(source: str, mode: str = "auto", **settings: Any) -> AsyncIterator["Client[Any]"]:
+        tmp_path.chmod(0o700)
+        file = tmp_path / "tools.py"
+        file.write_text(source)
+        effective = settings_in(tmp_path, user=f"t-{uuid.uuid4().hex[:12]}", **settings)
+        async with (
+            Cell.open(effective, [str(file)]) as cell,
+            Client(make_host(cell, transport="stdio", download_url=None), mode=mode) as client,
+        ):
+            yield client
+
+    return serve
+
+
+async def says(cell: Cell, user: User) -> str:
+    return f"for {user.name}"
+
+
+OURS = Extras(
+    resources=(
+        ExtraResource(uri="runner://a", name="a", description="A", mime="text/plain", text=says),
+        ExtraResource(uri="runner://b", name="b", description="B", mime="text/plain", text=says),
+    ),
+    templates=(ExtraTemplate(uri_template="runner://{x}", name="x", description="X"),),
+    prompts=(ExtraPrompt(name="p", description="P", text=says),),
+)
+
+
+# lists
+
+
+def test_ours_come_after_the_files_on_the_last_page_only() -> None:
+    last = {"resources": [{"uri": "data://own"}], "ttlMs": 0}
+    earlier = {"resources": [{"uri": "data://own"}], "nextCursor": "2"}
+
+    merged = OURS.merged("resources/list", last)
+
+    assert [item["uri"] for item in merged["resources"]] == ["data://own", "runner://a", "runner://b"]
+    assert merged["ttlMs"] == 0
+    assert OURS.merged("resources/list", earlier) == earlier
+
+
+def test_what_the_file_offers_under_our_name_hides_ours() -> None:
+    own = {"uri": "runner://a", "name": "the file's"}
+
+    merged = OURS.merged("resources/list", {"resources": [own]})
+
+    assert [(item["uri"], item["name"]) for item in merged["resources"]] == [
+        ("runner://a", "the file's"),
+        ("runner://b", "b"),
+    ]
+
+
+def test_templates_and_prompts_are_listed_too_and_tools_never() -> None:
+    templates = OURS.merged("resources/templates/list", {"resourceTemplates": []})["resourceTemplates"]
+    prompts = OURS.merged("prompts/list", {"prompts": []})["prompts"]
+
+    assert templates == [{"uriTemplate": "runner://{x}", "name": "x", "description": "X"}]
+    assert prompts == [{"name": "p", "description": "P", "arguments": []}]
+    assert OURS.merged("tools/list", {"tools": []}) == {"tools": []}
+
+
+def test_an_answer_that_is_no_list_is_left_alone() -> None:
+    assert OURS.merged("resources/list", {"resources": "x"}) == {"resources": "x"}
+
+
+async def test_ours_are_read_with_the_identity_of_whoever_asks() -> None:
+    cell: Any = None
+    user = User("alice")
+
+    read = await OURS.answer("resources/read", {"uri": "runner://b"}, cell, user)
+    prompt = await OURS.answer("prompts/get", {"name": "p"}, cell, user)
+
+    assert read == {"contents": [{"uri": "runner://b", "mimeType": "text/plain", "text": "for alice"}]}
+    assert prompt == {
+        "description": "P",
+        "messages": [{"role": "user", "content": {"type": "text", "text": "for alice"}}],
+    }
+    assert await OURS.answer("resources/read", {"uri": "runner://c"}, cell, user) is None
+    assert await OURS.answer("prompts/get", {"name": "q"}, cell, user) is None
+    assert await OURS.answer("tools/call", {"name": "p"}, cell, user) is None
+
+
+# served
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_contract_is_listed_and_read_beside_a_file(serving: Any, mode: str) -> None:
+    async with serving(PLAIN, mode) as client:
+        resources = [str(item.uri) for item in await client.list_resources()]
+        templates = [item.uri_template for item in await client.list_resource_templates()]
+        tools = [tool.name for tool in await client.list_tools()]
+        contents = await client.read_resource("runner://contract/2.1")
+        own = await client.read_resource("data://own")
+
+    assert resources[0] == "data://own"
+    assert "runner://contract/2.1" in resources[1:]
+    assert "artifact://{id}{?offset,length}" in templates
+    assert tools == ["one"]
+    assert own[0].text == "own"
+    assert (contents[0].mime_type, json.loads(contents[0].text)) == (
+        "application/schema+json",
+        contract_schema(),
+    )
+    jsonschema.Draft202012Validator.check_schema(json.loads(contents[0].text))
+
+
+@pytest.mark.kernel
+async def test_a_files_own_resource_of_our_name_is_listed_once_and_read(serving: Any) -> None:
+    async with serving(GREEDY) as client:
+        listed = [str(item.uri) for item in await client.list_resources()]
+        contents = await client.read_resource("runner://contract/2.1")
+
+    assert listed.count("runner://contract/2.1") == 1
+    assert contents[0].text == "the file's own"
+
+
+@pytest.mark.kernel
+async def test_a_files_own_resource_of_our_name_that_fails_is_not_replaced(serving: Any) -> None:
+    async with serving(FAILING) as client:
+        with pytest.raises(MCPError, match="broken"):
+            await client.read_resource("runner://contract/2.1")
+
+
+@pytest.mark.kernel
+async def test_one_switch_leaves_only_what_the_file_offers(serving: Any) -> None:
+    async with serving(PLAIN, extras=False) as client:
+        offered = [
+            [str(item.uri) for item in await client.list_resources()],
+            await client.list_resource_templates(),
+            await client.list_prompts(),
+        ]
+        with pytest.raises(MCPError, match="not found"):
+            await client.read_resource("runner://contract/2.1")
+
+    assert offered == [["data://own"], [], []]
+
+
+# what users' interfaces hear
+
+MAKING = """
+from fastmcp import FastMCP
+mcp = FastMCP("making")
+
+@mcp.tool
+def make() -> dict:
+    report = {"name": "../r.html", "b64": "PGgxPg==", "mime": "text/html"}
+    return {"results": 1, "artifacts": [report], "display": {"notification": "Saved"}}
+"""
+
+
+@pytest.mark.kernel
+async def test_a_users_interface_hears_of_the_files_of_a_result_and_nobody_elses_does(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    file = tmp_path / "tools.py"
+    file.write_text(MAKING)
+    user = f"t-{uuid.uuid4().hex[:12]}"
+    async with (
+        Cell.open(settings_in(tmp_path, user=user), [str(file)]) as cell,
+        Client(make_host(cell, transport="stdio", download_url=None)) as client,
+    ):
+        with cell.events.subscribe(user=user) as ours, cell.events.subscribe(user="somebody") as others:
+            await client.call_tool("make", {})
+        heard = [event async for event in ours if event["type"] != "tool_start"]
+        overheard = [event async for event in others]
+
+    kinds = [event["type"] for event in heard]
+    assert kinds == ["artifact_stored", "files_update", "canvas_files", "notification"]
+    assert [file["name"] for file in heard[1]["files"]] == ["r.html"]
+    assert heard[1]["files"][0]["uri"].startswith("artifact://art_")
+    assert "PGgxPg==" not in json.dumps(heard)
+    assert overheard == []

@@ -1,0 +1,305 @@
+"""The published contract: its words and defaults, and that whatever leaves the runner satisfies it."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+from result_fakes import Shelf, contract_like, json_values
+
+from runner.artifacts.process import process_artifacts
+from runner.contract import envelope
+from runner.contract.envelope import Refusal
+from runner.contract.models import (
+    CONTRACT_URI,
+    Artifact,
+    ArtifactError,
+    Canvas,
+    DeferredArtifact,
+    Display,
+    ErrorEnvelope,
+    Result,
+    contract_schema,
+)
+from runner.contract.normalise import normalise
+from runner.errors import CallError
+from sandbox.deadlines import Deadlines
+
+DEADLINES = Deadlines(idle_s=30, total_s=600)
+VALIDATOR = jsonschema.Draft202012Validator(contract_schema())
+LARGEST = 2**60
+
+SIMPLE = {"results": {"expression": "234*97", "result": 22698}}
+REPORT = {
+    "results": {"summary": "Report generated"},
+    "meta_data": {"rows": 42, "elapsed_ms": 120},
+    "artifacts": [
+        {"name": "report.html", "b64": "PGgxPg==", "mime": "text/html", "size": 12345},
+        {"name": "chart.png", "b64": "aGk=", "mime": "image/png", "size": 34567},
+    ],
+    "display": {
+        "open_canvas": True,
+        "primary_file": "report.html",
+        "mode": "replace",
+        "viewer_hint": "html",
+    },
+}
+LEGACY = {
+    "results": "Generated embeddings (see files)",
+    "returned_file_names": ["vec1.json", "vec2.json"],
+    "returned_file_contents": ["aGk=", "aGk="],
+    "meta_data": {"dimension": 1536, "chunks": 2},
+}
+DASHBOARD = {
+    "results": {"status": "opened"},
+    "canvas": {
+        "open": True,
+        "id": "monitor-42",
+        "persistence": "session",
+        "type": "iframe",
+        "url": "https://mcp.example.com/dash?session=abc",
+        "token": "<capability-token>",
+        "title": "Live Monitor",
+    },
+}
+STORED = {
+    "results": {"summary": "Analysis completed successfully"},
+    "artifacts": [
+        {
+            "name": "quarterly_report.html",
+            "s3_ref": {
+                "bucket": "user-storage",
+                "key": "alice/artifacts/20240827/quarterly_report.html",
+                "internal": True,
+            },
+            "mime": "text/html",
+            "size": 524288000,
+            "description": "Q3 financial analysis report",
+            "category": "report",
+            "auto_open": True,
+        }
+    ],
+}
+DEFERRED = {
+    "results": None,
+    "deferred_artifacts": [
+        {
+            "name": "draft.docx",
+            "path": "/tmp/alice/draft.docx",
+            "mime": "application/msword",
+            "description": "A draft",
+            "reason": "needs_editing",
+            "next_actions": ["Edit it"],
+            "category": "draft",
+            "expires_hours": 72,
+        }
+    ],
+}
+ERRORS: list[CallError] = [
+    envelope.timed_out(DEADLINES, limit="idle", last_progress="Processing chunk 45/200"),
+    envelope.timed_out(DEADLINES, limit="total", last_progress=None),
+    envelope.outside_home("/etc/passwd", Path("/tmp/alice")),
+    envelope.outside_home("/etc/passwd", None, problem="it is a FIFO"),
+    envelope.too_large(2, 1),
+    envelope.too_large(None, 1),
+    envelope.artifact_missing("/tmp/alice/a"),
+    envelope.tool_raised("ValueError", "no", frames=["f"]),
+    envelope.tool_raised("ValueError", ""),
+    envelope.crashed(None),
+    envelope.crashed("signal 9", memory_peak_bytes=1, output="bye"),
+    envelope.out_of_memory(1),
+    envelope.tool_not_found("a", ["b"]),
+    envelope.invalid_argument("no", argument="a"),
+    envelope.file_not_found("a", []),
+    envelope.invalid_result("results", "no"),
+    envelope.network_denied("h", 1),
+    envelope.network_denied(None, None),
+    envelope.cancelled(),
+    envelope.busy(1.5),
+]
+
+
+def hints_of(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with the keys of a part of the contract, and anything at all as their values."""
+    words = st.sampled_from(["image", "split", "temporary", "pinned", "iframe", "https://e.x/", "a.txt", "x"])
+    numbers = st.integers() | st.floats(allow_nan=False)
+    values = st.none() | st.booleans() | words | numbers | st.lists(words, max_size=2)
+    return st.dictionaries(st.sampled_from(sorted(model.model_fields)), values, max_size=6)
+
+
+def files_of(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
+    named = st.fixed_dictionaries({"name": st.text(min_size=1), "path": st.just("/tmp/alice/a.txt")})
+    return st.tuples(hints_of(model), named).map(lambda pair: pair[0] | pair[1])
+
+
+results = st.fixed_dictionaries(
+    {"results": json_values},
+    optional={
+        "meta_data": json_values,
+        "retryable": json_values,
+        "artifacts": st.lists(hints_of(Artifact) | files_of(Artifact), max_size=3),
+        "deferred_artifacts": st.lists(hints_of(DeferredArtifact) | files_of(DeferredArtifact), max_size=3),
+        "display": hints_of(Display),
+        "canvas": hints_of(Canvas),
+        "links": json_values,
+        "incomplete": json_values,
+        "meta_data_truncated": json_values,
+        "returned_file_names": json_values,
+        "returned_file_contents": json_values,
+    },
+)
+
+
+def assert_fits(value: dict[str, Any]) -> None:
+    Result.model_validate(value)
+    VALIDATOR.validate(value)
+
+
+# the published schema
+
+
+def test_the_schema_is_one_and_names_itself() -> None:
+    schema = contract_schema()
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$id"] == CONTRACT_URI == "runner://contract/2.1"
+    assert schema["required"] == ["results"]
+
+
+@pytest.mark.parametrize(
+    "value", [SIMPLE, REPORT, LEGACY, DASHBOARD, STORED, DEFERRED], ids=lambda value: "-".join(value)
+)
+def test_the_examples_of_the_documents_satisfy_it(value: dict[str, Any]) -> None:
+    assert_fits(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"results": 1, "artifacts": {}},
+        {"results": 1, "artifacts": [{"name": "a.txt", "mime": "text/plain"}]},
+        {"results": 1, "artifacts": [{"name": "", "b64": "", "mime": "text/plain"}]},
+        {"results": 1, "artifacts": [{"name": "a.txt", "b64": ""}]},
+        {"results": 1, "artifacts": [{"name": "a", "b64": "", "mime": "a/b", "viewer": "hologram"}]},
+        {"results": 1, "artifacts": [{"name": "a", "b64": "", "mime": "a/b", "size": -1}]},
+        {"results": 1, "deferred_artifacts": [{"name": "a", "mime": "a/b", "expires_hours": 0}]},
+        {"results": 1, "display": {"mode": "diagonal"}},
+        {"results": 1, "display": {"storage_action": "burn"}},
+        {"results": 1, "canvas": {"persistence": "for ever"}},
+        {"results": 1, "retryable": "yes"},
+        {"results": 1, "meta_data": []},
+    ],
+    ids=json.dumps,
+)
+def test_what_breaks_the_contract_fails_in_schema_and_types_alike(value: dict[str, Any]) -> None:
+    assert not VALIDATOR.is_valid(value)
+    with pytest.raises(ValidationError):
+        Result.model_validate(value)
+
+
+def test_every_word_and_default_of_the_documents_is_in_it() -> None:
+    defs = contract_schema()["$defs"]
+
+    def said(name: str, field: str) -> tuple[Any, Any]:
+        found = defs[name]["properties"][field]
+        return found.get("enum"), found.get("default")
+
+    viewers = ["image", "pdf", "html", "code", "data", "auto"]
+    modes = ["replace", "append", "split"]
+    assert said("Artifact", "viewer") == (viewers, "auto")
+    assert said("Artifact", "auto_open") == (None, False)
+    assert said("Display", "viewer_hint") == (viewers, "auto")
+    assert said("Display", "mode") == (modes, "replace")
+    assert said("Display", "open_canvas") == (None, False)
+    assert said("Display", "storage_action") == (["store", "store_and_open", "temporary"], "store")
+    assert said("Canvas", "persistence") == (["session", "ephemeral", "pinned"], "session")
+    assert said("Canvas", "mode") == (modes, "replace")
+    assert said("DeferredArtifact", "expires_hours") == (None, 72)
+    assert defs["Artifact"]["properties"]["category"]["examples"] == [
+        "report", "dataset", "visualization", "draft",
+    ]  # fmt: skip
+    assert defs["DeferredArtifact"]["properties"]["reason"]["examples"] == [
+        "needs_editing", "draft", "incomplete", "awaiting_approval",
+    ]  # fmt: skip
+
+
+def test_every_field_says_what_it_is() -> None:
+    schema = contract_schema()
+    parts = {"Result": schema, **schema["$defs"]}
+
+    assert [
+        f"{name}.{field}"
+        for name, part in parts.items()
+        for field, said in part["properties"].items()
+        if not said.get("description") and name not in ("ErrorEnvelope", "ErrorFacts")
+    ] == []
+
+
+# what leaves the runner
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=range(len(ERRORS)))
+def test_every_error_is_an_error_envelope_of_the_contract(error: CallError) -> None:
+    value = envelope.envelope(error)
+
+    ErrorEnvelope.model_validate(value)
+    assert_fits(value)
+
+
+def test_a_refused_file_is_listed_as_the_contract_says() -> None:
+    refusal = Refusal(name="a", reason="invalid_path", error=envelope.outside_home("/x", None))
+
+    ArtifactError.model_validate(refusal.entry())
+
+
+@given(results | contract_like, st.booleans(), st.booleans())
+def test_whatever_a_tool_returns_what_comes_out_satisfies_the_contract(
+    payload: Any, wrapped: bool, is_error: bool
+) -> None:
+    wire = {"structuredContent": payload, "isError": is_error}
+
+    normalised = normalise(wire, wrapped=wrapped)
+    processed = asyncio.run(
+        process_artifacts(normalised, home=None, inline_max_bytes=LARGEST, max_bytes=LARGEST, keep=Shelf())
+    )
+
+    assert_fits(normalised.value)
+    assert_fits(processed.value)
+
+
+@given(results)
+def test_mending_once_is_enough(payload: dict[str, Any]) -> None:
+    once = normalise({"structuredContent": payload}, wrapped=False)
+    twice = normalise({"structuredContent": once.value}, wrapped=False)
+
+    assert twice.value == once.value
+    assert [warning for warning in twice.warnings if "taken as" in warning] == []
+
+
+@given(st.sampled_from([SIMPLE, REPORT, DASHBOARD, DEFERRED]), json_values)
+def test_what_satisfies_the_contract_is_forwarded_unchanged(value: dict[str, Any], extra: Any) -> None:
+    sizes = [{**item, "size": {"PGgxPg==": 4, "aGk=": 2}[item["b64"]]} for item in value.get("artifacts", [])]
+    payload = {**value, "own": extra, **({"artifacts": sizes} if sizes else {})}
+
+    result = normalise({"structuredContent": payload}, wrapped=False)
+
+    assert json.dumps(result.value["results"]) == json.dumps(value["results"])
+    assert {key: result.value[key] for key in value} == {key: payload[key] for key in value}
+    assert result.warnings == ()
+
+
+def test_the_command_prints_it() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "runner.cli", "schema"], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert json.loads(ended.stdout) == contract_schema()
+    assert ended.stderr == ""
