@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
+from runner.json_repair import parse_object
 
 __all__ = ["GivenArguments", "coerce", "parse_arguments"]
 
@@ -35,16 +36,18 @@ class GivenArguments:
 def parse_arguments(words: Sequence[str], args: str | None) -> GivenArguments:
     """Sort the words of a command line.
 
-    A name given twice with `=@` becomes a list of files; given twice otherwise, the last counts.
+    A name given twice with `=@` becomes a list of files; given twice otherwise, the last counts. The end
+    of `args` is put back where it was cut off, since it often comes from a model.
 
     Raises:
         UsageError: A word is no argument, or some JSON is malformed.
     """
     values: dict[str, Any] = {}
     if args is not None:
-        values = _json("--args", args)
-        if not isinstance(values, dict):
-            raise UsageError(f"--args must be a JSON object, got {args!r}")
+        try:
+            values = parse_object(args)
+        except ValueError as error:
+            raise UsageError(f"--args: {args!r} is no JSON object: {error}") from error
     texts: dict[str, str] = {}
     files: dict[str, tuple[Path, ...]] = {}
     for word in words:

@@ -1,92 +1,93 @@
-"""The arguments of a call as its tool gets them: identity injected, input files staged.
+"""The arguments of a call as its tool gets them: files staged or linked, then `runner.rewriting`.
 
-Source: requirements S1-28 to S1-37, S0-55 to S0-57; contradictions C1, C2, C4.
+Source: requirements S1-35 to S1-37; rules A2 and A4 of the conformance cases.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from runner.catalog import FILE_ARGUMENTS, ToolSpec
+from runner.catalog import ToolSpec
+from runner.contract.envelope import invalid_argument
 from runner.homes import HomeLease
 from runner.identity import User
+from runner.json_repair import parse_object
+from runner.my_files import MyFiles
+from runner.rewriting import FileDelivery, Inputs, Rewriting
 from runner.staging import stage
-from runner.store.local import LocalStore, StoredFile
+from runner.store.protocol import Record
 
-__all__ = ["Inputs", "prepare_inputs"]
+__all__ = ["Link", "prepare_inputs", "read_arguments"]
+
+Link = Callable[[Record], str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """What a tool is called with.
+def read_arguments(given: object, *, edited: object = None) -> dict[str, Any]:
+    """Return the arguments that a client sent, as an object or as JSON text that may be cut off.
 
-    Attributes:
-        arguments: The arguments, rewritten.
-        unknown: Values of file arguments that named no file of the user; passed on unchanged,
-            since they may name an output.
+    Args:
+        given: The arguments; none is an empty object.
+        edited: What a person changed before agreeing to the call, in the same form; replaces arguments
+            of the same name.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`: they are no JSON object.
     """
-
-    arguments: dict[str, Any]
-    unknown: tuple[str, ...]
+    return {**_object(given), **_object(edited)}
 
 
-@contextmanager
-def prepare_inputs(
+@asynccontextmanager
+async def prepare_inputs(
     arguments: Mapping[str, Any],
     *,
-    spec: ToolSpec | None,
+    spec: ToolSpec,
     user: User,
     home: HomeLease | None,
-    store: LocalStore,
+    files: MyFiles,
     claims: Path,
-) -> Iterator[Inputs]:
+    link: Link,
+    file_delivery: FileDelivery = "path",
+) -> AsyncIterator[Inputs]:
     """Rewrite the arguments of one call; the staged copies are removed when the block ends.
 
     Args:
         arguments: As the client sent them.
-        spec: The tool, if it is known.
+        spec: The tool.
         user: Who calls; overwrites whatever `username` the client sent.
         home: Home to stage into, if the tool has one.
-        store: The user's files.
+        files: The user's files.
         claims: Folder of the locks that say which call owns a staged name.
+        link: Makes the download link of a file.
+        file_delivery: How files named by `filename` and `filenames` are handed over.
 
     Raises:
         CallError: A file cannot be staged.
     """
-    prepared = {key: value for key, value in arguments.items() if key != "username"}
-    if spec is None:
-        yield Inputs(arguments=prepared, unknown=())
-        return
-    if spec.takes_username:
-        prepared["username"] = user.name
-    declared = [name for name in FILE_ARGUMENTS if spec.declares(name) and name in prepared]
-    wanted = [name for argument in declared for name in _names(prepared[argument])]
-    found = _find(store, user, wanted)
-    with ExitStack() as stack:
+    rewriting = Rewriting.of(arguments, spec=spec, username=user.name, file_delivery=file_delivery)
+    candidates = {name: await files.find(name) for name in (*rewriting.by_path, *rewriting.by_link)}
+    found = {name: file for name, file in candidates.items() if file is not None}
+    wanted = {found[name].shown: found[name] for name in rewriting.by_path if name in found}
+    async with AsyncExitStack() as stack:
         staged: Mapping[str, Path] = {}
-        if found and home is not None:
-            files = list({file.name: file for file in found.values()}.values())
-            staged = stack.enter_context(stage(home, store, files, claims=claims))
-        paths = {name: str(staged[file.name]) for name, file in found.items() if file.name in staged}
-        for argument in declared:
-            prepared[argument] = _replaced(prepared[argument], paths)
-        yield Inputs(arguments=prepared, unknown=tuple(name for name in wanted if name not in paths))
+        if wanted and home is not None:
+            staging = stage(home, files, list(wanted.values()), claims=claims)
+            staged = await stack.enter_async_context(staging)
+        yield rewriting.finish(
+            paths={name: str(staged[file.shown]) for name, file in found.items() if file.shown in staged},
+            links={name: link(found[name]) for name in rewriting.by_link if name in found},
+            names={name: file.shown for name, file in found.items()},
+        )
 
 
-def _names(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
-def _find(store: LocalStore, user: User, names: list[str]) -> dict[str, StoredFile]:
-    files = {name: store.find(user.name, name) for name in dict.fromkeys(names)}
-    return {name: file for name, file in files.items() if file is not None}
-
-
-def _replaced(value: Any, paths: Mapping[str, str]) -> Any:
-    if isinstance(value, list):
-        return [_replaced(item, paths) for item in value]
-    return paths.get(value, value) if isinstance(value, str) else value
+def _object(given: object) -> dict[str, Any]:
+    if isinstance(given, str):
+        try:
+            given = parse_object(given)
+        except ValueError as error:
+            raise invalid_argument(f"The arguments are no JSON object: {error}") from error
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise invalid_argument(f"The arguments must be a JSON object, not {type(given).__name__}")
+    return dict(given)

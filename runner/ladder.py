@@ -1,16 +1,19 @@
 """What a running call tells its client: its own progress and messages, and the ladder's notices.
 
 A worker's notification is hostile until checked: only known methods pass, and progress is sent under
-the caller's own token whatever the worker wrote.
+the caller's own token whatever the worker wrote. The user's interface hears the same as events; payloads
+in progress messages are for it alone.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from runner.author import PUT
 from runner.contract.envelope import notice
 from runner.state import SessionState, StateRefused
+from runner.updates import MESSAGE_MAX_CHARS, read_update
 from sandbox.deadlines import Deadlines, Rung
 
 __all__ = ["CallListener", "Client", "ClientRefusal", "widened"]
@@ -24,8 +27,10 @@ _LIST_CHANGED = (
 )
 _CLIENT_REQUESTS = ("elicitation/create",)
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+_MAX_NUMBER = 1e300
+Keep = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
 _OWN_TOKEN = "toolcell"  # noqa: S105 - a progress token, no secret
-_MAX_TEXT = 4096
 
 
 class ClientRefusal(Exception):
@@ -79,6 +84,8 @@ class CallListener:
         deadlines: The limits of the call, for the wording of notices.
         user: Whose session state the call may use.
         state: Session state of the tools.
+        publish: Takes events for the user's interface.
+        keep: Keeps a file that the tool puts while it runs, where it may.
         last_progress: The last thing the tool reported, in words.
         notices: The notices given so far.
     """
@@ -89,6 +96,8 @@ class CallListener:
     deadlines: Deadlines
     user: str
     state: SessionState
+    publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
+    keep: Keep | None = None
     last_progress: str | None = None
     notices: list[str] = field(default_factory=list)
     _progress: float = 0.0
@@ -116,6 +125,8 @@ class CallListener:
         try:
             if method in _CLIENT_REQUESTS:
                 return {"result": dict(await self.client.request(method, params))}
+            if method == PUT and self.keep is not None:
+                return {"result": dict(await self.keep(params))}
             return {"result": self._state_request(method, params)}
         except ClientRefusal as error:
             return {"error": {"code": error.code, "message": str(error)}}
@@ -123,8 +134,8 @@ class CallListener:
             return {"error": {"code": -32602, "message": str(error)}}
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """A person who is asked something may think for longer than a tool may be silent."""
-        return value.get("method") in _CLIENT_REQUESTS
+        """A person who is asked, and a store that takes a large file, may take longer than a tool may."""
+        return value.get("method") in (*_CLIENT_REQUESTS, PUT)
 
     async def rung(self, rung: Rung) -> None:
         """Tell the client that silence has lasted."""
@@ -133,6 +144,7 @@ class CallListener:
     async def tell(self, text: str) -> None:
         """Give the client a notice: as progress if it asked for progress, else as a message."""
         self.notices.append(text)
+        self.publish({"type": "tool_notice", "message": text})
         token = self._meta.get("progressToken")
         if token is not None:
             # A progress value must grow with every notification; this is the least it can grow.
@@ -144,28 +156,30 @@ class CallListener:
             await self.client.notify(MESSAGE, {"level": "warning", "logger": "runner", "data": data})
 
     async def _pass_progress(self, params: dict[str, Any]) -> None:
-        value, total, message = params.get("progress"), params.get("total"), params.get("message")
-        if not isinstance(value, int | float):
+        value, total = _number(params.get("progress")), _number(params.get("total"))
+        message = params.get("message")
+        if value is None:
             return
-        self.last_progress = _progress_text(value, total, message)
+        update = read_update(value, total, message if isinstance(message, str) else None)
+        words = update.message
+        self.last_progress = words or _amount(value, total)
+        for event in update.events:
+            self.publish(event)
         token = self._meta.get("progressToken")
         if token is None:
             return
         self._progress = (
             max(float(value), math.nextafter(self._progress, math.inf)) if self.notices else value
         )
-        passed: dict[str, Any] = {"progressToken": token, "progress": self._progress}
-        if isinstance(total, int | float):
-            passed["total"] = total
-        if isinstance(message, str):
-            passed["message"] = message[:_MAX_TEXT]
-        await self.client.notify(PROGRESS, passed)
+        passed = {"progressToken": token, "progress": self._progress, "total": total, "message": words}
+        await self.client.notify(PROGRESS, {k: v for k, v in passed.items() if v is not None})
 
     async def _pass_message(self, params: dict[str, Any]) -> None:
         level, data = params.get("level"), params.get("data")
         text = data.get("msg") if isinstance(data, Mapping) else data
         if isinstance(text, str):
-            self.last_progress = text[:_MAX_TEXT]
+            self.last_progress = text[:MESSAGE_MAX_CHARS]
+            self.publish({"type": "tool_log", "level": str(level), "message": text[:MESSAGE_MAX_CHARS]})
         if isinstance(level, str) and level in self.levels:
             passed = {"level": level, "logger": params.get("logger"), "data": data}
             await self.client.notify(MESSAGE, {k: v for k, v in passed.items() if v is not None})
@@ -185,7 +199,12 @@ class CallListener:
                 raise KeyError(f"a tool cannot ask the host for {method!r}")
 
 
-def _progress_text(value: float, total: object, message: object) -> str:
-    if isinstance(message, str) and message:
-        return message[:_MAX_TEXT]
-    return f"{value:g}/{total:g}" if isinstance(total, int | float) else f"{value:g}"
+def _number(value: object) -> float | None:
+    """Return a number that arithmetic can take; a worker may send any, of any length."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < _MAX_NUMBER else None
+
+
+def _amount(value: float, total: float | None) -> str:
+    return f"{value:g}" if total is None else f"{value:g}/{total:g}"

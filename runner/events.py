@@ -1,0 +1,133 @@
+"""Events for the users' interfaces, from whoever makes them to whoever listens, within this process.
+
+An event is a small JSON object with a `type`. It belongs to a user, and mostly to a session; nobody else
+hears it. Nothing waits for a listener: one that does not keep up loses the oldest events and is told how
+many. Publishing and listening belong to one event loop.
+
+Source: requirement S0-68; rules I1, PR1 and H5 of the conformance cases.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["LISTENERS_PER_USER", "Events", "Subscription"]
+
+LISTENERS_PER_USER = 32
+"""How many may listen to one user; whoever lets one listen asks `Events.listeners` first."""
+
+_MAX_EVENTS = 1000
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Subscription:
+    """What one listener has still to hear. An asynchronous iterator over events; it ends when closed.
+
+    Attributes:
+        user: Whose events it hears.
+        session: Of which session; None: of all of the user's.
+        max_events: How many it holds at most.
+        max_bytes: How many bytes of JSON it holds at most.
+        missed: How many events it lost because it did not keep up.
+    """
+
+    user: str
+    session: str | None
+    max_events: int = _MAX_EVENTS
+    max_bytes: int = _MAX_BYTES
+    missed: int = 0
+    _held: deque[tuple[Mapping[str, Any], int]] = field(default_factory=deque)
+    _held_bytes: int = 0
+    _closed: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def hears(self, *, user: str, session: str | None) -> bool:
+        """Say whether an event of that user and session is for this listener."""
+        return self.user == user and (self.session is None or session in (None, self.session))
+
+    def offer(self, event: Mapping[str, Any], size: int) -> None:
+        """Hold one more event; the oldest make room for it."""
+        self._held.append((event, size))
+        self._held_bytes += size
+        while len(self._held) > self.max_events or self._held_bytes > self.max_bytes:
+            _event, dropped = self._held.popleft()
+            self._held_bytes -= dropped
+            self.missed += 1
+        self._changed.set()
+
+    def close(self) -> None:
+        """End the iteration once what is held has been heard."""
+        self._closed = True
+        self._changed.set()
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Mapping[str, Any]:
+        while not self._held:
+            if self._closed:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        event, size = self._held.popleft()
+        self._held_bytes -= size
+        return event
+
+
+@dataclass(slots=True, eq=False)
+class Events:
+    """All events of one server."""
+
+    _subscriptions: list[Subscription] = field(default_factory=list)
+
+    def heard(self, *, user: str, session: str | None = None) -> bool:
+        """Say whether anyone listens for that user and session."""
+        return any(each.hears(user=user, session=session) for each in self._subscriptions)
+
+    def listeners(self, *, user: str) -> int:
+        """Return how many listen to that user."""
+        return sum(each.user == user for each in self._subscriptions)
+
+    def publish(self, event: Mapping[str, Any], *, user: str, session: str | None = None) -> None:
+        """Let everyone who listens for that user and session hear an event.
+
+        Args:
+            event: A JSON object with a `type`; not changed afterwards.
+            user: Whose it is.
+            session: Of which session; None: of none in particular.
+        """
+        listening = [each for each in self._subscriptions if each.hears(user=user, session=session)]
+        if not listening:
+            return
+        size = len(json.dumps(event))
+        for subscription in listening:
+            subscription.offer(event, size)
+
+    @contextmanager
+    def subscribe(
+        self, *, user: str, session: str | None = None, max_events: int = _MAX_EVENTS
+    ) -> Iterator[Subscription]:
+        """Listen until the block ends.
+
+        Args:
+            user: Whose events.
+            session: Of which session; None: of all of the user's.
+            max_events: How many events may wait to be heard.
+        """
+        subscription = Subscription(user=user, session=session, max_events=max_events)
+        self._subscriptions.append(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.remove(subscription)
+            subscription.close()
+
+    def close(self) -> None:
+        """End what everyone listens to: the server stops."""
+        for subscription in self._subscriptions:
+            subscription.close()

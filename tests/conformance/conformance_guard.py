@@ -1,0 +1,104 @@
+"""The output guard: `transform`, `transform_and_observe` and `clamp` of the conformance README."""
+
+import asyncio
+import builtins
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from conformance_world import hear
+
+from runner.output_guard.clamp import clamp
+from runner.output_guard.config import GuardConfig, from_mapping
+from runner.output_guard.pipeline import Guarded, guard
+from runner.output_guard.transformer import Transformer
+from runner.store.memory import MemoryStore
+from runner.store.protocol import Scope
+
+__all__ = ["OPERATIONS"]
+
+Observation = dict[str, Any]
+
+_SCOPE = Scope(user_id="alice", session_id="session", trace_id="call")
+
+
+def _transformer(said: Mapping[str, Any] | None) -> Transformer | None:
+    """Return the function that a case describes."""
+    if said is None:
+        return None
+
+    def plain(*_given: object) -> Any:
+        if "raises" in said:
+            raise getattr(builtins, said["raises"])("the transformer of the case")
+        return said["returns"]
+
+    async def awaited(*given: object) -> Any:
+        return plain(*given)
+
+    return awaited if said.get("async") else plain
+
+
+async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
+    return await guard(
+        case["result"],
+        tool=case["tool"],
+        server=case.get("server"),
+        config=from_mapping(case.get("config", {})),
+        store=store,
+        scope=_SCOPE,
+        transformer=_transformer(case.get("transformer")),
+    )
+
+
+async def _stored(store: MemoryStore) -> list[dict[str, Any]]:
+    kept = await store.list(scope=_SCOPE)
+    return [{"mime_type": record.mime, "size_bytes": record.size, "sha256": record.sha256} for record in kept]
+
+
+def _said(logs: list[dict[str, str]], warnings: Iterable[str]) -> list[dict[str, str]]:
+    """Return the log with what the guard hands its caller to log."""
+    return [*logs, *({"level": "warning", "message": warning} for warning in warnings)]
+
+
+async def _transform(case: Mapping[str, Any]) -> Observation:
+    store = MemoryStore()
+    with hear() as logs:
+        guarded = await _guarded(case, store)
+    return {
+        "output": guarded.value,
+        "stored": await _stored(store),
+        "logs": _said(logs, guarded.warnings),
+    }
+
+
+async def _transform_and_observe(case: Mapping[str, Any]) -> Observation:
+    store = MemoryStore()
+    guarded = await _guarded(case, store)
+    observed = await clamp(guarded.value, config=GuardConfig(), store=store, scope=_SCOPE)
+    return {"output": observed.value}
+
+
+async def _clamp(case: Mapping[str, Any]) -> Observation:
+    config = dict(case.get("config", {}))
+    without_store = config.pop("store", None) == "none"
+    store = MemoryStore()
+    with hear() as logs:
+        clamped = await clamp(
+            case["observation"],
+            config=from_mapping(config),
+            store=None if without_store else store,
+            scope=_SCOPE,
+        )
+    return {
+        "output": clamped.value,
+        "clamped": clamped.clamped,
+        "stored": await _stored(store),
+        "events": list(clamped.events),
+        "logs": _said(logs, clamped.warnings),
+    }
+
+
+OPERATIONS = {
+    "transform": lambda case: asyncio.run(_transform(case)),
+    "transform_and_observe": lambda case: asyncio.run(_transform_and_observe(case)),
+    "clamp": lambda case: asyncio.run(_clamp(case)),
+}

@@ -1,0 +1,61 @@
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from adapter import OPERATIONS, observe
+from conformance_expect import SHAPES
+from harness import load_cases, run_case
+
+FOLDER = Path(__file__).parent
+
+# Operations that the project does not have yet. One that it comes to have must leave this list.
+LATER = {
+    "bridge",
+    "host",
+    "http_raw",
+    "inspector_cli",
+    "inspector_web",
+    "mcp",
+    "static_check",
+    "widget_dom",
+}
+CASES = [case for name in ("cases.jsonl", "more.jsonl") for case in load_cases(FOLDER / name)]
+OURS = [pytest.param(case, id=case["id"]) for case in CASES if case["input"]["op"] not in LATER]
+
+
+@pytest.mark.parametrize("case", OURS)
+def test_the_project_does_what_a_conformance_case_expects(case):
+    assert run_case(observe, case).reasons == []
+
+
+@pytest.mark.parametrize("operation", sorted(LATER))
+def test_an_operation_of_later_work_is_said_to_be_missing(operation):
+    with pytest.raises(NotImplementedError, match=operation):
+        observe({"op": operation})
+
+
+def test_every_operation_is_either_observed_or_named_as_later_work():
+    assert {*OPERATIONS, *LATER} == set(SHAPES)
+    assert not LATER & set(OPERATIONS)
+
+
+def test_ids_of_cases_are_unique():
+    ids = [case["id"] for case in CASES]
+
+    assert sorted(set(ids)) == sorted(ids)
+
+
+def test_copied_documents_are_as_they_were_handed_over():
+    listed = [line.split("  ") for line in (FOLDER / "SHA256SUMS").read_text().splitlines()]
+    found = {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for _, name in listed}
+
+    assert found == {name: digest for digest, name in listed}
+    assert {"README.md", "cases.jsonl", "harness.py"} <= set(found)
+
+
+def test_a_case_that_expects_something_else_fails():
+    case = json.loads((FOLDER / "more.jsonl").read_text().splitlines()[3])
+    case["expect"] = {"equals": {"results": "something else"}}
+
+    assert run_case(observe, case).reasons != []
