@@ -1,0 +1,36 @@
+"""The program that `runner check` lets a zygote load: the usual one, watched while it imports the file."""
+
+from collections.abc import Mapping
+
+from runner.check.watch import Watch
+from runner.program import Program as ToolProgram
+from runner.targets import split_target
+from sandbox.inside.program import Channel
+
+__all__ = ["PROGRAM", "WatchedProgram"]
+
+
+class WatchedProgram:
+    """A tool file behind its own server, whose import is watched."""
+
+    def __init__(self, program: ToolProgram) -> None:
+        self._program = program
+
+    def load(self, config: Mapping[str, object]) -> object:
+        """Import the files, and return the catalog with what was seen meanwhile."""
+        files = config["files"]
+        targets = files if isinstance(files, list) else []
+        with Watch([split_target(str(target))[0] for target in targets]) as watch:
+            catalog = self._program.load(config)
+        return {**catalog, "watched": watch.report()} if isinstance(catalog, dict) else catalog
+
+    def prepare(self, *, rehearse: bool) -> None:
+        """Make ready in a worker, as the usual program does."""
+        self._program.prepare(rehearse=rehearse)
+
+    def serve(self, call: object, channel: Channel) -> object:
+        """Serve one request, as the usual program does."""
+        return self._program.serve(call, channel)
+
+
+PROGRAM = WatchedProgram(ToolProgram())

@@ -1,0 +1,79 @@
+"""Everything that the text of a tool file tells, before anything of it runs. Pure."""
+
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from runner.check.contract import ContractRules
+from runner.check.disk import Disk
+from runner.check.finding import Finding, by_place
+from runner.check.home import HomeRules
+from runner.check.importing import waits_at_import
+from runner.check.needs import Need, needs
+from runner.check.offers import Offer, Offers
+from runner.check.output import prints
+from runner.check.progress import ProgressRules
+from runner.check.reach import Reach
+from runner.check.signature import signatures
+from runner.check.source import Function, Source
+
+__all__ = ["TextReport", "check_text", "waived"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextReport:
+    """What was found in the text.
+
+    Attributes:
+        offers: The tools, resources and prompts it defines.
+        findings: What would surprise its author, in the order of the text.
+        needs: What its policy must allow.
+        ignored: Rules that a comment waives, by line.
+    """
+
+    offers: tuple[Offer, ...]
+    findings: tuple[Finding, ...]
+    needs: tuple[Need, ...]
+    ignored: dict[int, set[str]]
+
+
+def check_text(text: str, folder: Path) -> TextReport:
+    """Look at the text of a tool file that lies in `folder`.
+
+    Raises:
+        SyntaxError: It is not Python.
+        ValueError: It holds a NUL character.
+    """
+    source = Source(text)
+    offers, reach, disk = Offers(source).found(), Reach(source), Disk(source)
+    reached = [(offer, reach.of(offer.function)) for offer in offers]
+    imported = reach.at_import()
+    running: list[Function] = [
+        *imported,
+        *dict.fromkeys(chain.from_iterable(functions for _, functions in reached)),
+    ]
+    home = HomeRules(source, disk, reached)
+    findings = chain(
+        home.homeless_writes(),
+        home.strayed_writes(),
+        home.writes_at_import(imported),
+        home.inputs_without_home(),
+        home.fixed_paths(folder),
+        ContractRules(source, disk.bindings).keys(offers),
+        signatures(offers),
+        ProgressRules(source, disk, disk.bindings).silent_loops(reached),
+        prints(source, running),
+        waits_at_import(source),
+    )
+    return TextReport(
+        offers=tuple(offers),
+        findings=waived(dict.fromkeys(findings), source.ignored),
+        needs=tuple(needs(source, running)),
+        ignored=source.ignored,
+    )
+
+
+def waived(findings: "dict[Finding, None]", ignored: dict[int, set[str]]) -> tuple[Finding, ...]:
+    """Return the findings that no comment waives, in the order of the text."""
+    kept = (finding for finding in findings if finding.rule not in ignored.get(finding.line, ()))
+    return tuple(sorted(kept, key=by_place))

@@ -1,0 +1,157 @@
+"""Entries in the configurations of MCP clients: merged in, nothing else touched, nothing half written."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from runner.clients import CLIENTS, Entry, config_path, install_entry
+from runner.errors import UsageError
+
+ENTRY = Entry(
+    name="tools", command="/usr/bin/runner", arguments=("serve", "/t/tools.py", "--transport", "stdio")
+)
+OURS = {"command": "/usr/bin/runner", "args": ["serve", "/t/tools.py", "--transport", "stdio"]}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("client", "system", "environment", "path"),
+    [
+        ("claude-desktop", "linux", {}, "/h/.config/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "linux", {"XDG_CONFIG_HOME": "/c"}, "/c/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "darwin", {}, "/h/Library/Application Support/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "win32", {"APPDATA": "/a"}, "/a/Claude/claude_desktop_config.json"),
+        ("cursor", "linux", {"XDG_CONFIG_HOME": "/c"}, "/h/.cursor/mcp.json"),
+        ("cursor", "darwin", {}, "/h/.cursor/mcp.json"),
+        ("vscode", "linux", {}, "/h/.config/Code/User/mcp.json"),
+        ("vscode", "darwin", {}, "/h/Library/Application Support/Code/User/mcp.json"),
+        ("vscode", "win32", {"APPDATA": "/a"}, "/a/Code/User/mcp.json"),
+    ],
+)
+def test_each_client_keeps_its_servers_where_its_documentation_says(
+    client: str, system: str, environment: dict[str, str], path: str
+) -> None:
+    found = config_path(CLIENTS[client], system=system, environment={"HOME": "/h", **environment})
+
+    assert found == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("client", "path", "key", "entry"),
+    [
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json", "mcpServers", OURS),
+        ("cursor", ".cursor/mcp.json", "mcpServers", OURS),
+        ("vscode", ".config/Code/User/mcp.json", "servers", {"type": "stdio", **OURS}),
+    ],
+)
+def test_a_client_without_a_configuration_gets_one(
+    home: Path, client: str, path: str, key: str, entry: dict[str, object]
+) -> None:
+    install_entry(client, ENTRY, only_print=False)
+
+    assert json.loads((home / path).read_text()) == {key: {"tools": entry}}
+    assert [item.name for item in (home / path).parent.iterdir()] == [Path(path).name]
+
+
+def test_other_entries_and_settings_stay_with_their_order_indentation_and_letters(home: Path) -> None:
+    servers = '"mcpServers": {\n        "b": {\n            "command": "x"\n        }\n    }'
+    before = f'{{\n    "theme": "dünkel",\n    {servers}\n}}\n'
+    config = home / ".cursor" / "mcp.json"
+    config.parent.mkdir()
+    config.write_text(before, encoding="utf-8")
+    config.chmod(0o600)
+
+    said = install_entry("cursor", ENTRY, only_print=False)
+
+    after = config.read_text(encoding="utf-8")
+    assert json.loads(after) == {"theme": "dünkel", "mcpServers": {"b": {"command": "x"}, "tools": OURS}}
+    assert after.startswith(before.rpartition("\n        }\n    }\n}\n")[0])
+    assert config.with_name("mcp.json.bak").read_text(encoding="utf-8") == before
+    assert config.stat().st_mode & 0o777 == 0o600
+    assert "mcp.json.bak" in said
+
+
+def test_an_entry_of_the_same_file_is_renewed_with_what_the_user_added_and_only_once(home: Path) -> None:
+    config = home / ".cursor" / "mcp.json"
+    config.parent.mkdir()
+    old = {"command": "/old/runner", "args": ["serve", "/t/tools.py"], "env": {"A": "1"}}
+    config.write_text(json.dumps({"mcpServers": {"tools": old}}))
+
+    first = install_entry("cursor", ENTRY, only_print=False)
+    second = install_entry("cursor", ENTRY, only_print=False)
+
+    assert json.loads(config.read_text()) == {"mcpServers": {"tools": {**old, **OURS}}}
+    assert first.startswith("wrote 'tools'")
+    assert second.endswith("has this entry already")
+    assert sorted(item.name for item in config.parent.iterdir()) == ["mcp.json", "mcp.json.bak"]
+
+
+def test_a_backup_never_replaces_an_older_one(home: Path) -> None:
+    config = home / ".cursor" / "mcp.json"
+    config.parent.mkdir()
+    config.write_text("{}")
+    config.with_name("mcp.json.bak").write_text("precious")
+
+    install_entry("cursor", ENTRY, only_print=False)
+
+    assert config.with_name("mcp.json.bak").read_text() == "precious"
+    assert config.with_name("mcp.json.bak2").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{\n  // mine\n  "mcpServers": {}\n}', "is not plain JSON"),
+        ("[]", "does not hold an object 'mcpServers'"),
+        ('{"mcpServers": 3}', "does not hold an object 'mcpServers'"),
+        ('{"mcpServers": {"tools": {"command": "other"}}}', "has another server named 'tools'"),
+        ('{"mcpServers": {"tools": 7}}', "has another server named 'tools'"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_stays_as_it_is(home: Path, text: str, says: str) -> None:
+    config = home / ".cursor" / "mcp.json"
+    config.parent.mkdir()
+    config.write_text(text)
+
+    with pytest.raises(UsageError, match=says):
+        install_entry("cursor", ENTRY, only_print=False)
+
+    assert config.read_text() == text
+    assert [item.name for item in config.parent.iterdir()] == ["mcp.json"]
+
+
+def test_a_dry_run_shows_the_whole_configuration_and_writes_nothing(home: Path) -> None:
+    shown = install_entry("vscode", ENTRY, only_print=True)
+
+    assert json.loads(shown) == {"servers": {"tools": {"type": "stdio", **OURS}}}
+    assert list(home.iterdir()) == []
+
+
+def test_a_configuration_that_is_a_link_stays_one(home: Path) -> None:
+    real = home / "dotfiles" / "mcp.json"
+    real.parent.mkdir()
+    real.write_text("{}")
+    (home / ".cursor").mkdir()
+    (home / ".cursor" / "mcp.json").symlink_to(real)
+
+    install_entry("cursor", ENTRY, only_print=False)
+
+    assert (home / ".cursor" / "mcp.json").is_symlink()
+    assert json.loads(real.read_text()) == {"mcpServers": {"tools": OURS}}
+
+
+def test_the_entry_names_this_runner_and_the_file_from_anywhere() -> None:
+    entry = Entry.of("/t/my_tools.py:server", name=None, user="alice")
+
+    assert entry.name == "my_tools"
+    assert os.path.isabs(entry.command)
+    assert Path(entry.command).name == "runner"
+    assert entry.arguments == ("serve", "/t/my_tools.py:server", "--transport", "stdio", "--user", "alice")

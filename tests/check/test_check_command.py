@@ -1,0 +1,234 @@
+"""`runner check`, `runner init` and `runner install` as a shell uses them."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from check.specimens import FAULTLESS, FAULTY, expected
+from support import ROOT, SAMPLES, Ran
+
+from runner.scaffold import FILES
+
+pytestmark = pytest.mark.kernel
+
+SPECIMENS = {file.stem: file for file in (*FAULTY, *FAULTLESS)}
+Run = Callable[..., Ran]
+
+
+def findings(ran: Ran) -> set[tuple[int, str]]:
+    return {(found["line"], found["rule"]) for found in ran.json["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("write_through_helper", 1), ("slow_computes", 0)],
+)
+def test_check_finds_the_one_fault_and_says_by_its_status_whether_it_must_change(
+    run: Run, name: str, status: int
+) -> None:
+    checked = run("check", SPECIMENS[name], "--json")
+
+    assert findings(checked) == expected(SPECIMENS[name])
+    assert checked.status == status
+
+
+def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(run: Run) -> None:
+    checked = run("check", SAMPLES / "sales_report.py", "--json")
+
+    assert checked.status == 0
+    assert checked.json == {
+        "file": "sales_report.py",
+        "loads": True,
+        "error": None,
+        "runs": {"forked": True, "why": "every call is forked from a process that has loaded the file"},
+        "tools": [{"name": "sales_report", "arguments": ["filename", "username"], "home": "write"}],
+        "needs": [],
+        "not_looked_at": [],
+        "findings": [],
+    }
+
+
+def test_a_file_that_leaves_a_thread_gets_an_interpreter_for_each_call_and_check_says_why(run: Run) -> None:
+    checked = run("check", SPECIMENS["threads_started"])
+
+    assert "threads_started.py:10:1: should: a thread is started here" in checked.out
+    assert "every call gets an interpreter of its own, because a thread runs after the import" in checked.out
+    assert checked.out.endswith("threads_started.py: 0 must change, 1 should\n")
+
+
+def test_a_file_that_writes_at_import_is_told_by_its_text_and_by_why_it_does_not_load(run: Run) -> None:
+    checked = run("check", SPECIMENS["import_makes_folder"], "--json")
+
+    assert checked.status == 2
+    assert findings(checked) == expected(SPECIMENS["import_makes_folder"])
+    assert checked.json["loads"] is False
+    assert "cache-of-a-tool" in checked.json["error"]
+    assert "import_makes_folder.py cannot be served: " in checked.err
+    assert not Path("/tmp/cache-of-a-tool").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"x = '\xff'\n", "is not Python"),
+        (b"x = 1\0\n", "null bytes"),
+        (b"import nowhere_to_be_found\n", "needs the module 'nowhere_to_be_found'"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_a_sentence_and_status_2(
+    run: Run, folder: Path, text: bytes, says: str
+) -> None:
+    (folder / "bad.py").write_bytes(text)
+
+    checked = run("check", folder / "bad.py")
+
+    assert checked.status == 2
+    assert says in checked.err
+    assert "Traceback" not in checked.err
+
+
+def test_tools_that_another_module_defines_are_named_as_not_looked_at(run: Run, folder: Path) -> None:
+    (folder / "parts.py").write_text(
+        "from fastmcp import FastMCP\napp = FastMCP('a')\n@app.tool\ndef far(x): ...\n"
+    )
+    (folder / "whole.py").write_text("from parts import app as mcp\n")
+
+    checked = run("check", folder / "whole.py")
+
+    assert checked.status == 0
+    assert "not looked at, because not defined in this file: far" in checked.out
+
+
+def test_a_text_nested_without_end_is_checked_by_its_import_alone(run: Run, folder: Path) -> None:
+    long = "from fastmcp import FastMCP\nmcp = FastMCP('t')\nx = " + " + ".join(["'a'"] * 5000) + "\n"
+    (folder / "long.py").write_text(long)
+
+    checked = run("check", folder / "long.py")
+
+    assert checked.status in (0, 2)
+    assert "Traceback" not in checked.err
+
+
+def test_what_init_writes_works_and_passes_its_own_test(
+    run: Run, folder: Path, environment: dict[str, str]
+) -> None:
+    made = run("init", folder / "new")
+    called = run("call", "new/my_tool.py", "count_words", "filename=@new/runner.toml", "--json")
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:xdist",
+    ]
+    tested = subprocess.run(
+        [*words, "--rootdir", folder / "new", folder / "new"],
+        cwd=folder / "new",
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+    assert made.status == 0
+    assert sorted(path.name for path in (folder / "new").glob("*.*")) == sorted(FILES)
+    assert called.status == 0, called.err
+    assert called.json["results"]["words"] > 10
+    assert [item["name"] for item in called.json["artifacts"]] == ["words.csv"]
+    assert tested.returncode == 0, tested.stdout
+    assert "2 passed" in tested.stdout
+
+
+def test_init_overwrites_nothing_and_then_writes_nothing(run: Run, folder: Path) -> None:
+    (folder / "my_tool.py").write_text("mine")
+
+    refused = run("init")
+
+    assert refused.status == 2
+    assert "this folder already has my_tool.py; nothing was written" in refused.err
+    assert (folder / "my_tool.py").read_text() == "mine"
+    assert not (folder / "runner.toml").exists()
+
+
+def test_init_into_what_is_no_folder_is_a_sentence(run: Run, folder: Path) -> None:
+    (folder / "file").write_text("mine")
+
+    refused = run("init", folder / "file" / "new")
+
+    assert refused.status == 2
+    assert "cannot be written: Not a directory" in refused.err
+
+
+def test_what_install_writes_for_a_client_starts_a_server_that_answers(
+    run: Run, folder: Path, environment: dict[str, str]
+) -> None:
+    shutil.copy(SAMPLES / "hello.py", folder)
+    installed = run("install", "cursor", "hello.py", "--user", environment["RUNNER_USER"])
+    entry = json.loads((folder / ".cursor" / "mcp.json").read_text())["mcpServers"]["hello"]
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+
+    answered = subprocess.run(
+        [entry["command"], *entry["args"]],
+        input=json.dumps(message) + "\n",
+        cwd="/",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert installed.status == 0, installed.err
+    assert json.loads(answered.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "shout"
+    assert entry["args"][:2] == ["serve", str(folder / "hello.py")]
+
+
+def test_mcp_json_is_printed_and_nothing_is_written(run: Run, folder: Path) -> None:
+    printed = run("install", "mcp-json", SAMPLES / "hello.py", "--name", "greeter")
+
+    assert printed.status == 0
+    assert printed.json["mcpServers"]["greeter"]["args"][-2:] == ["--transport", "stdio"]
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["emacs", SAMPLES / "hello.py"],
+            "there is no client 'emacs' known here; known are claude-desktop, cursor, vscode",
+        ),
+        (["cursor", "nowhere.py"], "there is no file nowhere.py"),
+        (["cursor", ROOT / "README.md"], "its name must end in .py"),
+    ],
+)
+def test_a_wrong_word_for_install_is_a_sentence(run: Run, words: list[str | Path], says: str) -> None:
+    refused = run("install", *words)
+
+    assert refused.status == 2
+    assert says in refused.err
+
+
+def test_a_file_whose_workers_cannot_get_ready_is_told_why_beside_what_its_text_tells(
+    run: Run, folder: Path
+) -> None:
+    (folder / "life.py").write_text(
+        "from contextlib import asynccontextmanager\nfrom fastmcp import FastMCP\n"
+        "@asynccontextmanager\nasync def life(server):\n    raise OSError('no database')\n    yield\n"
+        "mcp = FastMCP('t', lifespan=life)\n@mcp.tool\ndef act(): ...\n"
+    )
+
+    checked = run("check", folder / "life.py", "--json")
+
+    assert checked.status == 2
+    assert findings(checked) == {(9, "missing-docstring")}
+    assert "no database" in checked.json["error"]
+    assert "no database" in checked.err

@@ -1,0 +1,88 @@
+"""What only running a tool file shows, seen in the sandbox: threads, processor time, output at import."""
+
+from pathlib import Path
+
+import pytest
+from check.specimens import FAULTLESS, FAULTY, expected
+from support import settings_in
+
+from runner.cell import Access, Cell
+from runner.check.importing import seen_at_import
+from runner.check.source import Source
+from runner.check.watch import Place, Watched
+from runner.identity import User
+
+pytestmark = pytest.mark.kernel
+
+RULES_OF_THE_IMPORT = {"slow-import", "threads-at-import", "print-to-stdout"}
+
+
+def seen_later(file: Path) -> set[tuple[int, str]]:
+    """Return what only the import of a file can show: not a sleep, not a print in a tool."""
+    shown_by_running = {
+        "print_by_library",
+        "print_at_import",
+        "slow_computes",
+        "threads_in_pool",
+        "threads_started",
+    }
+    return expected(file) if file.stem in shown_by_running else set()
+
+
+@pytest.mark.anyio
+async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_nowhere_else(
+    folder: Path,
+) -> None:
+    loadable = [
+        file for file in (*FAULTY, *FAULTLESS) if "write-at-import" not in dict(map(reversed, expected(file)))
+    ]
+    settings = settings_in(folder, idle_workers=1)
+
+    async with (
+        Cell.open(settings, list(map(str, loadable)), program="runner.check.program") as cell,
+        cell.seat(User("nobody"), Access.NONE) as seat,
+    ):
+        loaded, forks = seat.pool.loaded, seat.pool.forks
+    watched = Watched.from_hello(loaded.hello)
+
+    found = {
+        (file.stem, finding.line, finding.rule)
+        for file in loadable
+        for finding in seen_at_import(watched, Source(file.read_text()), file.name, threads=loaded.threads)
+        # One zygote has imported them all, and its threads are told of every file.
+        if finding.rule != "threads-at-import" or starts_threads(watched, file)
+    }
+    assert not forks
+    assert found == {(file.stem, line, rule) for file in loadable for line, rule in seen_later(file)}
+
+
+def starts_threads(watched: Watched, file: Path) -> bool:
+    return any(place.file == file.name for place in watched.threads)
+
+
+@pytest.mark.parametrize(
+    "hello", [{}, {"watched": None}, {"watched": {"seconds": [["f"]], "threads": [], "printed": []}}]
+)
+def test_a_hostile_report_is_refused(hello: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        Watched.from_hello(hello)
+
+
+def test_a_thread_of_a_library_is_told_at_the_import_that_took_longest() -> None:
+    text = "import os\nimport big\nfrom fastmcp import FastMCP\n"
+    watched = Watched(seconds={Place("t.py", 2): 0.4, Place("t.py", 3): 0.1}, threads=(), printed=())
+
+    [finding] = seen_at_import(watched, Source(text), "t.py", threads=2)
+
+    assert (finding.line, finding.rule) == (2, "threads-at-import")
+
+
+def test_slow_libraries_are_told_above_a_higher_limit_than_slow_code() -> None:
+    source = Source("import big\nx = compute()\n")
+
+    def told(library_s: float, code_s: float) -> list[int]:
+        seconds = {Place("t.py", 1): library_s, Place("t.py", 2): code_s}
+        watched = Watched(seconds=seconds, threads=(), printed=())
+        return [finding.line for finding in seen_at_import(watched, source, "t.py", threads=1)]
+
+    assert (told(2.5, 0.5), told(3.5, 0.5), told(0, 1.1)) == ([], [1], [2])
