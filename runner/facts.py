@@ -1,0 +1,74 @@
+"""What is learnt of a file when it arrives: rows of a table, pixels of an image, pages of a PDF.
+
+The content is untrusted and is read in the host, so nothing is decoded or rendered: headers are read,
+line breaks are counted. Every reader has a bound in bytes, never in time, so that the same file always
+gives the same facts; what cannot be learnt within it, or is malformed, is left out. Facts are what the
+file says of itself, for people and models to read, and nothing is decided on them.
+
+Source: requirement S1-43.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from runner.formats.images import image_size
+from runner.formats.parquet import parquet_rows
+from runner.formats.pdf import pdf_pages
+from runner.formats.rows import count_rows
+
+__all__ = ["facts"]
+
+log = logging.getLogger(__name__)
+
+_TABLES = {
+    ".csv": "text/csv",
+    ".tsv": "text/tab-separated-values",
+    ".tab": "text/tab-separated-values",
+    ".jsonl": "application/x-ndjson",
+    ".ndjson": "application/x-ndjson",
+}
+_LINES = frozenset({"application/x-ndjson", "application/jsonl", "application/jsonlines"})
+_TEXT_TABLES = frozenset(_TABLES.values()) | _LINES
+
+
+def facts(fd: int, *, mime: str, name: str, size: int) -> Mapping[str, int | bool]:
+    """Return what an open file says of itself; nothing where it says nothing that is known.
+
+    Args:
+        fd: The file, open for reading; its offset is neither used nor moved.
+        mime: Its MIME type.
+        name: Its name; where the type says little, the ending does.
+        size: Its length in bytes.
+
+    Returns:
+        `rows` (with `rows_estimated` where they were not all counted), `width` and `height`, or `pages`.
+    """
+    try:
+        return _facts(fd, _kind(mime, name), size)
+    except OSError as error:
+        # The file is more than what is known of it: it is kept, and its line in the list is shorter.
+        log.warning("facts of a file not read", extra={"errno": error.errno})
+        return {}
+
+
+def _facts(fd: int, kind: str, size: int) -> Mapping[str, int | bool]:
+    # Text has no signature, and a table may begin with the letters of one.
+    if kind in _TEXT_TABLES:
+        count = count_rows(fd, size, quotes=kind not in _LINES, header=kind not in _LINES)
+        if count is None:
+            return {}
+        return {"rows": count.rows} if count.exact else {"rows": count.rows, "rows_estimated": True}
+    pixels = image_size(fd)
+    if pixels is not None:
+        return {"width": pixels[0], "height": pixels[1]}
+    pages = pdf_pages(fd, size)
+    if pages is not None:
+        return {"pages": pages}
+    rows = parquet_rows(fd, size)
+    return {} if rows is None else {"rows": rows}
+
+
+def _kind(mime: str, name: str) -> str:
+    dot, ending = name.rpartition(".")[1:]
+    plain = mime.partition(";")[0].strip().lower()
+    return plain if plain in _TEXT_TABLES else _TABLES.get((dot + ending).lower(), plain)
