@@ -18,59 +18,58 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from runner.emptying import remove
 from runner.errors import CallError, Code
 from runner.homes import INPUT_FOLDER, HomeLease
-from runner.openat import ficlone, open_folder, reopen_folder
-from runner.store.local import LocalStore, StoredFile
+from runner.my_files import MyFiles
+from runner.openat import open_folder, reopen_folder
+from runner.store.protocol import Content, Record
+from runner.threads import in_thread
 
 __all__ = ["stage"]
 
 _MAX_PLACES = 1000
 _ATTEMPTS = 8
-_COPY_BYTES = 64 * 1024 * 1024
-# What copy_file_range answers where it cannot serve these two files at all.
-_NO_RANGE_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 
 
-@contextmanager
-def stage(
-    lease: HomeLease, store: LocalStore, files: Sequence[StoredFile], *, claims: Path
-) -> Iterator[dict[str, Path]]:
+@asynccontextmanager
+async def stage(
+    lease: HomeLease, files: MyFiles, records: Sequence[Record], *, claims: Path
+) -> AsyncIterator[dict[str, Path]]:
     """Yield where each file lies, by name; the copies are removed when the block ends.
 
     Args:
         lease: The home of the call.
-        store: Where the files are.
-        files: Which files, with distinct names.
+        files: What opens the files.
+        records: Which files, with distinct names.
         claims: Folder of the locks that say which call owns a place; the same for all hosts of a home.
 
     Raises:
         CallError: `E_STORE` or `E_QUOTA`: a file cannot be put there. None is left behind.
     """
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         staged: dict[str, Path] = {}
-        for file in files:
-            source = store.open(file)
-            try:
-                with _as_call_errors(file):
-                    staged[file.name] = stack.enter_context(_staged(lease, source, file.name, claims))
-            finally:
-                os.close(source)
+        for record in records:
+            name = record.shown
+            with _as_call_errors(record):
+                folders = await stack.enter_async_context(in_thread(_place(lease, name, claims)))
+                async with files.open(record) as content:
+                    await _fill(lease.fd, folders, content, name)
+            staged[name] = lease.path.joinpath(*folders, name)
         yield staged
 
 
 @contextmanager
-def _staged(lease: HomeLease, source: int, name: str, claims: Path) -> Iterator[Path]:
+def _place(lease: HomeLease, name: str, claims: Path) -> Iterator[tuple[str, ...]]:
+    """Own the place of a file; what lies there is removed when the block ends."""
     with _claimed(claims, lease.segment, name) as place:
         folders = (INPUT_FOLDER,) if place == 1 else (INPUT_FOLDER, str(place))
         try:
-            _put(lease.fd, folders, source, name)
-            yield lease.path.joinpath(*folders, name)
+            yield folders
         finally:
             # What a tool moved elsewhere belongs to the home and goes with it.
             with contextlib.suppress(OSError), _folder(lease.fd, folders, open_folder) as folder:
@@ -117,11 +116,11 @@ def _lock(path: Path) -> int | None:
     return None
 
 
-def _put(home_fd: int, folders: Sequence[str], source: int, name: str) -> None:
+async def _fill(home_fd: int, folders: Sequence[str], content: Content, name: str) -> None:
     for attempt in range(_ATTEMPTS):
         try:
-            with _folder(home_fd, folders, _open_or_make) as folder:
-                _copy_in(source, folder, name)
+            async with in_thread(_coming(home_fd, folders, name)) as target:
+                await content.copy_to(target)
         except FileNotFoundError:
             # A tool removed the folder meanwhile.
             if attempt == _ATTEMPTS - 1:
@@ -147,48 +146,48 @@ def _open_or_make(parent: int, name: str) -> int:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=parent)
         try:
-            return open_folder(parent, name)
+            fd = open_folder(parent, name)
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.ENOENT):
                 raise
             remove(parent, name)
+        else:
+            _give(fd, parent)
+            return fd
     raise NotADirectoryError(errno.ENOTDIR, "a tool keeps replacing the folder", name)
 
 
-def _copy_in(source: int, folder: int, name: str) -> None:
-    hidden = f".{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    target = os.open(hidden, flags, 0o600, dir_fd=folder)
-    try:
-        try:
-            if not ficlone(source, target):
-                _copy(source, target)
-            os.fchmod(target, 0o444)
-        finally:
-            os.close(target)
-        # A folder of that name is in the way of a rename; anything else would be replaced.
-        remove(folder, name)
-        os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        remove(folder, hidden)
-        raise
-
-
-def _copy(source: int, target: int) -> None:
-    # Without a given offset the copy would start wherever the descriptor stands.
-    position = 0
-    try:
-        while count := os.copy_file_range(source, target, _COPY_BYTES, position):
-            position += count
-    except OSError as error:
-        if error.errno not in _NO_RANGE_COPY:
-            raise
-    while count := os.sendfile(target, source, position, _COPY_BYTES):
-        position += count
+def _give(fd: int, above: int) -> None:
+    """Let what we made belong to whom the folder above it belongs to, which as root need not be us."""
+    owner = os.fstat(above).st_uid
+    if os.fstat(fd).st_uid != owner:
+        os.fchown(fd, owner, owner)
 
 
 @contextmanager
-def _as_call_errors(file: StoredFile) -> Iterator[None]:
+def _coming(home_fd: int, folders: Sequence[str], name: str) -> Iterator[int]:
+    """Yield a new file to write to, which gets its name when the block ends."""
+    hidden = f".{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with _folder(home_fd, folders, _open_or_make) as folder:
+        target = os.open(hidden, flags, 0o600, dir_fd=folder)
+        try:
+            try:
+                yield target
+                _give(target, home_fd)
+                os.fchmod(target, 0o444)
+            finally:
+                os.close(target)
+            # A folder of that name is in the way of a rename; anything else would be replaced.
+            remove(folder, name)
+            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            remove(folder, hidden)
+            raise
+
+
+@contextmanager
+def _as_call_errors(file: Record) -> Iterator[None]:
     try:
         yield
     except OSError as error:

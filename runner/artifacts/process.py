@@ -1,28 +1,37 @@
 """Take the files of a result: open each, keep it for the user, decide how it travels.
 
 A file that is refused never takes a good result along. What leaves has no `path`: an artifact
-carries `b64`, or an internal `s3_ref` that `runner.render` replaces before a client sees it.
+carries `b64`, or an internal `s3_ref` that `runner.render` replaces before a client sees it. Deferred
+files go the same way and are kept until they expire.
 
-Source: document 001, sections 6.2 and 7.2; rules N8, N10, N12, R1 to R3 of the conformance cases.
+Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance cases.
 """
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from runner.artifacts.collect import Collected, OpenHome, collect
-from runner.artifacts.route import Route, route, s3_ref
+from runner.artifacts.deferred import deferral, described
+from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
 from runner.base64 import decode, encode_file
 from runner.contract.envelope import Refusal, envelope, outside_home, with_refusals
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
+from runner.my_files import Deferral
+from runner.store.protocol import Record
+from runner.threads import finished, in_thread
 
-__all__ = ["ArtifactFile", "Keep", "Processed", "Stored", "failed", "process_artifacts"]
+__all__ = ["ArtifactFile", "Keep", "Processed", "failed", "process_artifacts"]
 
 _log = logging.getLogger(__name__)
+
+# What is longer is read and decoded in a thread, so that it holds up no other call.
+_SHORT_BYTES = 64 * 1024
 
 _REPLACED = ("artifacts", "deferred_artifacts")
 _REASONS = {
@@ -34,34 +43,23 @@ _REASONS = {
 }
 
 
-class Stored(Protocol):
-    """A file as the store keeps it."""
-
-    @property
-    def id(self) -> str:
-        """Return its id, `art_` and twelve hex digits."""
-
-    @property
-    def name(self) -> str:
-        """Return its name in My Files."""
-
-    @property
-    def sha256(self) -> str:
-        """Return the hex digest of its bytes."""
-
-    @property
-    def s3_key(self) -> str:
-        """Return its key in the object store."""
-
-
 class Keep(Protocol):
     """Puts a file into the user's My Files."""
 
-    def __call__(self, fd: int, *, name: str, mime: str) -> Stored:
-        """Keep the bytes of `fd`, which stands at the file's start and stays the caller's.
+    async def __call__(
+        self, fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool
+    ) -> Record:
+        """Keep the bytes of `fd`, which is read from its start and stays the caller's.
+
+        Args:
+            fd: The file.
+            name: The name wanted.
+            mime: Its MIME type.
+            deferral: Until when and why it is deferred, if it is.
+            temporary: Whether it is for this answer only, and not for My Files.
 
         Raises:
-            CallError: `E_STORE` or `E_QUOTA`.
+            CallError: `E_STORE`, `E_QUOTA` or `E_FILE_TOO_LARGE`.
         """
 
 
@@ -84,7 +82,7 @@ class ArtifactFile:
     mime: str
     size: int
     sha256: str
-    origin: str | None = None
+    origin: str | None = field(default=None, repr=False)
     block: int | None = None
 
     @property
@@ -106,11 +104,12 @@ class Processed:
         failure: The error that the whole result is, if the runner or a file made it one.
     """
 
-    value: dict[str, Any]
+    # Not in its repr: `asyncio.run` writes the one of what it returns, and a value may hold 400 MB.
+    value: dict[str, Any] = field(repr=False)
     files: tuple[ArtifactFile, ...] = ()
     deferred: tuple[ArtifactFile, ...] = ()
     errors: tuple[Refusal, ...] = ()
-    texts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = field(default=(), repr=False)
     failure: CallError | None = None
 
     @property
@@ -125,7 +124,10 @@ class _Rules:
     home: OpenHome | None
     inline_max_bytes: int
     max_bytes: int
+    total_max_bytes: int
     keep: Keep
+    now: datetime
+    temporary: bool
 
 
 @dataclass(slots=True)
@@ -136,6 +138,8 @@ class _Progress:
     deferred: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
+    total_bytes: int = 0
+    inline_bytes: int = 0
 
 
 def failed(error: CallError) -> Processed:
@@ -143,13 +147,15 @@ def failed(error: CallError) -> Processed:
     return Processed(value=envelope(error), failure=error)
 
 
-def process_artifacts(
+async def process_artifacts(
     normalised: Normalised,
     *,
     home: OpenHome | None,
     inline_max_bytes: int,
     max_bytes: int,
+    total_max_bytes: int | None = None,
     keep: Keep,
+    now: datetime | None = None,
 ) -> Processed:
     """Take the files of a normalised result.
 
@@ -158,71 +164,126 @@ def process_artifacts(
     Args:
         normalised: The result; not changed.
         home: The home of the call, or None if its tool has none.
-        inline_max_bytes: Largest file that travels as base64; `NEVER_INLINE` for none.
+        inline_max_bytes: Largest file that travels as base64, and the most that all files of the call
+            together do; `NEVER_INLINE` for none.
         max_bytes: Hard cap of one file.
+        total_max_bytes: Hard cap of all files of the call together; by default that of one.
         keep: Puts each accepted file into My Files.
+        now: The present time; by default the clock's.
     """
-    rules = _Rules(home=home, inline_max_bytes=inline_max_bytes, max_bytes=max_bytes, keep=keep)
+    rules = _Rules(
+        home=home,
+        inline_max_bytes=inline_max_bytes,
+        max_bytes=max_bytes,
+        total_max_bytes=max_bytes if total_max_bytes is None else total_max_bytes,
+        keep=keep,
+        now=now or datetime.now(UTC),
+        temporary=_is_temporary(normalised.value),
+    )
     progress = _Progress()
     blocks = {name: index for index, name in normalised.blocks.items()}
     entries = normalised.value.get("artifacts", [])
     for entry, origin in zip(entries, normalised.origins, strict=True):
-        _take(entry, origin, blocks.get(entry["name"]), rules, progress)
+        await _take(entry, origin, blocks.get(entry["name"]), rules, progress)
     for entry in normalised.value.get("deferred_artifacts", []):
-        _defer(entry, rules, progress)
+        await _defer(entry, rules, progress)
     for warning in normalised.warnings:
         _log.warning("tool result mended", extra={"detail": warning})
     return _result(normalised, progress)
 
 
-def _take(
+async def _take(
     entry: Mapping[str, Any], origin: str | None, block: int | None, rules: _Rules, progress: _Progress
 ) -> None:
+    kept = await _kept(entry, None, rules, progress)
+    if kept is None:
+        return
+    stored, carried = kept
+    _compare_size(entry, stored.size)
+    progress.entries.append(_processed(entry, stored, carried))
+    progress.files.append(_file(entry, stored, origin=origin, block=block))
+
+
+async def _defer(entry: Mapping[str, Any], rules: _Rules, progress: _Progress) -> None:
+    wanted = deferral(entry, now=rules.now)
+    kept = await _kept(entry, wanted, rules, progress)
+    if kept is None:
+        return
+    stored, carried = kept
+    progress.deferred.append(described(_processed(entry, stored, carried), wanted))
+    progress.deferred_files.append(_file(entry, stored, origin=str(entry["path"]), block=None))
+
+
+async def _kept(
+    entry: Mapping[str, Any], wanted: Deferral | None, rules: _Rules, progress: _Progress
+) -> tuple[Record, dict[str, Any]] | None:
+    """Keep a file; return it and how it travels, or None where it was refused."""
     try:
-        with _opened(entry, rules) as source:
-            way = route(source.size, inline_max_bytes=rules.inline_max_bytes, max_bytes=rules.max_bytes)
-            stored = rules.keep(source.fd, name=entry["name"], mime=entry["mime"])
-            content = encode_file(source.fd, source.size) if way is Route.INLINE else None
+        async with _reading(entry, rules) as source:
+            way = _way(source.size, rules, progress)
+            # Whoever defers a file wants it later, whatever becomes of the others.
+            passing = rules.temporary and wanted is None
+            name, mime = entry["name"], entry["mime"]
+            stored = await rules.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)
+            carried = s3_ref(stored)
+            if way is Route.INLINE:
+                carried = {"b64": await _encoded(source)}
+                progress.inline_bytes += source.size
     except CallError as error:
         progress.refusals.append(_refused(entry, error))
-        return
+        return None
     except EOFError as error:
         # Another call of the same user may still write in this home.
         folder = None if rules.home is None else rules.home.path
         changed = outside_home(str(entry.get("path")), folder, problem=str(error))
         progress.refusals.append(_refused(entry, changed))
-        return
-    _compare_size(entry, source.size)
-    carried = {"s3_ref": s3_ref(stored.s3_key)} if content is None else {"b64": content}
-    progress.entries.append(_processed(entry, stored, source.size, carried))
-    progress.renamed[entry["name"]] = stored.name
-    progress.files.append(_file(entry, stored, source.size, origin=origin, block=block))
+        return None
+    progress.renamed[entry["name"]] = stored.shown
+    return stored, carried
 
 
-def _defer(entry: Mapping[str, Any], rules: _Rules, progress: _Progress) -> None:
-    try:
-        with _opened(entry, rules) as source:
-            stored = rules.keep(source.fd, name=entry["name"], mime=entry["mime"])
-    except CallError as error:
-        progress.refusals.append(_refused(entry, error))
-        return
-    progress.deferred.append(_processed(entry, stored, source.size, {}))
-    progress.deferred_files.append(_file(entry, stored, source.size, origin=str(entry["path"]), block=None))
-    progress.renamed[entry["name"]] = stored.name
+def _is_temporary(value: Mapping[str, Any]) -> bool:
+    display = value.get("display")
+    return isinstance(display, Mapping) and display.get("storage_action") == "temporary"
 
 
-def _file(
-    entry: Mapping[str, Any], stored: Stored, size: int, *, origin: str | None, block: int | None
-) -> ArtifactFile:
+def _way(size: int, rules: _Rules, progress: _Progress) -> Route:
+    """Return how a file travels, and count it."""
+    left = rules.inline_max_bytes - progress.inline_bytes
+    way = route(size, inline_max_bytes=left, max_bytes=rules.max_bytes)
+    if progress.total_bytes + size > rules.total_max_bytes:
+        raise too_many_bytes(size, progress.total_bytes, rules.total_max_bytes)
+    progress.total_bytes += size
+    return way
+
+
+def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block: int | None) -> ArtifactFile:
     return ArtifactFile(
         id=stored.id,
-        name=stored.name,
+        name=stored.shown,
         mime=entry["mime"],
-        size=size,
+        size=stored.size,
         sha256=stored.sha256,
         origin=origin,
         block=block,
     )
+
+
+@asynccontextmanager
+async def _reading(entry: Mapping[str, Any], rules: _Rules) -> AsyncIterator[Collected]:
+    if len(entry.get("b64", "")) <= _SHORT_BYTES:
+        # Opening a file takes less than a thread does.
+        with _opened(entry, rules) as source:
+            yield source
+    else:
+        async with in_thread(_opened(entry, rules)) as source:
+            yield source
+
+
+async def _encoded(source: Collected) -> str:
+    if source.size <= _SHORT_BYTES:
+        return encode_file(source.fd, source.size)
+    return await finished(encode_file, source.fd, source.size)
 
 
 @contextmanager
@@ -256,10 +317,11 @@ def _compare_size(entry: Mapping[str, Any], size: int) -> None:
         _log.warning("tool result mended", extra={"detail": detail})
 
 
-def _processed(
-    entry: Mapping[str, Any], stored: Stored, size: int, carried: dict[str, Any]
-) -> dict[str, Any]:
-    ours = {"name": stored.name, **carried, "mime": entry["mime"], "size": size}
+def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]) -> dict[str, Any]:
+    ours = {"name": stored.name, **carried, "mime": entry["mime"], "size": stored.size}
+    if stored.pending:
+        # Kept on this machine and on its way to the store: who reads it elsewhere has to wait.
+        ours["pending"] = True
     return ours | {
         key: value for key, value in entry.items() if key not in ours and key not in ("b64", "path")
     }

@@ -7,8 +7,11 @@ import enum
 from typing import Any
 
 from runner.contract.envelope import too_large
+from runner.errors import CallError, Code
+from runner.store.protocol import Record
+from runner.usernames import home_segment
 
-__all__ = ["BUCKET", "NEVER_INLINE", "Route", "route", "s3_ref"]
+__all__ = ["BUCKET", "NEVER_INLINE", "Route", "route", "s3_ref", "too_many_bytes"]
 
 BUCKET = "user-storage"
 
@@ -34,6 +37,25 @@ def route(size: int, *, inline_max_bytes: int, max_bytes: int) -> Route:
     return Route.INLINE if size <= inline_max_bytes else Route.STORE
 
 
-def s3_ref(key: str) -> dict[str, Any]:
-    """Return the internal reference to a stored file. Never leaves over MCP."""
-    return {"bucket": BUCKET, "key": key, "internal": True}
+def too_many_bytes(size: int, taken_bytes: int, limit: int) -> CallError:
+    """Return the error of a file for which the files before it left no room."""
+    return CallError(
+        Code.E_FILE_TOO_LARGE,
+        f"The files of this call would be more than {limit} bytes together",
+        details={
+            "file_size_bytes": size,
+            "taken_bytes": taken_bytes,
+            "current_limit_bytes": limit,
+            "suggestion": "Return fewer or smaller files in one call",
+        },
+    )
+
+
+def s3_ref(record: Record) -> dict[str, Any]:
+    """Return how a result refers to a stored file, as `s3_ref`. Internal: it never leaves over MCP.
+
+    Its key is the store's own or, where that has none, what it would be in an object store.
+    """
+    user = home_segment(record.scope.user_id or "")
+    key = record.key or f"{user}/artifacts/{record.created:%Y%m%d}/{record.name}"
+    return {"s3_ref": {"bucket": BUCKET, "key": key, "internal": True}}

@@ -1,9 +1,9 @@
-"""The index of My Files: which names a user has, and what lies behind each. One SQLite file for all users.
+"""The index of a local store: one SQLite file that says which artifacts there are.
 
 A connection lives for one operation, so threads and processes need no agreement beyond SQLite's own.
 Changes begin immediately: two writers wait for each other at the start, and neither fails half-way.
 
-Source: sqlite.org, "Write-Ahead Logging" and "Transaction".
+Source: sqlite.org, "Write-Ahead Logging", "Transaction" and "PRAGMA user_version".
 """
 
 import contextlib
@@ -12,130 +12,31 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from runner.filenames import unique_name
+from runner.store.objects import sync_folder
+from runner.store.row import SCHEMA
+from runner.store.rows import Rows
 
-__all__ = ["Index", "Row", "Rows"]
+__all__ = ["Index"]
 
-_VERSION = 1
+_VERSION = 2
 _BUSY_S = 30.0
-_ID_DIGITS = 12
-_SCHEMA = """
-CREATE TABLE files (
-    segment TEXT NOT NULL,
-    name TEXT NOT NULL,
-    wanted TEXT NOT NULL,
-    id TEXT NOT NULL,
-    size INTEGER NOT NULL,
-    sha256 TEXT NOT NULL,
-    mime TEXT NOT NULL,
-    origin TEXT NOT NULL,
-    created REAL NOT NULL,
-    PRIMARY KEY (segment, name)
-) WITHOUT ROWID;
-CREATE INDEX files_by_content ON files (segment, sha256);
-CREATE INDEX files_by_id ON files (segment, id);
+# Version 1 had files of users only, and `segment` for the area without `users/`.
+_FROM_1 = """
+INSERT INTO artifacts (
+    area, session, retention, id, name, wanted, size, sha256, mime, said, created, put, used
+) SELECT
+    'users/' || segment, '', 'files', id, name, wanted, size, sha256, mime,
+    json_object(
+        'mime', mime, 'origin', origin, 'namespace', 'art', 'source', json('{}'), 'facts', json('{}'),
+        'reason', NULL, 'expires', NULL
+    ),
+    created, ROW_NUMBER() OVER once, ROW_NUMBER() OVER once
+FROM files WINDOW once AS (ORDER BY created, segment, name);
+DROP TABLE files;
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One name of one user. The fields are the columns, in their order.
-
-    Attributes:
-        segment: The user's segment.
-        name: The name, unique for the user.
-        wanted: The name that was asked for; `name` is it, or it with a number where it was taken.
-        id: `art_` and the first digits of the digest; the same for equal content of one user.
-        size: Length of the file in bytes.
-        sha256: Hex digest of the file.
-        mime: MIME type.
-        origin: Where the file came from.
-        created: Seconds since the epoch; when it was last put.
-    """
-
-    segment: str
-    name: str
-    wanted: str
-    id: str
-    size: int
-    sha256: str
-    mime: str
-    origin: str
-    created: float
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows, within one transaction."""
-
-    _connection: sqlite3.Connection
-
-    def named(self, segment: str, name: str) -> Row | None:
-        """Return the row of a name."""
-        return self._first("SELECT * FROM files WHERE segment = ? AND name = ?", segment, name)
-
-    def with_id(self, segment: str, id_: str) -> Row | None:
-        """Return the row of an id; of several names for the same content, the one put last."""
-        newest = "SELECT * FROM files WHERE segment = ? AND id = ? ORDER BY created DESC, name LIMIT 1"
-        return self._first(newest, segment, id_)
-
-    def of(self, segment: str) -> tuple[Row, ...]:
-        """Return the rows of a user, by name."""
-        return tuple(self._select("SELECT * FROM files WHERE segment = ? ORDER BY name", segment))
-
-    def refers_to(self, segment: str, sha256: str) -> bool:
-        """Say whether a name stands for this content."""
-        any_name = "SELECT * FROM files WHERE segment = ? AND sha256 = ? LIMIT 1"
-        return self._first(any_name, segment, sha256) is not None
-
-    def add(
-        self, segment: str, wanted: str, *, size: int, sha256: str, mime: str, origin: str, created: float
-    ) -> Row:
-        """Add a file under the wanted name, or with a number where other content has it.
-
-        The same content under the same wanted name is one row, whose `mime` and `created` are renewed.
-        """
-        again = "SELECT * FROM files WHERE segment = ? AND sha256 = ? AND ? IN (wanted, name) LIMIT 1"
-        old = self._first(again, segment, sha256, wanted)
-        row = Row(
-            segment=segment,
-            name=old.name if old else self._free_name(segment, wanted),
-            wanted=old.wanted if old else wanted,
-            id=old.id if old else self._id(segment, sha256),
-            size=size,
-            sha256=sha256,
-            mime=mime,
-            origin=old.origin if old else origin,
-            created=created,
-        )
-        self._connection.execute("REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(row))
-        return row
-
-    def remove(self, segment: str, name: str) -> Row | None:
-        """Remove a name; return what it stood for."""
-        row = self.named(segment, name)
-        self._connection.execute("DELETE FROM files WHERE segment = ? AND name = ?", (segment, name))
-        return row
-
-    def _free_name(self, segment: str, wanted: str) -> str:
-        if self.named(segment, wanted) is None:
-            return wanted
-        return unique_name(wanted, {row.name for row in self.of(segment)})
-
-    def _id(self, segment: str, sha256: str) -> str:
-        # Twelve digits are 48 bits: too few to trust, so other content with the same ones gets more.
-        clash = "SELECT * FROM files WHERE segment = ? AND id = ? AND sha256 <> ? LIMIT 1"
-        ids = (f"art_{sha256[:digits]}" for digits in range(_ID_DIGITS, len(sha256) + 1, 4))
-        return next(id_ for id_ in ids if self._first(clash, segment, id_, sha256) is None)
-
-    def _first(self, query: str, *values: str) -> Row | None:
-        return next(self._select(query, *values), None)
-
-    def _select(self, query: str, *values: str) -> Iterator[Row]:
-        return (Row(*columns) for columns in self._connection.execute(query, values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +85,8 @@ class Index:
             self._make()
         connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None)
         try:
-            _check_version(connection)
+            connection.execute("PRAGMA synchronous = FULL")
+            _bring_up(connection)
         except BaseException:
             connection.close()
             raise
@@ -203,14 +105,43 @@ class Index:
         try:
             with closing(sqlite3.connect(new, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+                _run(connection, SCHEMA)
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
             with contextlib.suppress(FileExistsError):
                 self.path.hardlink_to(new)
         finally:
             new.unlink()
+        sync_folder(self.path.parent)
 
 
-def _check_version(connection: sqlite3.Connection) -> None:
+def _bring_up(connection: sqlite3.Connection) -> None:
+    """Bring an index of an earlier version up to this one, in one transaction."""
+    if _version(connection) == _VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have done it while this one waited.
+        if _version(connection) == 1:
+            _run(connection, SCHEMA + _FROM_1)
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+        _check(_version(connection))
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+def _check(found: int) -> None:
+    if found != _VERSION:
+        raise sqlite3.DatabaseError(f"it has version {found}, and this program knows up to {_VERSION}")
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    # Not `executescript`, which would commit first.
+    for statement in script.split(";"):
+        connection.execute(statement)
+
+
+def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != _VERSION:
-        raise sqlite3.DatabaseError(f"it has version {version}, and this program knows {_VERSION} only")
+    return int(version)

@@ -1,238 +1,239 @@
-"""My Files on the local disk: every user's files, by name, found again whole or not at all.
+"""The local store: artifacts on this machine's disk, found again whole or not at all. The default.
 
-The bytes are in `runner.store.objects`, their names in `runner.store.index`. A file gets its place and
-its row in one transaction of the index, whose lock also keeps a removal from deleting bytes that
-another process is just about to refer to. Whatever is interrupted leaves at most bytes without a row.
+The bytes are in `runner.store.objects`, the rest is in `runner.store.index`. A put copies the bytes and
+waits until they are on disk, then gives them their place and their row in one transaction of the index,
+whose lock also keeps a removal from deleting bytes that another process is just about to refer to. So
+there is never a row without its bytes, and whatever is interrupted leaves at most bytes without a row.
 
-Source: requirements S1-9, S1-20, S1-27, S1-74; architecture, decision "Retention".
+SQLite waits for locks and disks make one wait, so every operation runs in a thread.
+
+Source: requirements S1-9, S1-20, S1-27, S1-74; document 004, sections 5.2 to 5.6; `docs/store.md`.
 """
 
-import contextlib
-import difflib
-import enum
 import errno
 import os
 import sqlite3
-import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
-from runner.mime import guess
-from runner.store.index import Index, Row
+from runner.store.areas import place_of
+from runner.store.content import FileContent, span
+from runner.store.index import Index
 from runner.store.objects import Objects
-from runner.usernames import home_segment
+from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
+from runner.store.removals import log_removals
+from runner.store.retention import Rules, check_quota
+from runner.store.row import Bytes
+from runner.store.sources import opened
+from runner.threads import finished, in_thread
 
-__all__ = ["LocalStore", "Origin", "StoredFile"]
-
-_NEAREST = 3
+__all__ = ["LocalStore", "Missing", "utc_now"]
 
 
-class Origin(enum.Enum):
-    """Where a file came from."""
-
-    UPLOADED = "uploaded"
-    GENERATED = "generated"
-    DEFERRED = "deferred"
+def utc_now() -> datetime:
+    """Return the clock's time."""
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
-    """One file of a user.
+class Missing:
+    """A row whose bytes are not there, or not all of them. Nothing a crash can make; somebody did.
 
     Attributes:
-        user: The user's name.
-        name: Its name, safe and unique among the user's files.
-        id: `art_` and the first digits of its digest; equal content of one user has one id.
-        size: Its length in bytes.
-        sha256: Hex digest of its bytes.
-        mime: MIME type, as given or as its name suggests.
-        origin: Where it came from.
-        created: When it was last put.
+        shown: Name of the file, or id of the observation.
+        area: Folder of its owner, relative to the store's.
+        problem: What is wrong.
     """
 
-    user: str
-    name: str
-    id: str
-    size: int
-    sha256: str
-    mime: str
-    origin: Origin
-    created: datetime
-
-    @property
-    def s3_key(self) -> str:
-        """Return its key in an object store: `{user}/artifacts/{YYYYMMDD}/{name}`."""
-        return f"{home_segment(self.user)}/artifacts/{self.created:%Y%m%d}/{self.name}"
+    shown: str
+    area: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """The files of all users. Any number of processes and threads may have the same.
+    """An `ArtifactStore` below one folder. Any number of processes and threads may have the same.
 
     Attributes:
         root: The folder of the store; made on first use.
+        rules: What may be kept.
+        clock: Says the present time.
     """
 
     root: Path
+    rules: Rules = field(default_factory=Rules)
+    clock: Callable[[], datetime] = utc_now
 
-    def put_file(
-        self,
-        user: str,
-        source: int | Path,
-        *,
-        name: str,
-        mime: str | None = None,
-        origin: Origin,
-        now: datetime | None = None,
-    ) -> StoredFile:
-        """Keep a file under the safe form of `name`, with a number where other content has that name.
+    async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
+        """Keep bytes."""
+        return await finished(self._put, content, len(content), about, scope)
 
-        Args:
-            user: Whose file it is.
-            source: The file, or a descriptor of it, which is read from its start and stays the caller's.
-            name: Its name, as anyone may have written it.
-            mime: Its MIME type; by default what the name suggests.
-            origin: Where it comes from.
-            now: The present time; by default the clock's.
+    async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
+        """Keep text as UTF-8."""
+        return await self.put_bytes(text.encode(), about.as_text(), scope=scope)
 
-        Raises:
-            OSError: The source is no regular file or cannot be opened.
-            CallError: `E_STORE` or `E_QUOTA`; nothing was kept.
-        """
-        with _opened(source) as fd:
-            return self._put(user, fd, name=name, mime=mime, origin=origin, now=now)
+    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
+        """Keep a regular file."""
+        return await finished(self._put_file, source, about, scope)
 
-    def put_bytes(
-        self,
-        user: str,
-        content: bytes,
-        *,
-        name: str,
-        mime: str | None = None,
-        origin: Origin,
-        now: datetime | None = None,
-    ) -> StoredFile:
-        """Keep bytes as a file; all else as `put_file`.
+    @asynccontextmanager
+    async def open(
+        self, record: Record, *, scope: Scope, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[Content]:
+        """Open the bytes of a record, or a range of them."""
+        start, end = span(record.size, offset, length)
+        async with in_thread(self._opened(record, scope)) as fd:
+            yield FileContent(fd=fd, start=start, end=end)
 
-        Raises:
-            CallError: `E_STORE` or `E_QUOTA`; nothing was kept.
-        """
-        return self._put(user, content, name=name, mime=mime, origin=origin, now=now)
+    async def stat(self, id_: str, *, scope: Scope) -> Record | None:
+        """Return the artifact of that id."""
+        return await finished(self._stat, id_, scope)
 
-    def put_artifact(self, user: str, fd: int, *, name: str, mime: str | None, now: datetime) -> StoredFile:
-        """Keep a file that a tool made; all else as `put_file`.
+    async def find(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the file of exactly that name."""
+        return await finished(self._find, name, scope)
 
-        Raises:
-            CallError: `E_STORE` or `E_QUOTA`; nothing was kept.
-        """
-        return self._put(user, fd, name=name, mime=mime, origin=Origin.GENERATED, now=now)
+    async def list(self, *, scope: Scope) -> Sequence[Record]:
+        """Return all artifacts that the scope may have, by name."""
+        return await finished(self._list, scope)
 
-    def find(self, user: str, name: str) -> StoredFile | None:
-        """Return the user's file of that name or, since every stored name is safe, of its safe form."""
-        safe = safe_name(name)
-        # The safe form of what holds no letter and no digit is made up: nobody asked for that name.
-        if safe != name and not any(map(str.isalnum, name)):
-            return None
-        with _as_call_errors(), self._index.read() as rows:
-            row = rows.named(home_segment(user), safe)
-        return None if row is None else _file(user, row)
+    async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
+        """Delete an artifact: that name of it, or all of it."""
+        return await finished(self._delete, id_, scope, name)
 
-    def by_id(self, user: str, artifact_id: str) -> StoredFile | None:
-        """Return the user's file of that id."""
-        if not artifact_id.isascii():
-            return None
-        with _as_call_errors(), self._index.read() as rows:
-            row = rows.with_id(home_segment(user), artifact_id)
-        return None if row is None else _file(user, row)
+    async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
+        """Renew the lifetime of an observation, or let any artifact end at `expires_at`."""
+        return await finished(self._touch, id_, scope, expires_at)
 
-    def list_files(self, user: str) -> tuple[StoredFile, ...]:
-        """Return all files of a user, by name."""
-        with _as_call_errors(), self._index.read() as rows:
-            return tuple(_file(user, row) for row in rows.of(home_segment(user)))
+    async def sweep(self) -> Sequence[Removal]:
+        """Remove what has expired and what interrupted operations left behind."""
+        return await finished(self._sweep)
 
-    def nearest(self, user: str, name: str) -> list[str]:
-        """Return the user's file names most like `name`, the best first."""
-        names = [file.name for file in self.list_files(user)]
-        return difflib.get_close_matches(safe_name(name), names, _NEAREST)
+    def missing(self) -> Sequence[Missing]:
+        """Return the artifacts whose bytes are not what the index says. Looks at every file's length."""
+        with _as_call_errors():
+            with self._index.read() as rows:
+                needed = list(rows.all_bytes())
+            # Looked at after the rows: what came since has its bytes, what went since is asked again.
+            found = {(there.area, there.sha256): there.size for there in self._objects.stored()}
+            sizes = [(shown, content, found.get((content.area, content.sha256))) for shown, content in needed]
+            return [
+                _missing(shown, content, size)
+                for shown, content, size in sizes
+                if size != content.size and self._is_needed(content)
+            ]
 
-    def open(self, file: StoredFile) -> int:
-        """Return a descriptor of a file's bytes, open for reading.
+    def _put_file(self, source: int | Path, about: Put, scope: Scope) -> Record:
+        with opened(source) as fd:
+            return self._put(fd, os.fstat(fd).st_size, about, scope)
 
-        Raises:
-            CallError: `E_STORE`: the bytes are gone or damaged.
-        """
+    def _put(self, source: int | bytes, size: int, about: Put, scope: Scope) -> Record:
+        now = self.clock()
+        place = place_of(scope)
+        if about.retention is Retention.FILES:
+            # Before the copy: what is far too large is not to fill the disk first.
+            check_quota(size, 0, self.rules.files)
+        with _as_call_errors(), self._objects.receive(place.area, source) as incoming:
+            with self._index.change() as rows:
+                content = incoming.sha256, incoming.size
+                added = rows.put(about, content, scope=scope, now=now, rules=self.rules)
+                self._objects.place(place.area, incoming)
+            self._drop(row.bytes for row, _ in added.gone)
+        log_removals(row.removal(reason) for row, reason in added.gone)
+        return added.row.record({place: scope.owner})
+
+    @contextmanager
+    def _opened(self, record: Record, scope: Scope) -> Iterator[int]:
+        fd = self._open(record, scope)
         try:
-            fd = self._objects.open(home_segment(file.user), file.sha256)
-        except FileNotFoundError as error:
-            raise _damaged(file, "its bytes are missing from the store") from error
-        except OSError as error:
-            raise _damaged(file, f"its bytes cannot be read: {error.strerror}") from error
-        size = os.fstat(fd).st_size
-        if size != file.size:
+            yield fd
+        finally:
             os.close(fd)
-            raise _damaged(file, f"the store holds {size} bytes of its {file.size}")
+
+    def _open(self, record: Record, scope: Scope) -> int:
+        # Only an observation's use is noted, and a reader of files waits for no writer.
+        observed = record.said.retention is Retention.OBSERVATIONS
+        with _as_call_errors(), self._index.change() if observed else self._index.read() as rows:
+            row = rows.use(record, scope=scope, now=self.clock())
+        if row is None:
+            raise _not_there(record)
+        try:
+            fd = self._objects.open(row.area, row.sha256)
+        except FileNotFoundError as error:
+            raise _damaged(record, "its bytes are missing from the store") from error
+        except OSError as error:
+            raise _damaged(record, f"its bytes cannot be read: {error.strerror}") from error
+        size = os.fstat(fd).st_size
+        if size != record.size:
+            os.close(fd)
+            raise _damaged(record, f"the store holds {size} bytes of its {record.size}")
         return fd
 
-    def remove(self, user: str, name: str) -> bool:
-        """Remove a file by its exact name; say whether there was one."""
+    def _stat(self, id_: str, scope: Scope) -> Record | None:
+        with _as_call_errors(), self._index.read() as rows:
+            return rows.with_id(id_, scope=scope, now=self.clock()) if id_.isascii() else None
+
+    def _find(self, name: str, scope: Scope) -> Record | None:
         if safe_name(name) != name:
+            return None
+        with _as_call_errors(), self._index.read() as rows:
+            return rows.named(name, scope=scope, now=self.clock())
+
+    def _list(self, scope: Scope) -> Sequence[Record]:
+        with _as_call_errors(), self._index.read() as rows:
+            return rows.of(scope=scope, now=self.clock())
+
+    def _delete(self, id_: str, scope: Scope, name: str | None) -> bool:
+        if not id_.isascii() or (name is not None and safe_name(name) != name):
             return False
-        segment = home_segment(user)
         with _as_call_errors():
             with self._index.change() as rows:
-                row = rows.remove(segment, name)
-            if row is None:
-                return False
-            # Only when the row is gone for good. Interrupted here, bytes stay that nothing refers to.
-            self._drop(segment, row.sha256)
-        return True
+                gone = rows.remove(id_, scope=scope, now=self.clock(), name=name)
+            # Only when the rows are gone for good. Interrupted here, bytes stay that nothing refers to.
+            self._drop(row.bytes for row in gone)
+        return bool(gone)
 
-    def sweep(self) -> int:
-        """Delete what interrupted operations left behind; return how many files it was."""
+    def _touch(self, id_: str, scope: Scope, expires_at: datetime | None) -> bool:
+        with _as_call_errors(), self._index.change() as rows:
+            now = self.clock()
+            return rows.touch(id_, scope=scope, now=now, expires_at=expires_at, rules=self.rules)
+
+    def _sweep(self) -> Sequence[Removal]:
         with _as_call_errors():
-            dropped = sum(self._drop(segment, sha256) for segment, sha256 in self._objects.stored())
-            return dropped + self._objects.sweep()
+            with self._index.change() as rows:
+                ended = rows.remove_ended(self.clock())
+            self._drop(row.bytes for row in ended)
+            with self._index.read() as rows:
+                needed = {(content.area, content.sha256) for _, content in rows.all_bytes()}
+            orphans = [there for there in self._objects.stored() if (there.area, there.sha256) not in needed]
+            dropped = self._drop(orphans)
+            left = [(f"{there.area}/{there.sha256}", there.size) for there in dropped]
+            left += [(str(path.relative_to(self.root)), size) for path, size in self._objects.sweep()]
+        removals = [row.removal(Reason.EXPIRED) for row in ended]
+        removals += [
+            Removal(what=what, name=None, size=size, reason=Reason.LEFT_BEHIND) for what, size in left
+        ]
+        log_removals(removals)
+        return removals
 
-    def _put(
-        self,
-        user: str,
-        source: int | bytes,
-        *,
-        name: str,
-        mime: str | None,
-        origin: Origin,
-        now: datetime | None,
-    ) -> StoredFile:
-        segment = home_segment(user)
-        safe = safe_name(name)
-        with (
-            _as_call_errors(),
-            self._objects.receive(segment, source) as incoming,
-            self._index.change() as rows,
-        ):
-            row = rows.add(
-                segment,
-                safe,
-                size=incoming.size,
-                sha256=incoming.sha256,
-                mime=mime or guess(safe),
-                origin=origin.value,
-                created=(now or datetime.now(UTC)).timestamp(),
-            )
-            self._objects.place(segment, incoming)
-        return _file(user, row)
+    def _drop(self, contents: Iterable[Bytes]) -> Sequence[Bytes]:
+        """Delete bytes that no row needs; return which. Within a change, so that none can come to do so."""
+        dropped = []
+        for content in contents:
+            with self._index.change() as rows:
+                if not rows.refers_to(content.area, content.sha256):
+                    self._objects.delete(content.area, content.sha256)
+                    dropped.append(content)
+        return dropped
 
-    def _drop(self, segment: str, sha256: str) -> bool:
-        """Delete bytes unless a row refers to them. Within a change, so that none can come to do so."""
-        with self._index.change() as rows:
-            if rows.refers_to(segment, sha256):
-                return False
-            self._objects.delete(segment, sha256)
-        return True
+    def _is_needed(self, content: Bytes) -> bool:
+        with self._index.read() as rows:
+            return rows.refers_to(content.area, content.sha256)
 
     @property
     def _index(self) -> Index:
@@ -243,44 +244,22 @@ class LocalStore:
         return Objects(self.root)
 
 
-def _file(user: str, row: Row) -> StoredFile:
-    return StoredFile(
-        user=user,
-        name=row.name,
-        id=row.id,
-        size=row.size,
-        sha256=row.sha256,
-        mime=row.mime,
-        origin=Origin(row.origin),
-        created=datetime.fromtimestamp(row.created, UTC),
-    )
+def _missing(shown: str, content: Bytes, size: int | None) -> Missing:
+    problem = "its bytes are missing" if size is None else f"{size} of its {content.size} bytes are there"
+    return Missing(shown=shown, area=content.area, problem=problem)
 
 
-def _damaged(file: StoredFile, why: str) -> CallError:
-    message = f"the file {file.name!r} is listed but {why}; remove it and put it again"
-    return CallError(Code.E_STORE, message, details={"name": file.name, "id": file.id}, retryable=False)
+def _not_there(record: Record) -> CallError:
+    message = f"the file {record.shown!r} is no longer stored"
+    return CallError(Code.E_FILE_NOT_FOUND, message, details={"name": record.name, "id": record.id})
 
 
-@contextlib.contextmanager
-def _opened(source: int | Path) -> Iterator[int]:
-    if isinstance(source, int):
-        yield _regular(source)
-        return
-    # Not blocking: a FIFO would wait for a writer before we could see that it is one.
-    fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        yield _regular(fd)
-    finally:
-        os.close(fd)
+def _damaged(record: Record, why: str) -> CallError:
+    message = f"the file {record.shown!r} is listed but {why}; remove it and put it again"
+    return CallError(Code.E_STORE, message, details={"name": record.name, "id": record.id}, retryable=False)
 
 
-def _regular(fd: int) -> int:
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    return fd
-
-
-@contextlib.contextmanager
+@contextmanager
 def _as_call_errors() -> Iterator[None]:
     try:
         yield

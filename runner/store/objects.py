@@ -1,29 +1,33 @@
-"""The bytes of My Files on disk, by user and content: `users/<segment>/objects/<ab>/<sha256>`.
+"""The bytes of a local store, by area and content: `<area>/objects/<ab>/<sha256>`.
 
 A file comes in under a name of its own, is written to the disk's surface, and only then gets its place
-by a rename, so what is found at a place is whole. Equal content of one user is stored once; between
-users nothing is shared, not even the knowledge that somebody has the same file.
+by a rename, so what is found at a place is whole. Equal content of one area is stored once; between
+areas nothing is shared, not even the knowledge that somebody has the same file.
 
-Source: fsync(2), rename(2).
+Who writes a file that comes in holds a lock on it. The kernel drops the lock with the process, so what
+a killed writer left is told from what is still being written, at once and whatever its age.
+
+Source: fsync(2), rename(2), flock(2).
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.openat import ficlone
+from runner.store.content import chunks
+from runner.store.row import Bytes
 
-__all__ = ["Incoming", "Objects"]
+__all__ = ["Incoming", "Objects", "sync_folder"]
 
-_CHUNK_BYTES = 1024 * 1024
-# No writer needs a day, so what is older was left by one that died.
-_STALE_S = 24 * 3600.0
+_ATTEMPTS = 8
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,66 +56,90 @@ class Objects:
     root: Path
 
     @contextmanager
-    def receive(self, segment: str, source: int | bytes) -> Iterator[Incoming]:
+    def receive(self, area: str, source: int | bytes) -> Iterator[Incoming]:
         """Take a file in; unless it is given a place within the block, it is gone afterwards.
 
         Args:
-            segment: The user's segment.
+            area: Where it will belong.
             source: The bytes, or a descriptor of a regular file, read from its start wherever it stands.
 
         Raises:
             OSError: The file cannot be read or written.
         """
-        folder = self.root / "users" / segment / "incoming"
+        folder = self.root / area / "incoming"
         _make_folder(folder)
-        path = folder / secrets.token_hex(16)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        path, fd = _locked_file(folder)
         try:
-            try:
-                digest, size = _fill(fd, source)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            digest, size = _fill(fd, source)
+            os.fsync(fd)
             yield Incoming(path=path, sha256=digest, size=size)
         finally:
+            # Before the lock goes with the descriptor: nobody else is to wonder what this is.
             path.unlink(missing_ok=True)
+            os.close(fd)
 
-    def place(self, segment: str, incoming: Incoming) -> None:
+    def place(self, area: str, incoming: Incoming) -> None:
         """Give a file that came in its place."""
-        target = self._path(segment, incoming.sha256)
+        target = self._path(area, incoming.sha256)
         _make_folder(target.parent)
         incoming.path.rename(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
-    def open(self, segment: str, sha256: str) -> int:
+    def open(self, area: str, sha256: str) -> int:
         """Return a descriptor of a stored file, open for reading.
 
         Raises:
             OSError: It is not there, or cannot be read.
         """
-        return os.open(self._path(segment, sha256), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(self._path(area, sha256), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
-    def delete(self, segment: str, sha256: str) -> None:
+    def delete(self, area: str, sha256: str) -> None:
         """Delete a stored file, if it is there."""
-        self._path(segment, sha256).unlink(missing_ok=True)
+        self._path(area, sha256).unlink(missing_ok=True)
 
-    def stored(self) -> Iterator[tuple[str, str]]:
-        """Yield segment and digest of each stored file."""
-        for path in self.root.glob("users/*/objects/??/*"):
-            yield path.parents[2].name, path.name
-
-    def sweep(self) -> int:
-        """Delete what writers that died left behind; return how many files it was."""
-        swept = 0
-        for path in self.root.glob("users/*/incoming/*"):
+    def stored(self) -> Iterator[Bytes]:
+        """Yield each stored file."""
+        for path in self.root.glob("*/*/objects/??/*"):
             with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.lstat().st_mtime > _STALE_S:
-                    path.unlink()
-                    swept += 1
-        return swept
+                area = str(path.parents[2].relative_to(self.root))
+                yield Bytes(area=area, sha256=path.name, size=path.lstat().st_size)
 
-    def _path(self, segment: str, sha256: str) -> Path:
-        return self.root / "users" / segment / "objects" / sha256[:2] / sha256
+    def sweep(self) -> Iterator[tuple[Path, int]]:
+        """Delete what writers that died left behind; yield where each was and its length."""
+        for path in self.root.glob("*/*/incoming/*"):
+            with contextlib.suppress(OSError):
+                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                    yield path, os.fstat(fd).st_size
+                finally:
+                    os.close(fd)
+
+    def _path(self, area: str, sha256: str) -> Path:
+        return self.root / area / "objects" / sha256[:2] / sha256
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _locked_file(folder: Path) -> tuple[Path, int]:
+    """Make a file that no sweep takes for a left-over."""
+    for _attempt in range(_ATTEMPTS):
+        path = folder / secrets.token_hex(16)
+        fd = os.open(path, _NEW, 0o600)
+        # A sweep may lock it and remove it between our open and our lock.
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            return path, fd
+        os.close(fd)
+    raise OSError(f"something keeps removing new files from {folder}")
 
 
 def _fill(target: int, source: int | bytes) -> tuple[str, int]:
@@ -119,9 +147,9 @@ def _fill(target: int, source: int | bytes) -> tuple[str, int]:
     digest = hashlib.sha256()
     # A clone is hashed, not its source: that one may change while it is read.
     shared = isinstance(source, int) and ficlone(source, target)
-    chunks = _chunks(target if shared else source)
+    read = chunks(target if shared else source) if isinstance(source, int) else iter([source])
     size = 0
-    for chunk in chunks:
+    for chunk in read:
         digest.update(chunk)
         size += len(chunk)
         if not shared:
@@ -129,17 +157,7 @@ def _fill(target: int, source: int | bytes) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _chunks(source: int | bytes) -> Iterator[bytes | memoryview]:
-    if isinstance(source, bytes):
-        yield memoryview(source)
-        return
-    position = 0
-    while chunk := os.pread(source, _CHUNK_BYTES, position):
-        yield chunk
-        position += len(chunk)
-
-
-def _write(fd: int, chunk: bytes | memoryview) -> None:
+def _write(fd: int, chunk: bytes) -> None:
     left = memoryview(chunk)
     while left:
         left = left[os.write(fd, left) :]
@@ -151,12 +169,4 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_folder(folder.parent)

@@ -4,8 +4,13 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
-__all__ = ["Start", "become_nobody"]
+from runner.my_files import Library, MyFiles
+from runner.sessions import Sessions
+from runner.store.local import LocalStore
+
+__all__ = ["Start", "become_nobody", "files_in"]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -20,3 +25,8 @@ def become_nobody() -> None:
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
         os.setresuid(_NOBODY, _NOBODY, _NOBODY)
         assert ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
+
+
+def files_in(place: Path) -> MyFiles:
+    """Return the files of alice in a store below a folder."""
+    return Library(store=LocalStore(place / "store"), sessions=Sessions(place / "sessions")).of("alice")

@@ -69,7 +69,6 @@ def test_only_the_last_segment_of_a_path_stays(name: str, safe: str) -> None:
         "половина ½.txt",
         "~$report.docx",
         "👨\u200d👩\u200d👧.png",
-        "report.",
         "content.txt",
         "a..b",
         "x" * 255,
@@ -102,6 +101,20 @@ def test_a_look_alike_of_a_separator_becomes_an_underscore(alike: str) -> None:
     assert safe_name(f"a{alike}b.txt") == "a_b.txt"
 
 
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("report.", "report"),
+        ("report.txt.. .", "report.txt"),
+        ("nul.", "_nul"),
+        (".csv.", "_.csv"),
+        ("y" * 254 + ". " + "z" * 40, "y" * 254),
+    ],
+)
+def test_dots_and_blanks_at_the_end_are_removed_as_windows_does(name: str, safe: str) -> None:
+    assert safe_name(name) == safe
+
+
 def test_a_name_is_composed() -> None:
     assert safe_name("re\u0301sume\u0301.txt") == "résumé.txt"
 
@@ -125,7 +138,6 @@ def test_a_name_of_which_nothing_is_left_gets_one(name: str) -> None:
         "LPT9",
         "COM¹.txt",
         "aux .txt",
-        "nul.",
     ],
 )
 def test_a_name_that_means_something_to_a_system_is_repaired_at_its_beginning(name: str) -> None:
@@ -160,6 +172,7 @@ def test_every_name_becomes_one_valid_file_name(name: str) -> None:
 
     assert 0 < len(safe.encode()) <= MAX_BYTES
     assert safe == safe.strip()
+    assert not safe.endswith(".")
     assert not safe.startswith((".", "-"))
     assert not re.search(r"[/\\:\0]|%(25)*(2f|5c)", safe, re.IGNORECASE)
     assert not any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in safe)

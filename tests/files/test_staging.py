@@ -10,8 +10,18 @@ from other_processes import Start
 
 from runner.errors import CallError, Code
 from runner.homes import HomeLease, Homes
+from runner.my_files import Library, MyFiles
+from runner.sessions import Sessions
 from runner.staging import stage
-from runner.store.local import LocalStore, Origin, StoredFile
+from runner.store.local import LocalStore
+from runner.store.protocol import Origin, Record
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 @pytest.fixture
@@ -21,8 +31,8 @@ def home(place: Path) -> Iterator[HomeLease]:
 
 
 @pytest.fixture
-def store(place: Path) -> LocalStore:
-    return LocalStore(place / "store")
+def files(place: Path) -> MyFiles:
+    return Library(store=LocalStore(place / "store"), sessions=Sessions(place / "sessions")).of("alice")
 
 
 @pytest.fixture
@@ -38,26 +48,26 @@ def outside(place: Path) -> Path:
     return folder
 
 
-def put(store: LocalStore, content: bytes = b"data", name: str = "data.csv") -> StoredFile:
-    return store.put_bytes("alice", content, name=name, origin=Origin.UPLOADED)
+async def put(files: MyFiles, content: bytes = b"data", name: str = "data.csv") -> Record:
+    return await files.put(content, name=name, origin=Origin.UPLOADED)
 
 
-def content_of(store: LocalStore, file: StoredFile) -> bytes:
-    with open(store.open(file), "rb") as opened:
-        return opened.read()
+async def content_of(files: MyFiles, record: Record) -> bytes:
+    async with files.open(record) as content:
+        return b"".join([chunk async for chunk in content])
 
 
 def left_in(home: HomeLease) -> list[str]:
     return sorted(str(path.relative_to(home.path)) for path in home.path.rglob("*"))
 
 
-def test_a_file_lies_where_tools_look_for_it_and_goes_with_the_call(
-    home: HomeLease, store: LocalStore, claims: Path
+async def test_a_file_lies_where_tools_look_for_it_and_goes_with_the_call(
+    home: HomeLease, files: MyFiles, claims: Path
 ) -> None:
     content = os.urandom(2_500_000)
-    file = put(store, content)
+    file = await put(files, content)
 
-    with stage(home, store, [file], claims=claims) as staged:
+    async with stage(home, files, [file], claims=claims) as staged:
         path = home.path / "input_files" / "data.csv"
         assert staged == {"data.csv": path}
         assert path.read_bytes() == content
@@ -68,31 +78,31 @@ def test_a_file_lies_where_tools_look_for_it_and_goes_with_the_call(
     assert list(claims.iterdir()) == []
 
 
-def test_several_files_are_staged_together(home: HomeLease, store: LocalStore, claims: Path) -> None:
+async def test_several_files_are_staged_together(home: HomeLease, files: MyFiles, claims: Path) -> None:
     names = ["a.csv", "é" * 120 + ".csv", "x" * 255, "_.hidden"]
-    files = [put(store, name.encode(), name) for name in names]
+    records = [await put(files, name.encode(), name) for name in names]
 
-    with stage(home, store, files, claims=claims) as staged:
+    async with stage(home, files, records, claims=claims) as staged:
         assert {name: path.read_text() for name, path in staged.items()} == {name: name for name in names}
 
     assert left_in(home) == ["input_files"]
 
 
-def test_an_empty_file_and_no_file_can_be_staged(home: HomeLease, store: LocalStore, claims: Path) -> None:
-    with stage(home, store, [put(store, b"")], claims=claims) as staged:
+async def test_an_empty_file_and_no_file_can_be_staged(home: HomeLease, files: MyFiles, claims: Path) -> None:
+    async with stage(home, files, [await put(files, b"")], claims=claims) as staged:
         assert staged["data.csv"].read_bytes() == b""
-    with stage(home, store, [], claims=claims) as staged:
+    async with stage(home, files, [], claims=claims) as staged:
         assert staged == {}
 
 
-def test_nothing_a_tool_does_to_its_copy_reaches_the_stored_file(
-    home: HomeLease, store: LocalStore, claims: Path, start: Start
+async def test_nothing_a_tool_does_to_its_copy_reaches_the_stored_file(
+    home: HomeLease, files: MyFiles, claims: Path, place: Path, start: Start
 ) -> None:
-    file = put(store, b"original")
-    stored = os.fstat(fd := store.open(file))
-    os.close(fd)
+    file = await put(files, b"original")
+    [kept] = (place / "store/users/alice/objects").glob("??/*")
+    stored = kept.stat()
 
-    with stage(home, store, [file], claims=claims) as staged:
+    async with stage(home, files, [file], claims=claims) as staged:
         path = staged["data.csv"]
         assert path.lstat().st_nlink == 1
         assert not os.path.samestat(path.lstat(), stored)
@@ -115,73 +125,75 @@ def test_nothing_a_tool_does_to_its_copy_reaches_the_stored_file(
         )
         assert tool.communicate(timeout=30)[0] == "b'CHANGED!'\nb'something else'\n"
 
-        assert content_of(store, file) == b"original"
+        assert await content_of(files, file) == b"original"
 
-    assert content_of(store, file) == b"original"
+    assert await content_of(files, file) == b"original"
     assert left_in(home) == ["input_files"]
 
 
-def test_each_of_two_calls_has_a_copy_of_its_own(home: HomeLease, store: LocalStore, claims: Path) -> None:
-    file = put(store)
+async def test_each_of_two_calls_has_a_copy_of_its_own(home: HomeLease, files: MyFiles, claims: Path) -> None:
+    file = await put(files)
     inputs = home.path / "input_files"
 
-    with stage(home, store, [file], claims=claims) as first:
-        with stage(home, store, [file], claims=claims) as second:
+    async with stage(home, files, [file], claims=claims) as first:
+        async with stage(home, files, [file], claims=claims) as second:
             assert (first["data.csv"], second["data.csv"]) == (inputs / "data.csv", inputs / "2/data.csv")
             second["data.csv"].unlink()
             second["data.csv"].write_text("changed by the second call")
             assert first["data.csv"].read_text() == "data"
         assert first["data.csv"].read_text() == "data"
-        with stage(home, store, [file], claims=claims) as third:
+        async with stage(home, files, [file], claims=claims) as third:
             assert third["data.csv"] == inputs / "2/data.csv"
 
-    with stage(home, store, [file], claims=claims) as fourth:
+    async with stage(home, files, [file], claims=claims) as fourth:
         assert fourth["data.csv"] == inputs / "data.csv"
 
 
-def test_a_call_in_another_process_is_respected_until_it_is_killed(
-    home: HomeLease, store: LocalStore, claims: Path, place: Path, start: Start
+async def test_a_call_in_another_process_is_respected_until_it_is_killed(
+    home: HomeLease, files: MyFiles, claims: Path, place: Path, start: Start
 ) -> None:
-    file = put(store)
+    file = await put(files)
     other = start(
         """
-        import sys
+        import asyncio, sys
         from pathlib import Path
+        from other_processes import files_in
         from runner.homes import Homes
         from runner.staging import stage
-        from runner.store.local import LocalStore
         place = Path(sys.argv[1])
-        store = LocalStore(place / "store")
-        with Homes(place / "homes", place / "state").lease("alice") as home:
-            with stage(home, store, store.list_files("alice"), claims=place / "state/claims") as staged:
-                print(staged["data.csv"], flush=True)
-                sys.stdin.readline()
+        async def main():
+            files = files_in(place)
+            with Homes(place / "homes", place / "state").lease("alice") as home:
+                async with stage(home, files, await files.all(), claims=place / "state/claims") as staged:
+                    print(staged["data.csv"], flush=True)
+                    sys.stdin.readline()
+        asyncio.run(main())
         """,
         place,
     )
     assert other.stdout is not None
     assert other.stdout.readline() == f"{home.path}/input_files/data.csv\n"
 
-    with stage(home, store, [file], claims=claims) as staged:
+    async with stage(home, files, [file], claims=claims) as staged:
         assert staged["data.csv"] == home.path / "input_files/2/data.csv"
     other.kill()
     other.wait()
 
     assert (home.path / "input_files/data.csv").exists()
-    with stage(home, store, [file], claims=claims) as staged:
+    async with stage(home, files, [file], claims=claims) as staged:
         assert staged["data.csv"] == home.path / "input_files/data.csv"
         assert staged["data.csv"].read_text() == "data"
     assert not (home.path / "input_files/data.csv").exists()
 
 
-def test_a_file_named_like_a_numbered_folder_is_not_in_its_way(
-    home: HomeLease, store: LocalStore, claims: Path
+async def test_a_file_named_like_a_numbered_folder_is_not_in_its_way(
+    home: HomeLease, files: MyFiles, claims: Path
 ) -> None:
-    files = [put(store), put(store, b"two", "2")]
+    records = [await put(files), await put(files, b"two", "2")]
 
-    with (
-        stage(home, store, files, claims=claims) as first,
-        stage(home, store, files, claims=claims) as second,
+    async with (
+        stage(home, files, records, claims=claims) as first,
+        stage(home, files, records, claims=claims) as second,
     ):
         paths = [*first.values(), *second.values()]
 
@@ -190,8 +202,8 @@ def test_a_file_named_like_a_numbered_folder_is_not_in_its_way(
 
 
 @pytest.mark.parametrize("instead", ["link", "dangling", "file", "nothing", "fifo"])
-def test_whatever_a_tool_put_in_place_of_the_folder_gives_way_to_a_new_one(
-    home: HomeLease, store: LocalStore, claims: Path, outside: Path, instead: str
+async def test_whatever_a_tool_put_in_place_of_the_folder_gives_way_to_a_new_one(
+    home: HomeLease, files: MyFiles, claims: Path, outside: Path, instead: str
 ) -> None:
     inputs = home.path / "input_files"
     inputs.rmdir()
@@ -205,7 +217,7 @@ def test_whatever_a_tool_put_in_place_of_the_folder_gives_way_to_a_new_one(
         case "fifo":
             os.mkfifo(inputs)
 
-    with stage(home, store, [put(store)], claims=claims) as staged:
+    async with stage(home, files, [await put(files)], claims=claims) as staged:
         assert staged["data.csv"].read_text() == "data"
         assert stat.S_ISDIR(inputs.lstat().st_mode)
 
@@ -214,8 +226,8 @@ def test_whatever_a_tool_put_in_place_of_the_folder_gives_way_to_a_new_one(
 
 
 @pytest.mark.parametrize("instead", ["link", "folder", "file"])
-def test_whatever_lies_in_the_place_of_a_copy_gives_way(
-    home: HomeLease, store: LocalStore, claims: Path, outside: Path, instead: str
+async def test_whatever_lies_in_the_place_of_a_copy_gives_way(
+    home: HomeLease, files: MyFiles, claims: Path, outside: Path, instead: str
 ) -> None:
     path = home.path / "input_files/data.csv"
     match instead:
@@ -226,7 +238,7 @@ def test_whatever_lies_in_the_place_of_a_copy_gives_way(
         case "file":
             path.write_text("older")
 
-    with stage(home, store, [put(store)], claims=claims) as staged:
+    async with stage(home, files, [await put(files)], claims=claims) as staged:
         assert staged["data.csv"].read_text() == "data"
 
     assert left_in(home) == ["input_files"]
@@ -234,12 +246,12 @@ def test_whatever_lies_in_the_place_of_a_copy_gives_way(
 
 
 @pytest.mark.parametrize("instead", ["link to a file", "link to the folder", "folder", "nothing"])
-def test_taking_the_copies_away_never_follows_what_a_tool_left(
-    home: HomeLease, store: LocalStore, claims: Path, outside: Path, instead: str
+async def test_taking_the_copies_away_never_follows_what_a_tool_left(
+    home: HomeLease, files: MyFiles, claims: Path, outside: Path, instead: str
 ) -> None:
     inputs = home.path / "input_files"
 
-    with stage(home, store, [put(store)], claims=claims) as staged:
+    async with stage(home, files, [await put(files)], claims=claims) as staged:
         staged["data.csv"].unlink()
         match instead:
             case "link to a file":
@@ -259,18 +271,17 @@ def test_modes_that_a_tool_took_away_are_no_hindrance(start: Start) -> None:
     # pytest's folders are closed to nobody, so nobody makes its own.
     process = start(
         """
-        import os, tempfile
+        import asyncio, concurrent.futures.thread, os, tempfile
         from pathlib import Path
-        from other_processes import become_nobody
+        from other_processes import become_nobody, files_in
         from runner.homes import Homes
         from runner.staging import stage
-        from runner.store.local import LocalStore, Origin
+        from runner.store.protocol import Origin
         become_nobody()
-        with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder)
+        async def main(place):
             (place / "homes").mkdir()
-            store = LocalStore(place / "store")
-            file = store.put_bytes("alice", b"data", name="data.csv", origin=Origin.UPLOADED)
+            files = files_in(place)
+            file = await files.put(b"data", name="data.csv", origin=Origin.UPLOADED)
             with Homes(place / "homes", place / "state").lease("alice") as home:
                 inputs = home.path / "input_files"
                 inputs.chmod(0)
@@ -279,58 +290,66 @@ def test_modes_that_a_tool_took_away_are_no_hindrance(start: Start) -> None:
                     os.listdir(inputs)
                 except PermissionError:
                     print("locked")
-                with stage(home, store, [file], claims=place / "claims") as staged:
+                async with stage(home, files, [file], claims=place / "claims") as staged:
                     print(staged["data.csv"].read_text())
                     inputs.chmod(0)
                 print(os.listdir(inputs))
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(main(Path(folder)))
         """
     )
 
     assert process.communicate(timeout=30)[0] == "locked\ndata\n[]\n"
 
 
-def test_when_one_file_cannot_be_staged_none_is(home: HomeLease, store: LocalStore, claims: Path) -> None:
-    good, bad = put(store), put(store, b"lost", "lost.csv")
-    (store.root / "users/alice/objects" / bad.sha256[:2] / bad.sha256).unlink()
+async def test_when_one_file_cannot_be_staged_none_is(
+    home: HomeLease, files: MyFiles, claims: Path, place: Path
+) -> None:
+    good, bad = await put(files), await put(files, b"lost", "lost.csv")
+    (place / "store/users/alice/objects" / bad.sha256[:2] / bad.sha256).unlink()
 
     with pytest.raises(CallError, match=r"lost\.csv") as raised:
-        stage(home, store, [good, bad], claims=claims).__enter__()
+        await stage(home, files, [good, bad], claims=claims).__aenter__()
 
     assert raised.value.code is Code.E_STORE
     assert left_in(home) == ["input_files"]
     assert list(claims.iterdir()) == []
 
 
-def test_claims_that_cannot_be_made_are_an_error_of_ours(
-    home: HomeLease, store: LocalStore, claims: Path
+async def test_claims_that_cannot_be_made_are_an_error_of_ours(
+    home: HomeLease, files: MyFiles, claims: Path
 ) -> None:
     claims.write_text("a file")
 
     with pytest.raises(CallError, match=r"'data\.csv' cannot be put into input_files") as raised:
-        stage(home, store, [put(store)], claims=claims).__enter__()
+        await stage(home, files, [await put(files)], claims=claims).__aenter__()
 
     assert raised.value.code is Code.E_STORE
 
 
-def test_calls_in_many_processes_never_meet_in_one_copy(place: Path, store: LocalStore, start: Start) -> None:
-    put(store, b"x" * 100_000)
+async def test_calls_in_many_processes_never_meet_in_one_copy(
+    place: Path, files: MyFiles, start: Start
+) -> None:
+    await put(files, b"x" * 100_000)
     code = """
-        import os, sys
+        import asyncio, os, sys
         from pathlib import Path
+        from other_processes import files_in
         from runner.homes import Homes
         from runner.staging import stage
-        from runner.store.local import LocalStore
         place = Path(sys.argv[1])
-        store = LocalStore(place / "store")
         sys.stdin.readline()
-        with Homes(place / "homes", place / "state").lease("alice") as home:
-            for _ in range(40):
-                with stage(home, store, store.list_files("alice"), claims=place / "state/claims") as staged:
-                    path = staged["data.csv"]
-                    assert path.read_bytes() == b"x" * 100_000
-                    path.unlink()
-                    path.write_text(str(os.getpid()))
-                    assert path.read_text() == str(os.getpid())
+        async def main():
+            files = files_in(place)
+            with Homes(place / "homes", place / "state").lease("alice") as home:
+                for _ in range(40):
+                    async with stage(home, files, await files.all(), claims=place / "state/claims") as staged:
+                        path = staged["data.csv"]
+                        assert path.read_bytes() == b"x" * 100_000
+                        path.unlink()
+                        path.write_text(str(os.getpid()))
+                        assert path.read_text() == str(os.getpid())
+        asyncio.run(main())
         print("good")
     """
     calls = [start(code, place) for _ in range(4)]

@@ -1,0 +1,58 @@
+"""Deferred artifacts: files that a call keeps for later calls instead of handing them over.
+
+Pure: what a tool said of one becomes what My Files are told, and what the result says.
+
+Source: document 001, section 7; requirements S1-76 to S1-87; rules DF1 and DF2 of the conformance cases.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from runner.my_files import Deferral
+
+__all__ = ["DEFAULT_HOURS", "MAX_HOURS", "deferral", "described"]
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_HOURS = 72.0
+MAX_HOURS = 10 * 366 * 24.0
+"""Ten years: what is to stay for longer is no deferred file, and dates end somewhere."""
+
+_TEXT_MAX_CHARS = 200
+_MAX_ACTIONS = 20
+
+
+def deferral(entry: Mapping[str, Any], *, now: datetime) -> Deferral:
+    """Return what a deferred artifact says of its keeping; the default stands in for what it says wrongly."""
+    reason = entry.get("reason")
+    actions = entry.get("next_actions")
+    return Deferral(
+        expires_at=now + timedelta(hours=_hours(entry)),
+        reason=reason[:_TEXT_MAX_CHARS] if isinstance(reason, str) else None,
+        next_actions=tuple(
+            action[:_TEXT_MAX_CHARS]
+            for action in (actions if isinstance(actions, list) else [])[:_MAX_ACTIONS]
+            if isinstance(action, str)
+        ),
+    )
+
+
+def described(entry: Mapping[str, Any], wanted: Deferral) -> dict[str, Any]:
+    """Return the item of a result that describes a deferred artifact."""
+    end = wanted.expires_at.astimezone(UTC).replace(tzinfo=None)
+    return {**entry, "status": "deferred", "expires_at": f"{end.isoformat(timespec='seconds')}Z"}
+
+
+def _hours(entry: Mapping[str, Any]) -> float:
+    given = entry.get("expires_hours")
+    if given is None:
+        return DEFAULT_HOURS
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+        name = entry.get("name")
+        detail = f"deferred file {name!r}: expires_hours is no positive number, taken as {DEFAULT_HOURS:g}"
+        _log.warning("tool result mended", extra={"detail": detail})
+        return DEFAULT_HOURS
+    return float(min(given, MAX_HOURS))

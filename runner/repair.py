@@ -1,0 +1,54 @@
+"""`runner doctor --repair`: find what a crash or a person did to the local store, and mend what can be.
+
+Removed are left-over bytes and what has expired. Files whose bytes are gone are named and stay listed:
+only their owner can say whether to put them again or to remove them.
+
+Source: `docs/store.md`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from runner.doctor import Level, Line
+from runner.errors import CallError
+from runner.my_files import open_library
+from runner.settings import Settings
+from runner.store.local import LocalStore, Missing
+from runner.store.protocol import Reason, Removal
+
+__all__ = ["repair"]
+
+_SECTION = "store"
+
+
+async def repair(settings: Settings) -> tuple[Line, ...]:
+    """Sweep the store, end idle sessions, and return what was found, as lines of the report."""
+    library = open_library(settings)
+    try:
+        ended = await library.end_idle_sessions(settings.session_idle_s)
+        removals = await library.store.sweep()
+        store = library.store
+        missing = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
+    except CallError as error:
+        cure = "free the store for this user, then try again"
+        return (Line(section=_SECTION, name="sweep", level=Level.MISSING, detail=error.message, cure=cure),)
+    lines = [_swept(removals, reason) for reason in (Reason.LEFT_BEHIND, Reason.EXPIRED)]
+    lines.append(Line(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended"))
+    return (*lines, *map(_lost, missing))
+
+
+def _swept(removals: Sequence[Removal], reason: Reason) -> Line:
+    sizes = [removal.size for removal in removals if removal.reason is reason]
+    name = "left over" if reason is Reason.LEFT_BEHIND else reason.value
+    detail = f"{len(sizes)} removed, {sum(sizes)} bytes"
+    return Line(section=_SECTION, name=name, level=Level.OK, detail=detail)
+
+
+def _lost(missing: Missing) -> Line:
+    return Line(
+        section=_SECTION,
+        name="damaged",
+        level=Level.MISSING,
+        detail=f"{missing.shown!r} in {missing.area}: {missing.problem}",
+        cure="put it again under its name, or remove it: runner files rm",
+    )

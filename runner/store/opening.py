@@ -1,0 +1,69 @@
+"""From settings to the store that they name."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from runner.errors import StartError
+from runner.settings import Settings
+from runner.store.local import LocalStore
+from runner.store.protocol import ArtifactStore
+from runner.store.retention import Rules
+from runner.store.spool import Spool
+from runner.store.spooling import SpoolingStore
+
+if TYPE_CHECKING:
+    from runner.store.s3_bucket import Address
+
+__all__ = ["open_store", "s3_address"]
+
+
+def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
+    """Return the store of `settings.store`; nothing is asked of a server yet.
+
+    A store in S3 comes as a `SpoolingStore`; a server runs its `run()` beside everything else.
+
+    Args:
+        settings: The effective settings.
+        rules: What may be kept.
+
+    Raises:
+        StartError: The store is in S3, and what is needed for that is not installed.
+    """
+    if urlsplit(settings.store).scheme != "s3":
+        return LocalStore(settings.store_path, rules)
+    store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
+    return SpoolingStore(store, spool, settings.store_unavailable, quota=rules.files)
+
+
+def s3_address(settings: Settings) -> "Address":
+    """Return where a store in S3 is.
+
+    Raises:
+        StartError: What is needed for it is not installed.
+    """
+    try:
+        # Only here: boto3 is an extra, and takes a while to import.
+        from runner.store.s3_bucket import Address  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"a store in S3 needs the package {error.name}; install it: pip install 'toolcell[s3]'"
+        ) from error
+    parts = urlsplit(settings.store)
+    prefix = parts.path.strip("/")
+    path_style = settings.s3_path_style
+    return Address(
+        bucket=parts.netloc,
+        prefix=f"{prefix}/" if prefix else "",
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        path_style=settings.s3_endpoint is not None if path_style is None else path_style,
+        access_key=settings.s3_access_key,
+        secret_key=settings.s3_secret_key,
+    )
+
+
+def _s3_store(settings: Settings, rules: Rules) -> ArtifactStore:
+    address = s3_address(settings)
+    from runner.store.s3 import S3Store  # noqa: PLC0415 - needs boto3
+
+    return S3Store(address, rules=rules)

@@ -1,0 +1,287 @@
+"""What a store of artifacts is: bytes kept for a scope, named, found again, and let go by rule.
+
+Every operation carries a scope and is refused outside it. Two classes of retention share a store:
+`files` (uploads, artifacts, deferred artifacts), which are never evicted silently, and `observations`
+(what the output guard took out of a model's text), which have a lifetime and budgets.
+
+Who owns an artifact are tenant, user and session, exactly as they were put; the trace is only noted.
+Put again, the same content of the same owner is the same artifact: a file under the same wanted name, an
+observation under any. What belongs to nobody can be had by a caller who names nobody, as a scope of its
+own; a host that serves people asks `Scope.admits` first, which refuses both.
+
+Source: document 004, sections 5.2 to 5.6; rules ST1 to ST4, SC1 and SC2 of the conformance cases;
+architecture, decision "Retention"; contradictions C21, C29, C30.
+"""
+
+import enum
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "ArtifactRef",
+    "ArtifactStore",
+    "Content",
+    "Origin",
+    "Put",
+    "Reason",
+    "Record",
+    "Removal",
+    "Retention",
+    "Scope",
+]
+
+
+class ArtifactRef(BaseModel):
+    """What a model sees of stored bytes: small, and safe to write as JSON."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="`{namespace}_{sha256[:12]}`.")
+    mime_type: str | None = Field(None, description="MIME type of the bytes.")
+    size_bytes: int | None = Field(None, description="Length in bytes.")
+    filename: str | None = Field(None, description="A file name for them.")
+    sha256: str | None = Field(None, description="Hex digest of the bytes.")
+    source: dict[str, Any] = Field(default_factory=dict, description="Where they came from.")
+
+
+class Origin(enum.Enum):
+    """How a file came to be in the store."""
+
+    UPLOADED = "uploaded"
+    GENERATED = "generated"
+    DEFERRED = "deferred"
+
+
+class Retention(enum.Enum):
+    """How long something is kept."""
+
+    FILES = "files"
+    OBSERVATIONS = "observations"
+
+
+class Reason(enum.Enum):
+    """Why a store removed something by itself."""
+
+    EXPIRED = "expired"
+    SESSION_BUDGET = "session budget"
+    TRACE_BUDGET = "trace budget"
+    SESSION_ENDED = "session ended"
+    LEFT_BEHIND = "left behind by an interrupted operation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """One thing that a store removed by itself; logged, never silent.
+
+    Attributes:
+        what: Id of the artifact, or where the left-over bytes lay.
+        name: Its file name, if it had one.
+        size: Length in bytes.
+        reason: Why.
+    """
+
+    what: str
+    name: str | None
+    size: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Whose an artifact is, or who asks for one. None: not bound to, or not known.
+
+    Attributes:
+        tenant_id: The tenant.
+        user_id: The user's name, as the identity gives it.
+        session_id: The session.
+        trace_id: The call; noted and counted, never compared.
+    """
+
+    tenant_id: str | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+    trace_id: str | None = None
+
+    def admits(self, caller: "Scope | None") -> bool:
+        """Say whether `caller` may touch an artifact of this scope.
+
+        Each of tenant, user and session that the artifact carries must be the caller's. An artifact
+        that carries none of them is nobody's, and a caller without a scope gets nothing.
+        """
+        carried = (
+            (self.tenant_id, caller and caller.tenant_id),
+            (self.user_id, caller and caller.user_id),
+            (self.session_id, caller and caller.session_id),
+        )
+        named = [(own, theirs) for own, theirs in carried if own is not None]
+        return caller is not None and bool(named) and all(own == theirs for own, theirs in named)
+
+    @property
+    def owner(self) -> "Scope":
+        """Return the scope without its trace: two artifacts of equal owners are in one scope."""
+        return replace(self, trace_id=None)
+
+    @property
+    def is_nobodys(self) -> bool:
+        """Return whether it names neither tenant nor user nor session."""
+        return self.owner == Scope()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """What is said of bytes when they are put.
+
+    Attributes:
+        name: The file name wanted, made safe. Among files it becomes unique within the scope; among
+            observations, which are found by id only, it stays as it is. None: an observation without one.
+        mime: MIME type; None: what the name suggests.
+        origin: How it came.
+        retention: How long it is kept.
+        namespace: First part of the id; dots become `_`.
+        source: Where it came from, small and JSON-safe.
+        facts: What was learnt of the content on arrival, such as `rows`; small and JSON-safe.
+        reason: Why it is deferred, if it is.
+        expires_at: The last moment at which it is found; None: no such time of its own.
+    """
+
+    name: str | None = None
+    mime: str | None = None
+    origin: Origin = Origin.GENERATED
+    retention: Retention = Retention.FILES
+    namespace: str = "art"
+    source: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    reason: str | None = None
+    expires_at: datetime | None = None
+
+    def as_text(self) -> "Put":
+        """Return the same of text: `text/plain` unless a type is given."""
+        return replace(self, mime=self.mime or "text/plain")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One stored artifact.
+
+    Attributes:
+        id: `{namespace}_{sha256[:12]}`, longer only where another content has those digits.
+        name: Its name, safe and unique within the scope; None only for observations.
+        mime: MIME type.
+        size: Length in bytes.
+        sha256: Hex digest.
+        scope: Whose it is.
+        said: What was said of it when it was put.
+        created: When it was last put.
+        expires_at: The last moment at which it is found, by its own time or its class's lifetime;
+            None: it never ends by itself.
+        pending: Whether the bytes are kept in the local spool and still on their way.
+        key: Its key in an object store, where it lies in one. Never shown to users or models.
+    """
+
+    id: str
+    name: str | None
+    mime: str
+    size: int
+    sha256: str
+    scope: Scope
+    said: Put
+    created: datetime
+    expires_at: datetime | None = None
+    pending: bool = False
+    key: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """Return its name, or its id where it has none."""
+        return self.id if self.name is None else self.name
+
+    @property
+    def ref(self) -> ArtifactRef:
+        """Return what a model may see of it; a MIME type only where one was given or a name suggests it."""
+        return ArtifactRef(
+            id=self.id,
+            mime_type=self.mime if self.name is not None else self.said.mime,
+            size_bytes=self.size,
+            filename=self.name,
+            sha256=self.sha256,
+            source={**self.said.source, **({"pending": True} if self.pending else {})},
+        )
+
+
+class Content(Protocol):
+    """Stored bytes, being read.
+
+    Attributes:
+        size: Length of what will be read, in bytes.
+    """
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes will be read."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in chunks of at most 1 MiB."""
+
+    async def copy_to(self, fd: int) -> None:
+        """Write the bytes to an open file, by sharing its blocks where the file system can."""
+
+
+class ArtifactStore(Protocol):
+    """Keeps artifacts. Whatever it acknowledged is there, whole, for who may have it.
+
+    All methods raise `CallError`: `E_STORE` where the store fails (nothing was changed), `E_QUOTA` or
+    `E_FILE_TOO_LARGE` where a limit is reached (the message names it and contains the word `limit`).
+    What a scope may not have is to it as if it were not there: None, False, and `E_FILE_NOT_FOUND` from
+    `open`.
+    """
+
+    async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
+        """Keep bytes."""
+
+    async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
+        """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
+
+    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
+        """Keep a regular file, given by its path or by a descriptor, which is read from its start.
+
+        Raises:
+            OSError: The source is no regular file or cannot be opened.
+        """
+
+    def open(
+        self, record: Record, *, scope: Scope, offset: int = 0, length: int | None = None
+    ) -> AbstractAsyncContextManager[Content]:
+        """Open the bytes of a record, or a range of them, for reading; counts as a use of it.
+
+        Raises:
+            CallError: As above; `E_FILE_NOT_FOUND` where it is no longer there, `E_STORE` where its
+                bytes are gone or damaged.
+        """
+
+    async def stat(self, id_: str, *, scope: Scope) -> Record | None:
+        """Return the artifact of that id: a file before an observation, and of several the one put last."""
+
+    async def find(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the file of exactly that name."""
+
+    async def list(self, *, scope: Scope) -> Sequence[Record]:
+        """Return all artifacts that the scope may have, by name."""
+
+    async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
+        """Delete an artifact: that name of it, or all of it; say whether there was one."""
+
+    async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
+        """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`.
+
+        Returns:
+            Whether there was one. A file without `expires_at` keeps the end it has, or has none.
+        """
+
+    async def sweep(self) -> Sequence[Removal]:
+        """Remove what has expired and what interrupted operations left behind; return what it was."""

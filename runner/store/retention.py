@@ -1,0 +1,193 @@
+"""What may stay in a store and what has to go: pure decisions, time as an argument.
+
+Observations have a lifetime and budgets for each session and each trace; where a budget is full the
+oldest or the longest unused ones go, or the new one is refused. Files have a quota for each user and
+nothing of them ever goes to make room.
+
+Source: requirements S4-103 and S4-104; contradiction C14; rules ST1 to ST3 of the conformance cases;
+architecture, decision "Retention".
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from runner.errors import CallError, Code
+from runner.store.protocol import Put, Reason, Retention
+
+__all__ = ["Budgets", "Cleanup", "Held", "Quota", "Rules", "check_quota", "ends_at", "has_ended", "make_room"]
+
+_MIB = 1024 * 1024
+_GIB = 1024 * _MIB
+
+
+class Cleanup(enum.Enum):
+    """Which observations go when a budget is full."""
+
+    LRU = "lru"
+    FIFO = "fifo"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """How much is kept of observations, and how long.
+
+    Attributes:
+        ttl_s: Lifetime of each, in seconds, from when it was last put; 0: for ever.
+        max_artifact_bytes: Largest one.
+        max_session_bytes: All of one session.
+        max_trace_bytes: All of one call.
+        max_artifacts_per_trace: Number of one call.
+        max_artifacts_per_session: Number of one session.
+        cleanup: Which go where a budget is full.
+    """
+
+    ttl_s: float = 3600.0
+    max_artifact_bytes: int = 50 * _MIB
+    max_session_bytes: int = 500 * _MIB
+    max_trace_bytes: int = 100 * _MIB
+    max_artifacts_per_trace: int = 100
+    max_artifacts_per_session: int = 1000
+    cleanup: Cleanup = Cleanup.LRU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """How much is kept of files.
+
+    Attributes:
+        max_file_bytes: Largest one.
+        max_user_bytes: All of one user; equal content counts once.
+    """
+
+    max_file_bytes: int = 50 * _GIB
+    max_user_bytes: int = 200 * _GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The rules of both classes."""
+
+    observations: Budgets = field(default_factory=Budgets)
+    files: Quota = field(default_factory=Quota)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One observation that is kept.
+
+    Attributes:
+        key: What the store knows it by.
+        size: Its length in bytes.
+        trace: The call it came from.
+        put: A number that grows with each put.
+        used: A number that grows with each put and each use, on the scale of `put`.
+    """
+
+    key: str
+    size: int
+    trace: str | None
+    put: float
+    used: float
+
+
+def ends_at(about: Put, *, now: datetime, rules: Rules) -> datetime | None:
+    """Return the last moment at which something put now is found; None: it never ends by itself."""
+    ttl_s = rules.observations.ttl_s
+    if about.retention is Retention.FILES or ttl_s <= 0:
+        return about.expires_at
+    lifetime = now + timedelta(seconds=ttl_s)
+    return lifetime if about.expires_at is None else min(lifetime, about.expires_at)
+
+
+def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:
+    """Say whether something is no longer found; at its last moment it still is."""
+    return expires_at is not None and now > expires_at
+
+
+def make_room(
+    size: int, trace: str | None, held: Sequence[Held], budgets: Budgets
+) -> tuple[tuple[Held, Reason], ...]:
+    """Return what has to go before an observation of `size` bytes may come, in order.
+
+    Args:
+        size: Its length in bytes.
+        trace: The call it comes from; without one no trace budget applies.
+        held: All observations of its session, without those that it replaces.
+        budgets: The budgets.
+
+    Raises:
+        CallError: `E_QUOTA`: it is larger than a budget, or there is no room and nothing may go.
+    """
+    _check_size(size, trace, budgets)
+    going: dict[str, tuple[Held, Reason]] = {}
+    if trace is not None:
+        own = [item for item in held if item.trace == trace]
+        limits = budgets.max_trace_bytes, budgets.max_artifacts_per_trace
+        for item in _surplus(size, own, *limits, budgets.cleanup, "trace"):
+            going[item.key] = (item, Reason.TRACE_BUDGET)
+    left = [item for item in held if item.key not in going]
+    limits = budgets.max_session_bytes, budgets.max_artifacts_per_session
+    for item in _surplus(size, left, *limits, budgets.cleanup, "session"):
+        going[item.key] = (item, Reason.SESSION_BUDGET)
+    return tuple(going.values())
+
+
+def check_quota(size: int, used_bytes: int, quota: Quota) -> None:
+    """Refuse a file that is too large, or that does not fit into what its user may keep.
+
+    Args:
+        size: Its length in bytes.
+        used_bytes: What the user keeps already, without this content.
+        quota: The quota.
+
+    Raises:
+        CallError: `E_FILE_TOO_LARGE` or `E_QUOTA`.
+    """
+    if size > quota.max_file_bytes:
+        raise CallError(
+            Code.E_FILE_TOO_LARGE,
+            f"a file of {size} bytes is above the limit of {quota.max_file_bytes} bytes for one file",
+            details={"file_size_bytes": size, "current_limit_bytes": quota.max_file_bytes},
+        )
+    if used_bytes + size > quota.max_user_bytes:
+        raise CallError(
+            Code.E_QUOTA,
+            f"My Files of this user hold {used_bytes} bytes, and {size} more would be above their limit "
+            f"of {quota.max_user_bytes}; remove files and try again",
+            details={"used_bytes": used_bytes, "file_size_bytes": size, "limit_bytes": quota.max_user_bytes},
+        )
+
+
+def _check_size(size: int, trace: str | None, budgets: Budgets) -> None:
+    limits = {"one artifact": budgets.max_artifact_bytes, "a whole session": budgets.max_session_bytes}
+    if trace is not None:
+        limits["a whole trace"] = budgets.max_trace_bytes
+    for what, limit in limits.items():
+        if size > limit:
+            message = f"an artifact of {size} bytes is above the limit of {limit} bytes for {what}"
+            raise CallError(Code.E_QUOTA, message, details={"size_bytes": size, "limit_bytes": limit})
+
+
+def _surplus(
+    size: int, held: Sequence[Held], max_bytes: int, max_count: int, cleanup: Cleanup, what: str
+) -> list[Held]:
+    """Return the first to go, until one more of `size` bytes is within both limits."""
+    bytes_left, count_left = sum(item.size for item in held), len(held)
+    going: list[Held] = []
+    queue = iter(sorted(held, key=lambda item: item.put if cleanup is Cleanup.FIFO else item.used))
+    while bytes_left + size > max_bytes or count_left + 1 > max_count:
+        oldest = None if cleanup is Cleanup.NONE else next(queue, None)
+        if oldest is None:
+            raise CallError(
+                Code.E_QUOTA,
+                f"the {what} holds {count_left} artifacts of {bytes_left} bytes and has reached its limit "
+                f"of {max_count} artifacts or {max_bytes} bytes",
+                details={"limit_artifacts": max_count, "limit_bytes": max_bytes},
+            )
+        going.append(oldest)
+        bytes_left -= oldest.size
+        count_left -= 1
+    return going

@@ -1,0 +1,99 @@
+"""What a bucket holds that it should not: what has ended, and what interrupted operations left behind.
+
+Only what is old may be taken for left behind, by the server's clock: the bytes of an artifact come
+before its record, and no upload takes a week.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from runner.store.protocol import Reason, Removal
+from runner.store.retention import has_ended
+from runner.store.s3_bucket import Listed
+from runner.store.s3_entry import Entry
+from runner.store.s3_index import S3Index
+from runner.store.s3_names import TICKETS_END_AFTER
+
+__all__ = ["STALE_AFTER", "removal_of", "sweep"]
+
+STALE_AFTER = timedelta(days=7)
+
+_KEY = re.compile(
+    r"[^/]+/(?:(?P<bytes>artifacts|observations)/\d+/(?P<content>[^/]+)"
+    r"|ids/[^/]+/[^/]+/(?P<marked>[^/]+)/.*"
+    r"|index/[^/]+/(?:names/[^/]+/(?P<ticket>[^/]+)|notes/(?P<note>[^/]+)|lives/(?P<alive>[^/]+)))"
+)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Everything in the bucket, sorted by what it is."""
+
+    records: list[Listed] = field(default_factory=list)
+    tickets: list[Listed] = field(default_factory=list)
+    lives: dict[str, Listed] = field(default_factory=dict)
+    content: list[tuple[str, Listed]] = field(default_factory=list)
+    markers: list[tuple[str, Listed]] = field(default_factory=list)
+
+    def add(self, item: Listed, key: str) -> None:
+        """Sort an object in; `key` is without the store's prefix. What is not ours is passed over."""
+        match = _KEY.match(key)
+        if match is None:
+            return
+        if match["ticket"] or match["note"]:
+            (self.records if item.size else self.tickets).append(item)
+        elif match["alive"]:
+            self.lives[match["alive"]] = item
+        elif match["bytes"]:
+            self.content.append((match["content"], item))
+        else:
+            self.markers.append((match["marked"], item))
+
+
+def sweep(index: S3Index, *, now: datetime, stale_after: timedelta) -> list[Removal]:
+    """Remove all that has ended or was left behind; return what it was."""
+    seen = _Seen()
+    for item in index.bucket.list(index.prefix):
+        seen.add(item, item.key.removeprefix(index.prefix))
+    # Read before anything is deleted: a record that cannot be read must not cost its bytes.
+    entries = index.load(seen.records)
+    latest = {entry.token: entry for entry in index.load(seen.lives.values())}
+    ended = [e for e in entries if has_ended(latest.get(e.token, e).record.expires_at, now=now)]
+    for entry in ended:
+        index.remove(entry)
+    expired = [removal_of(entry, Reason.EXPIRED) for entry in ended]
+    return expired + _clear(index, seen, {entry.token for entry in entries}, stale_after)
+
+
+def _clear(index: S3Index, seen: _Seen, known: set[str], stale_after: timedelta) -> list[Removal]:
+    bucket, removed = index.bucket, []
+    now = bucket.now()
+    for item in _left_behind(seen, known):
+        if now - item.modified > stale_after:
+            bucket.delete(item.key)
+            removed.append(_left(item.key.removeprefix(index.prefix), item.size))
+    for item in seen.tickets:
+        if now - item.modified > TICKETS_END_AFTER:
+            bucket.delete(item.key)
+    for key, upload, began in bucket.uploads(index.prefix):
+        if now - began > stale_after:
+            bucket.abort(key, upload)
+            removed.append(_left(key.removeprefix(index.prefix), 0))
+    return removed
+
+
+def removal_of(entry: Entry, reason: Reason) -> Removal:
+    """Return what is said of an artifact that the store removed."""
+    return Removal(what=entry.record.id, name=entry.record.name, size=entry.record.size, reason=reason)
+
+
+def _left_behind(seen: _Seen, known: set[str]) -> Iterator[Listed]:
+    yield from (item for token, item in seen.content if token not in known)
+    yield from (item for token, item in seen.markers if token not in known)
+    yield from (item for token, item in seen.lives.items() if token not in known)
+
+
+def _left(what: str, size: int) -> Removal:
+    return Removal(what=what, name=None, size=size, reason=Reason.LEFT_BEHIND)

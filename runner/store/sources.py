@@ -1,0 +1,65 @@
+"""Bytes that somebody wants kept, and the small things that every store does with them."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.store.protocol import Record, Scope
+
+__all__ = ["digest_of", "may_have", "opened", "same_file", "write_all"]
+
+_READ_BYTES = 1024 * 1024
+
+
+@contextlib.contextmanager
+def opened(source: int | Path) -> Iterator[int]:
+    """Open a regular file, or take a descriptor of one, which the giver may close meanwhile.
+
+    Raises:
+        OSError: It is no regular file or cannot be opened.
+    """
+    # Not blocking: a FIFO would wait for a writer before we could see that it is one.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.dup(source) if isinstance(source, int) else os.open(source, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def same_file(before: os.stat_result, after: os.stat_result) -> bool:
+    """Say whether a file was not written to between two looks at it."""
+    return (before.st_size, before.st_mtime_ns, before.st_ctime_ns) == (
+        after.st_size,
+        after.st_mtime_ns,
+        after.st_ctime_ns,
+    )
+
+
+def digest_of(source: int | bytes) -> tuple[str, int]:
+    """Return hex digest and length of bytes, or of a file from its start wherever it stands."""
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest(), len(source)
+    digest, position = hashlib.sha256(), 0
+    while chunk := os.pread(source, _READ_BYTES, position):
+        digest.update(chunk)
+        position += len(chunk)
+    return digest.hexdigest(), position
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of the bytes."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def may_have(record: Record, scope: Scope) -> bool:
+    """Say whether a caller may have an artifact; what belongs to nobody is a scope of its own."""
+    return record.scope.admits(scope) or (record.scope.is_nobodys and scope.is_nobodys)

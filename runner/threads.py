@@ -1,0 +1,56 @@
+"""Work that waits for disks and locks, in threads, for callers that may be cancelled.
+
+A thread cannot be cancelled. A caller who went on would close descriptors that the thread still reads
+from or writes to, and the next file to be opened gets their numbers: so who is cancelled waits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import ParamSpec, TypeVar
+
+__all__ = ["finished", "in_thread"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+async def finished(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run `act` in a thread and return its result; a cancellation takes effect when it has ended."""
+    running = asyncio.ensure_future(asyncio.to_thread(act, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await _ended(running)
+        raise
+
+
+@asynccontextmanager
+async def in_thread(manager: AbstractContextManager[R]) -> AsyncIterator[R]:
+    """Enter a context manager in one thread and leave it in another. What was entered is always left."""
+    entering = asyncio.ensure_future(asyncio.to_thread(manager.__enter__))
+    try:
+        value = await asyncio.shield(entering)
+    except asyncio.CancelledError:
+        await _ended(entering)
+        if entering.exception() is None:
+            await finished(manager.__exit__, None, None, None)
+        raise
+    try:
+        yield value
+    except BaseException as error:
+        if not await finished(manager.__exit__, type(error), error, error.__traceback__):
+            raise
+    else:
+        await finished(manager.__exit__, None, None, None)
+
+
+async def _ended(running: "asyncio.Future[R]") -> None:
+    """Wait until something has ended, however often the caller is cancelled meanwhile."""
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError:
+            continue
+    # Nobody else asks for it any more, and the loop would complain.
+    running.exception()

@@ -1,0 +1,334 @@
+"""My Files: names as people write them, sessions that take their files along, deferred files."""
+
+import asyncio
+import logging
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from other_processes import Start
+
+from runner.errors import CallError, Code
+from runner.my_files import Deferral, Library, MyFiles
+from runner.sessions import Session, Sessions
+from runner.store.local import LocalStore, utc_now
+from runner.store.protocol import Origin, Put, Retention, Scope
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def library(folder: Path, *, persist: bool = True) -> Library:
+    return Library(
+        store=LocalStore(folder / "store"), sessions=Sessions(folder / "sessions"), persist=persist
+    )
+
+
+async def put(files: MyFiles, name: str, content: bytes | None = None) -> str:
+    return (await files.put(content or name.encode(), name=name, origin=Origin.UPLOADED)).shown
+
+
+async def names(files: MyFiles) -> list[str]:
+    return [record.shown for record in await files.all()]
+
+
+def let_pass(folder: Path, seconds: float) -> None:
+    """Let every session be idle for so much longer."""
+    for note in (folder / "sessions").iterdir():
+        then = note.stat().st_mtime - seconds
+        os.utime(note, (then, then))
+
+
+@pytest.mark.parametrize("name", ["👨\u200d👩", "👍.png", "日本語.csv", "---", "a/b/data.csv", "..\\x.txt"])
+async def test_a_file_is_found_by_the_name_it_was_put_under(tmp_path: Path, name: str) -> None:
+    files = library(tmp_path).of("alice")
+    record = await files.put(b"x", name=name, origin=Origin.UPLOADED)
+
+    by_safe_name = await files.find(record.shown)
+    by_given_name = await files.find(name)
+
+    assert by_safe_name == record
+    # The safe form of dashes only is made up: nobody asked for that name.
+    assert by_given_name == (None if name == "---" else record)
+
+
+async def test_the_nearest_names_are_offered_best_first(tmp_path: Path) -> None:
+    files = library(tmp_path).of("alice")
+    for name in ("sales.csv", "sales_2024.csv", "sale.csv", "sales.tsv", "photo.png"):
+        await put(files, name)
+
+    assert await files.nearest("seles.csv") == ["sales.csv", "sale.csv", "sales.tsv"]
+    assert await files.nearest("zzz") == []
+
+
+async def test_no_user_finds_lists_or_removes_a_file_of_another(tmp_path: Path) -> None:
+    shared = library(tmp_path)
+    mine = shared.of("alice")
+    record = await mine.put(b"secret", name="plan.txt", origin=Origin.UPLOADED)
+
+    for other in ("bob", "Alice", "alice\0", "../alice"):
+        theirs = shared.of(other)
+        assert (await theirs.find("plan.txt"), await theirs.by_id(record.id)) == (None, None)
+        assert (await theirs.all(), await theirs.nearest("plan.txt")) == ([], [])
+        assert not await theirs.remove("plan.txt")
+    assert await mine.remove("plan.txt")
+    assert not await mine.remove("plan.txt")
+
+
+async def test_facts_of_a_file_are_learnt_when_it_comes(tmp_path: Path) -> None:
+    files = library(tmp_path).of("alice")
+    (tmp_path / "t.csv").write_text("a\n1\n2\n")
+
+    from_bytes = await files.put(b"a\n1\n", name="b.csv", origin=Origin.UPLOADED)
+    from_path = await files.put(tmp_path / "t.csv", name="t.csv", origin=Origin.UPLOADED)
+
+    assert [record.said.facts for record in (from_bytes, from_path)] == [{"rows": 1}, {"rows": 2}]
+
+
+async def test_observations_are_no_files(tmp_path: Path) -> None:
+    files = library(tmp_path).of("alice")
+    await put(files, "a.txt")
+    seen = Put(name="b.txt", retention=Retention.OBSERVATIONS)
+    await files.library.store.put_bytes(b"seen", seen, scope=files.scope)
+
+    assert await names(files) == ["a.txt"]
+    assert await files.find("b.txt") is None
+
+
+async def test_a_deferred_file_is_used_by_name_until_it_expires(tmp_path: Path) -> None:
+    files = library(tmp_path).of("alice")
+    soon = Deferral(expires_at=utc_now() + timedelta(hours=72), reason="draft", next_actions=("edit",))
+    past = Deferral(expires_at=utc_now() - timedelta(seconds=1))
+
+    record = await files.put(b"x", name="d.docx", origin=Origin.DEFERRED, deferral=soon)
+    await files.put(b"y", name="gone.docx", origin=Origin.DEFERRED, deferral=past)
+
+    assert await files.find("d.docx") == record
+    assert (record.said.reason, record.expires_at) == ("draft", soon.expires_at)
+    assert record.ref.source == {"next_actions": ["edit"]}
+    assert await files.find("gone.docx") is None
+    assert await names(files) == ["d.docx"]
+
+
+async def test_a_temporary_file_is_found_by_its_id_and_is_none_of_my_files(tmp_path: Path) -> None:
+    files = library(tmp_path).of("alice")
+
+    record = await files.put(b"x", name="t.txt", origin=Origin.GENERATED, temporary=True)
+
+    assert await files.by_id(record.id) == record
+    assert await files.find("t.txt") is None
+    assert await names(files) == []
+    assert record.expires_at is not None
+
+
+async def test_a_temporary_file_above_the_budgets_of_what_passes_through_is_kept_as_long(
+    tmp_path: Path,
+) -> None:
+    files = library(tmp_path).of("alice")
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(51 * 1024 * 1024)
+
+    record = await files.put(large, name="large.bin", origin=Origin.GENERATED, temporary=True)
+
+    assert record.size == 51 * 1024 * 1024
+    assert record.expires_at is not None
+    assert timedelta(minutes=59) < record.expires_at - utc_now() <= timedelta(hours=1)
+
+
+# Sessions.
+
+
+async def test_files_that_persist_belong_to_every_session_and_to_none(tmp_path: Path) -> None:
+    shared = library(tmp_path)
+    await put(shared.of("alice", "one"), "a.txt")
+
+    assert await names(shared.of("alice", "two")) == await names(shared.of("alice")) == ["a.txt"]
+    assert await shared.of("alice", "one").end_session() is None
+    assert await names(shared.of("alice")) == ["a.txt"]
+
+
+async def test_files_that_do_not_persist_go_with_their_session_and_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    shared = library(tmp_path, persist=False)
+    one, two, unnamed = shared.of("alice", "one"), shared.of("alice", "two"), shared.of("alice")
+    bob = shared.of("bob", "one")
+    for files in (one, two, unnamed, bob):
+        await put(files, "a.txt")
+    soon = Deferral(expires_at=utc_now() + timedelta(hours=72))
+    await one.put(b"later", name="d.docx", origin=Origin.DEFERRED, deferral=soon)
+
+    removed = await one.end_session()
+
+    assert removed == ["a.txt", "d.docx"]
+    assert [await names(files) for files in (one, two, unnamed, bob)] == [[], ["a.txt"], ["a.txt"], ["a.txt"]]
+    said = [vars(record).get("reason") for record in caplog.records]
+    assert said.count("session ended") == 2
+    assert await one.end_session() is None
+
+
+async def test_reading_a_file_keeps_its_session_from_ending_and_begins_its_idle_time_anew(
+    tmp_path: Path,
+) -> None:
+    files = library(tmp_path, persist=False).of("alice", "s")
+    await put(files, "a.txt", b"content")
+    record = await files.find("a.txt")
+    assert record is not None
+    let_pass(tmp_path, 20)
+
+    async with files.open(record) as content:
+        during = await files.end_session()
+        read = b"".join([chunk async for chunk in content])
+    soon = await files.end_session(10)
+    let_pass(tmp_path, 20)
+    later = await files.end_session(10)
+
+    assert (during, read, soon, later) == (None, b"content", None, ["a.txt"])
+
+
+async def test_sessions_of_a_name_end_for_whoever_has_files_in_one_and_no_others(tmp_path: Path) -> None:
+    shared = library(tmp_path, persist=False)
+    one, other, unnamed = shared.of("alice", "one"), shared.of("alice", "other"), shared.of("alice")
+    for files in (one, other, unnamed):
+        await put(files, "a.txt")
+
+    await shared.end_sessions_named("one")
+
+    assert [await names(files) for files in (one, other, unnamed)] == [[], ["a.txt"], ["a.txt"]]
+
+
+async def test_a_session_that_is_used_does_not_end(tmp_path: Path) -> None:
+    files = library(tmp_path, persist=False).of("alice", "s")
+    await put(files, "a.txt")
+
+    async with files.in_use():
+        let_pass(tmp_path, 10_000)
+        during = await files.end_session(), await files.library.end_idle_sessions(10)
+    young = await files.library.end_idle_sessions(10)
+    let_pass(tmp_path, 11)
+
+    assert (during, young) == ((None, 0), 0)
+    assert await names(files) == ["a.txt"]
+    assert await files.library.end_idle_sessions(10) == 1
+    assert await names(files) == []
+    assert list((tmp_path / "sessions").iterdir()) == []
+
+
+async def test_another_process_keeps_a_session_from_ending_until_it_is_killed(
+    tmp_path: Path, start: Start
+) -> None:
+    files = library(tmp_path, persist=False).of("alice", "s")
+    await put(files, "a.txt")
+    other = start(
+        """
+        import sys
+        from pathlib import Path
+        from runner.sessions import Session, Sessions
+        with Sessions(Path(sys.argv[1])).using(Session(user="alice", name="s")):
+            print("used", flush=True)
+            sys.stdin.readline()
+        """,
+        tmp_path / "sessions",
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "used\n"
+
+    used = await files.end_session()
+    other.kill()
+    other.wait()
+
+    assert used is None
+    assert await files.end_session() == ["a.txt"]
+
+
+async def test_files_of_sessions_end_although_the_setting_was_changed_meanwhile(tmp_path: Path) -> None:
+    await put(library(tmp_path, persist=False).of("alice", "s"), "a.txt")
+    let_pass(tmp_path, 100)
+    now = library(tmp_path)
+    await put(now.of("alice", "s"), "kept.txt")
+
+    assert await now.end_idle_sessions(50) == 1
+    assert await names(now.of("alice", "s")) == ["kept.txt"]
+
+
+async def test_a_session_whose_files_cannot_be_removed_has_not_ended(tmp_path: Path) -> None:
+    files = library(tmp_path, persist=False).of("alice", "s")
+    await put(files, "a.txt")
+    index = tmp_path / "store/index.sqlite"
+    index.rename(tmp_path / "away")
+    index.mkdir()
+
+    with pytest.raises(CallError) as raised:
+        await files.end_session()
+    index.rmdir()
+    (tmp_path / "away").rename(index)
+
+    assert raised.value.code is Code.E_STORE
+    assert await files.end_session() == ["a.txt"]
+
+
+async def test_putting_while_a_session_ends_loses_no_file(tmp_path: Path) -> None:
+    files = library(tmp_path, persist=False).of("alice", "s")
+
+    async def end() -> list[str]:
+        return [name for _ in range(20) for name in await files.end_session() or []]
+
+    async def fill() -> list[str]:
+        return [await put(files, f"{number}.txt") for number in range(40)]
+
+    went, came = await asyncio.gather(end(), fill())
+
+    assert sorted(went + await names(files)) == sorted(came)
+
+
+@pytest.mark.parametrize("user", ["alice", '{"user": "bob", "session": ""}', "{", "Ünï"])
+@pytest.mark.parametrize("persist", [True, False])
+def test_who_holds_files_is_one_text_and_read_back_as_the_same(
+    tmp_path: Path, user: str, persist: bool
+) -> None:
+    shared = library(tmp_path, persist=persist)
+    files = shared.of(user, "s")
+
+    again = shared.held_by(files.holder)
+
+    assert again.user == user
+    assert persist or again.scope == files.scope
+
+
+def test_a_session_is_known_from_its_first_use_to_its_end(tmp_path: Path) -> None:
+    sessions, session = Sessions(tmp_path / "s"), Session(user="alice", name="one")
+    assert (list(sessions.known()), sessions.claim(session)) == ([], None)
+
+    with sessions.using(session):
+        assert sessions.claim(session) is None
+    before = time.time()
+    claim = sessions.claim(session)
+
+    assert claim is not None
+    assert list(sessions.known()) == [session]
+    assert sessions.claim(session, idle_s=before + 1) is None
+    claim.forget()
+    claim.release()
+    assert list(sessions.known()) == []
+
+
+async def test_the_scope_of_a_call_is_noted_on_what_it_puts(tmp_path: Path) -> None:
+    persisting = library(tmp_path).of("alice", "s", trace="call")
+    bound = library(tmp_path / "b", persist=False).of("alice", "s", trace="call")
+
+    scopes = [
+        (await files.put(b"x", name="a", origin=Origin.GENERATED)).scope for files in (persisting, bound)
+    ]
+
+    assert scopes == [
+        Scope(user_id="alice", trace_id="call"),
+        Scope(user_id="alice", session_id="session:s", trace_id="call"),
+    ]

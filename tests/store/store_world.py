@@ -1,0 +1,45 @@
+"""What tests of stores share: a clock that stands still, and puts in few words."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from runner.store.protocol import ArtifactStore, Origin, Put, Record, Retention, Scope
+
+__all__ = ["ALICE", "BOB", "NOBODY", "Clock", "content_of", "keep", "observe"]
+
+ALICE = Scope(user_id="alice")
+BOB = Scope(user_id="bob")
+NOBODY = Scope()
+
+
+@dataclass
+class Clock:
+    """Says the time that it was told."""
+
+    now: datetime = datetime(2024, 8, 27, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+async def keep(store: ArtifactStore, content: bytes, name: str, scope: Scope = ALICE, **said: Any) -> Record:
+    """Put a file."""
+    about = Put(**{"name": name, "origin": Origin.UPLOADED, **said})
+    return await store.put_bytes(content, about, scope=scope)
+
+
+async def observe(store: ArtifactStore, content: bytes, scope: Scope = NOBODY, **said: Any) -> Record:
+    """Put an observation."""
+    return await store.put_bytes(content, Put(retention=Retention.OBSERVATIONS, **said), scope=scope)
+
+
+async def content_of(store: ArtifactStore, record: Record, scope: Scope | None = None, **span: int) -> bytes:
+    """Return the bytes of a record, as its owner reads them."""
+    async with store.open(record, scope=scope or record.scope, **span) as content:
+        found = b"".join([chunk async for chunk in content])
+        assert content.size == len(found)
+    return found

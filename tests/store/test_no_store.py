@@ -1,0 +1,226 @@
+"""Stores that are none, stores that an application brings along, and the failures that must be clear."""
+
+import asyncio
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe
+
+from runner.artifacts.process import Processed, process_artifacts
+from runner.contract.normalise import normalise
+from runner.errors import CallError, Code
+from runner.my_files import Deferral, Library, MyFiles
+from runner.sessions import Sessions
+from runner.store.discovery import discover
+from runner.store.local import LocalStore
+from runner.store.memory import MemoryStore
+from runner.store.noop import NoStore
+from runner.store.protocol import Origin, Put, Record, Retention, Scope
+from runner.store.retention import Budgets, Rules
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Keeper:
+    """An application's keeper of state, which holds artifacts too."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[bytes, dict[str, Any]]] = {}
+
+    async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+        self.held[artifact_id] = (content, said)
+
+    async def get_artifact(self, artifact_id: str) -> bytes | None:
+        return self.held[artifact_id][0] if artifact_id in self.held else None
+
+    async def delete_artifact(self, artifact_id: str) -> bool:
+        return self.held.pop(artifact_id, None) is not None
+
+
+class Having:
+    """A keeper of state that has a store as its attribute."""
+
+    def __init__(self, store: object) -> None:
+        self.artifact_store = store
+
+
+# No store.
+
+
+async def test_without_a_store_a_put_is_described_and_warned_of_once(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    store = NoStore()
+    (tmp_path / "a.txt").write_bytes(b"data")
+
+    about = Put(retention=Retention.OBSERVATIONS, source={"tool": "t"})
+    record = await store.put_bytes(b"data", about, scope=NOBODY)
+    again = await store.put_file(tmp_path / "a.txt", Put(name="a.txt"), scope=ALICE)
+
+    assert record.ref.source == {"tool": "t", "truncated": True, "original_size": 4}
+    assert record.ref.id == again.ref.id == f"art_{hashlib.sha256(b'data').hexdigest()[:12]}"
+    assert again.ref.mime_type == "text/plain"
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warned) == 1
+    assert "No ArtifactStore configured" in warned[0]
+    assert await store.stat(record.id, scope=NOBODY) is None
+    assert (await store.find("a.txt", scope=ALICE), await store.list(scope=ALICE)) == (None, ())
+    assert not await store.delete(record.id, scope=NOBODY)
+    assert not await store.touch(record.id, scope=NOBODY)
+    assert await store.sweep() == ()
+    with pytest.raises(CallError, match="there is no store"):
+        await content_of(store, record)
+
+
+# Discovery.
+
+
+def test_a_store_is_found_as_an_attribute_and_by_its_methods() -> None:
+    store = MemoryStore()
+
+    assert discover(Having(store)) is store
+    assert isinstance(discover(Keeper()), MemoryStore)
+
+
+@pytest.mark.parametrize("lacking", ["put_artifact", "get_artifact", "delete_artifact"])
+def test_what_lacks_one_method_is_no_store(lacking: str) -> None:
+    methods = {name: value for name, value in vars(Keeper).items() if name != lacking}
+    assert discover(type("Whole", (), dict(vars(Keeper)))()) is not None
+
+    assert discover(type("Part", (), methods)()) is None
+
+
+@pytest.mark.parametrize(
+    "state", [None, 5, Having(None), Having("store"), Having(MemoryStore), Keeper, object()]
+)
+def test_what_only_looks_like_a_store_is_none(state: object) -> None:
+    assert discover(state) is None
+
+
+def test_methods_that_cannot_be_awaited_are_none() -> None:
+    plain = {name: lambda *_: None for name in ("put_artifact", "get_artifact", "delete_artifact")}
+
+    assert discover(type("Plain", (), plain)()) is None
+
+
+async def test_an_adapted_store_keeps_every_promise_but_holds_no_bytes_itself() -> None:
+    clock, keeper = Clock(), Keeper()
+    store = discover(keeper, rules=Rules(observations=Budgets(max_artifacts_per_session=2)), clock=clock)
+    assert store is not None
+    file = await keep(store, b"file", "a.txt")
+    seen = [await observe(store, content) for content in (b"1", b"2", b"3")]
+
+    assert await content_of(store, file) == b"file"
+    assert [await store.stat(record.id, scope=NOBODY) is None for record in seen] == [True, False, False]
+    assert sorted(content for content, _ in keeper.held.values()) == [b"2", b"3", b"file"]
+    said = next(said for content, said in keeper.held.values() if content == b"file")
+    assert (said["filename"], said["mime_type"], said["scope"]["user_id"]) == ("a.txt", "text/plain", "alice")
+    await keep(store, b"file", "a.txt", BOB)
+    assert len(keeper.held) == 4
+
+
+async def test_a_keeper_that_fails_leaves_nothing_half_done() -> None:
+    class Failing(Keeper):
+        async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+            raise ConnectionError("no route")
+
+    store = discover(Failing())
+    assert store is not None
+
+    with pytest.raises(CallError, match="put_artifact failed: no route") as raised:
+        await keep(store, b"x", "a.txt")
+
+    assert raised.value.code is Code.E_STORE
+    assert await store.list(scope=ALICE) == []
+
+
+# The five failures of requirement S4-102, each with the same thing succeeding.
+
+
+async def processed(files: MyFiles, payload: dict[str, Any], *content: dict[str, Any]) -> Processed:
+    async def put(fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool) -> Record:
+        return await files.put(
+            fd, name=name, mime=mime, origin=Origin.GENERATED, deferral=deferral, temporary=temporary
+        )
+
+    normalised = normalise({"structuredContent": payload, "content": list(content)}, wrapped=False)
+    return await process_artifacts(normalised, home=None, inline_max_bytes=1000, max_bytes=10_000, keep=put)
+
+
+async def test_missing_store(tmp_path: Path) -> None:
+    payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
+    good = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+    (tmp_path / "file").write_text("no folder")
+    gone = Library(store=LocalStore(tmp_path / "file"), sessions=Sessions(tmp_path)).of("alice")
+
+    kept, lost = await processed(good, payload), await processed(gone, payload)
+
+    assert [file.name for file in kept.files] == ["a.txt"]
+    assert [(refusal.name, refusal.error.code) for refusal in lost.errors] == [("a.txt", Code.E_STORE)]
+    assert lost.value["results"] == 1
+
+
+@pytest.mark.parametrize("data", ["aGk", "aGk=", "a-_k", "not base64!", "A"])
+async def test_malformed_base64(tmp_path: Path, data: str) -> None:
+    files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+    payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": data, "mime": "text/plain"}]}
+
+    result = await processed(files, payload)
+
+    malformed = data in ("not base64!", "A")
+    assert [refusal.reason for refusal in result.errors] == (["invalid_base64"] if malformed else [])
+    assert len(await files.all()) == (0 if malformed else 1)
+
+
+async def test_decode_failure(tmp_path: Path) -> None:
+    files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+    blobs = [base64.b64encode(b"good").decode(), "%%%"]
+    blocks = [
+        {"type": "resource", "resource": {"uri": f"t://{n}.bin", "blob": blob, "mimeType": "image/png"}}
+        for n, blob in enumerate(blobs)
+    ]
+
+    result = await processed(files, {"results": 1}, *blocks)
+
+    assert [file.name for file in result.files] == [record.name for record in await files.all()] == ["0.bin"]
+    assert result.value["results"] == 1
+
+
+async def test_access_denied(tmp_path: Path) -> None:
+    library = Library(store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path))
+    record = await library.of("alice").put(b"secret", name="a.txt", origin=Origin.UPLOADED)
+
+    for scope in (BOB, NOBODY, Scope(session_id="alice")):
+        with pytest.raises(CallError, match="no longer stored") as raised:
+            await content_of(library.store, record, scope)
+        assert raised.value.code is Code.E_FILE_NOT_FOUND
+        assert not Scope(user_id="alice").admits(scope)
+    assert await content_of(library.store, record, ALICE) == b"secret"
+
+
+async def test_oversized_payload() -> None:
+    store = MemoryStore(Rules(observations=Budgets(max_artifact_bytes=100)))
+    await observe(store, b"x" * 100)
+
+    with pytest.raises(CallError, match="above the limit of 100 bytes") as raised:
+        await observe(store, b"y" * 101)
+
+    assert raised.value.code is Code.E_QUOTA
+    assert await store.count() == 1
+
+
+def test_a_store_in_memory_serves_operations_that_overlap() -> None:
+    async def many() -> int:
+        store = MemoryStore()
+        await asyncio.gather(*(keep(store, b"%d" % (number % 20), "a.txt") for number in range(100)))
+        return await store.count()
+
+    assert asyncio.run(many()) == 20

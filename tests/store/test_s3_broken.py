@@ -1,0 +1,199 @@
+"""Connections that break, servers that are gone: what was promised is there, and nothing else is."""
+
+import asyncio
+import hashlib
+import io
+import os
+import threading
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSRequest
+from botocore.httpchecksum import AwsChunkedWrapper, Crc32Checksum
+from pydantic import SecretStr
+from s3_servers import CuttingProxy, raw_client
+from suite import ALICE, read
+
+from runner.errors import CallError, Code
+from runner.store.protocol import Put
+from runner.store.s3 import S3Store
+from runner.store.s3_bucket import Address, Bucket, Reading
+from runner.store.s3_upload import PART_BYTES, Stopped, Upload
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1024 * 1024
+
+
+def key_of(address: Address) -> str:
+    assert address.access_key is not None
+    return address.access_key.get_secret_value()
+
+
+async def test_an_upload_in_parts_survives_connections_that_are_cut(rgw: Address, tmp_path: Path) -> None:
+    source = tmp_path / "large.bin"
+    source.write_bytes(os.urandom(64 * MIB + 1))
+
+    with CuttingProxy(rgw, cut_after=PART_BYTES + MIB) as proxy:
+        record = await S3Store(proxy.address).put_file(source, Put(name="large.bin"), scope=ALICE)
+        assert proxy.cuts >= 3
+
+    assert record.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert await read(S3Store(rgw), record) == source.read_bytes()
+
+
+async def test_a_download_goes_on_where_the_connection_was_cut(rgw: Address) -> None:
+    content = os.urandom(20 * MIB + 1)
+    record = await S3Store(rgw).put_bytes(content, Put(name="large.bin"), scope=ALICE)
+
+    with CuttingProxy(rgw, cut_after=3 * MIB) as proxy:
+        store = S3Store(proxy.address)
+        assert await read(store, record) == content
+        assert await read(store, record, offset=5, length=10 * MIB) == content[5 : 5 + 10 * MIB]
+        assert proxy.cuts > 5
+
+
+async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(rgw: Address) -> None:
+    with CuttingProxy(rgw, cut_after=0) as proxy:
+        with pytest.raises(CallError) as refused:
+            await S3Store(proxy.address).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+        assert proxy.accepted
+
+    assert refused.value.code is Code.E_STORE
+    assert refused.value.retryable
+    said = f"{refused.value.message} {refused.value.details}"
+    for secret in (rgw.bucket, "127.0.0.1", "alice", key_of(rgw)):
+        assert secret not in said
+
+
+def test_an_upload_that_fails_leaves_no_part_behind(rgw: Address) -> None:
+    bucket = Bucket(rgw)
+    key = f"{rgw.prefix}big"
+    upload = Upload(bucket=bucket, key=key, mime="text/plain", metadata={}, stop=threading.Event())
+    sent: list[int] = []
+
+    def refuse_the_third(params: dict[str, object], **_: object) -> None:
+        sent.append(int(str(params["PartNumber"])))
+        if params["PartNumber"] == 3:
+            upload.stop.set()
+            raise OSError("no")
+
+    bucket._client.meta.events.register("provide-client-params.s3.UploadPart", refuse_the_third)
+
+    with pytest.raises((CallError, Stopped)):
+        upload.send(b"x" * (4 * PART_BYTES), 4 * PART_BYTES)
+
+    assert 3 in sent
+    assert not list(bucket.uploads(key))
+    assert bucket.size(key) is None
+
+
+def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: Address) -> None:
+    bucket = Bucket(rgw)
+    upload = Upload(
+        bucket=bucket, key=f"{rgw.prefix}big", mime="text/plain", metadata={}, stop=threading.Event()
+    )
+    complete = bucket.complete
+
+    def lose_the_answer(*given: object) -> None:
+        complete(*given)  # type: ignore[arg-type]
+        complete(*given)  # type: ignore[arg-type]
+
+    bucket.complete = lose_the_answer  # type: ignore[assignment,method-assign]
+
+    upload.send(b"x" * (PART_BYTES + 1), PART_BYTES + 1)
+
+    assert bucket.size(upload.key) == PART_BYTES + 1
+
+
+async def test_a_caller_who_gives_up_ends_the_upload(rgw: Address, tmp_path: Path) -> None:
+    path = tmp_path / "large.bin"
+    with path.open("wb") as file:
+        file.truncate(400 * MIB)
+    store = S3Store(rgw)
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    store._bucket._client.meta.events.register(
+        "before-call.s3.UploadPart", lambda **_: loop.call_soon_threadsafe(begun.set)
+    )
+    putting = asyncio.create_task(store.put_file(path, Put(name="large.bin"), scope=ALICE))
+    await begun.wait()
+
+    putting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    await asyncio.to_thread(store._threads.shutdown)
+    assert await S3Store(rgw).find("large.bin", scope=ALICE) is None
+    assert not list(Bucket(rgw).uploads(rgw.prefix))
+
+
+@pytest.mark.parametrize("wrong", ["secret_key", "bucket"])
+async def test_a_wrong_key_or_bucket_is_an_error_that_tells_no_secret(
+    rgw: Address, wrong: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = S3Store(rgw)
+    assert await good.find("a", scope=ALICE) is None
+    value = SecretStr("wrong-secret") if wrong == "secret_key" else "no-such-bucket-here"
+    changed: dict[str, Any] = {wrong: value}
+    caplog.set_level("DEBUG")
+
+    with pytest.raises(CallError) as refused:
+        await S3Store(replace(rgw, **changed)).find("a", scope=ALICE)
+
+    assert refused.value.code is Code.E_STORE
+    said = f"{refused.value.message} {refused.value.details} {caplog.text}"
+    assert ("SignatureDoesNotMatch" if wrong == "secret_key" else "NoSuchBucket") in said
+    for secret in (key_of(rgw), "wrong-secret", "no-such-bucket", "Signature="):
+        assert secret not in said
+
+
+async def test_a_large_file_sent_as_to_aws_has_a_checksum_of_each_part_and_arrives(
+    rgw: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", str(rgw.endpoint))
+    source = tmp_path / "large.bin"
+    source.write_bytes(os.urandom(2 * PART_BYTES + 1))
+    store = S3Store(replace(rgw, endpoint=None, region="us-east-1"))
+    checked: list[str] = []
+
+    def note(request: AWSRequest, **_: object) -> None:
+        checked.extend(name for name in request.headers if name.lower().startswith("x-amz-checksum-"))
+
+    store._bucket._client.meta.events.register("before-send.s3.UploadPart", note)
+
+    record = await store.put_file(source, Put(name="large.bin"), scope=ALICE)
+
+    assert len(checked) == 3
+    assert await read(S3Store(rgw), record) == source.read_bytes()
+
+
+def test_a_body_that_a_checksum_follows_is_framed_as_a_file_would_be() -> None:
+    content = os.urandom(3 * MIB + 7)
+    wrap = partial(AwsChunkedWrapper, checksum_cls=Crc32Checksum)
+
+    framed = wrap(Reading(bytearray(content)))
+    first = framed.read()
+    # A part that is tried again is read again.
+    framed.seek(0)
+
+    assert first == framed.read() == wrap(io.BytesIO(content)).read()
+
+
+async def test_a_damaged_body_is_refused_by_the_server(rgw: Address) -> None:
+    client = raw_client(rgw)
+
+    client.put_object(Bucket=rgw.bucket, Key=f"{rgw.prefix}x", Body=b"original")
+    client.meta.events.register("before-send.s3.PutObject", lambda request, **_: _damaged(request))
+
+    with pytest.raises(client.exceptions.ClientError, match="XAmzContentSHA256Mismatch"):
+        client.put_object(Bucket=rgw.bucket, Key=f"{rgw.prefix}y", Body=b"original")
+
+    assert Bucket(rgw).size(f"{rgw.prefix}y") is None
+
+
+def _damaged(request: object) -> None:
+    request.body = b"damaged!"  # type: ignore[attr-defined]

@@ -1,0 +1,81 @@
+"""`runner doctor` asks a bucket whether it can be used, and tells what to do where it cannot."""
+
+from pathlib import Path
+
+import pytest
+from s3_servers import CuttingProxy
+
+from runner.doctor import Level, Line, report
+from runner.settings import Settings
+from runner.settings_sources import load
+from runner.store.asking import fault_of
+from runner.store.s3_bucket import Address
+
+
+def settings_for(address: Address, folder: Path, **changes: str) -> Settings:
+    assert address.access_key is not None
+    assert address.secret_key is not None
+    return load(
+        {
+            "store": f"s3://{address.bucket}/some/where",
+            "state_dir": folder,
+            "s3_endpoint": address.endpoint,
+            "s3_access_key": address.access_key.get_secret_value(),
+            "s3_secret_key": address.secret_key.get_secret_value(),
+            **changes,
+        }
+    )
+
+
+def line_for(settings: Settings) -> Line | None:
+    return next((line for line in report(settings).lines if line.name == "bucket"), None)
+
+
+def test_a_bucket_that_answers_is_well(rgw: Address, tmp_path: Path) -> None:
+    line = line_for(settings_for(rgw, tmp_path))
+
+    assert line is not None
+    assert (line.section, line.level) == ("store", Level.OK)
+    assert line.detail == f"s3://{rgw.bucket}/some/where: answers"
+
+
+def test_a_bucket_that_is_not_there_is_missing_and_comes_with_its_cure(rgw: Address, tmp_path: Path) -> None:
+    line = line_for(settings_for(rgw, tmp_path, store="s3://no-such-bucket-here"))
+
+    assert line is not None
+    assert line.level is Level.MISSING
+    assert line.detail == "s3://no-such-bucket-here: list failed with NoSuchBucket"
+    assert "make the bucket" in str(line.cure)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason", "cure"),
+    [
+        ("s3_access_key", "InvalidAccessKeyId", "RUNNER_S3_ACCESS_KEY"),
+        ("s3_secret_key", "SignatureDoesNotMatch", "RUNNER_S3_SECRET_KEY"),
+    ],
+)
+def test_a_wrong_key_is_said_to_be_without_any_key(
+    rgw: Address, tmp_path: Path, wrong: str, reason: str, cure: str
+) -> None:
+    fault = fault_of(settings_for(rgw, tmp_path, **{wrong: "wrong-value"}))
+
+    assert fault is not None
+    assert reason in fault.reason
+    assert cure in fault.cure
+    assert rgw.access_key is not None
+    assert rgw.secret_key is not None
+    for secret in ("wrong-value", rgw.access_key.get_secret_value(), rgw.secret_key.get_secret_value()):
+        assert secret not in f"{fault.reason} {fault.cure}"
+
+
+def test_a_server_that_is_away_is_said_to_be(rgw: Address, tmp_path: Path) -> None:
+    with CuttingProxy(rgw, cut_after=0) as proxy:
+        fault = fault_of(settings_for(proxy.address, tmp_path))
+
+    assert fault is not None
+    assert "RUNNER_S3_ENDPOINT" in fault.cure
+
+
+def test_a_local_store_has_no_bucket(tmp_path: Path) -> None:
+    assert line_for(load({"store": tmp_path.as_uri(), "state_dir": tmp_path / "state"})) is None

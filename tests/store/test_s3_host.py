@@ -1,0 +1,219 @@
+"""The runner with a store in S3: settings, calls, and credentials that stay in the host."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attack_support import descendants, found_in_memory
+from s3_servers import CuttingProxy
+from suite import Clock, read
+from support import TOOLS, call
+
+from runner.cell import Access, Cell
+from runner.errors import UsageError
+from runner.identity import User
+from runner.settings import Settings
+from runner.settings_sources import config_report, config_text, load
+from runner.store.local import LocalStore
+from runner.store.opening import open_store
+from runner.store.protocol import Put, Scope
+from runner.store.retention import Rules
+from runner.store.s3_bucket import Address
+from runner.store.spooling import SpoolingStore
+
+pytestmark = pytest.mark.anyio
+
+
+def settings_for(address: Address, folder: Path, **more: object) -> Settings:
+    assert address.access_key is not None
+    assert address.secret_key is not None
+    return load(
+        {
+            "store": f"s3://{address.bucket}/{address.prefix.rstrip('/')}",
+            "state_dir": folder / "state",
+            "s3_endpoint": address.endpoint,
+            "s3_access_key": address.access_key.get_secret_value(),
+            "s3_secret_key": address.secret_key.get_secret_value(),
+            **more,
+        }
+    )
+
+
+@pytest.fixture
+def user() -> Iterator[str]:
+    """A user nobody else has; the home is removed afterwards."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+async def test_a_call_keeps_its_file_in_the_bucket_and_shows_no_address_of_it(
+    s3: Address, user: str, tmp_path: Path
+) -> None:
+    settings = settings_for(s3, tmp_path)
+
+    async with Cell.open(settings, [str(TOOLS / "files.py")]) as cell:
+        completed = await call(cell, user, "make", name="ä report.txt", size=5)
+        read_back = await call(cell, user, "read", filename="ä report.txt")
+
+    store = open_store(settings, Rules())
+    record = await store.find("ä report.txt", scope=Scope(user_id=user))
+    assert record is not None
+    assert await read(store, record, Scope(user_id=user)) == b"xxxxx"
+    assert read_back.processed.value["results"]["text"] == "xxxxx"
+    shown = json.dumps(completed.processed.value)
+    assert "ä report.txt" in json.loads(shown)["artifacts"][0]["name"]
+    for secret in (s3.bucket, str(s3.endpoint), "s3://", "X-Amz"):
+        assert secret not in shown
+
+
+async def test_a_call_while_the_server_is_gone_keeps_its_file_and_the_next_run_sends_it(
+    rgw: Address, user: str, tmp_path: Path
+) -> None:
+    with CuttingProxy(rgw, cut_after=0) as proxy:
+        gone = settings_for(proxy.address, tmp_path)
+        waiting = await open_store(gone, Rules()).put_bytes(
+            b"x", Put(name="a.txt"), scope=Scope(user_id=user)
+        )
+    assert waiting.pending
+
+    async with Cell.open(settings_for(rgw, tmp_path), [str(TOOLS / "files.py")]) as cell:
+        read_back = await call(cell, user, "read", filename="a.txt")
+
+    assert read_back.processed.value["results"]["text"] == "x"
+
+
+async def test_no_key_of_the_store_is_in_any_process_below_the_host(
+    rgw: Address, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = f"AKIA{uuid.uuid4().hex}"
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "RUNNER_S3_SECRET_KEY"):
+        monkeypatch.setenv(name, secret)
+    settings = settings_for(rgw, tmp_path)
+
+    async with Cell.open(settings, [str(TOOLS / "attack.py")]) as cell:
+        environment = await call(cell, user, "act", name="environment", arguments=[])
+        async with cell.seat(User(user), Access.WRITE) as seat:
+            # The worker that has answered is still being buried.
+            await seat.pool.zygote.settled()
+        below = [cell.forkserver.process.pid, *descendants(cell.forkserver.process.pid)]
+        own = settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else ""
+        wanted = [secret.encode(), own.encode()]
+        leaked = [pid for pid in below for each in wanted if found_in_memory(pid, each)]
+        host_has_them = [found_in_memory(os.getpid(), each) for each in wanted]
+
+    assert host_has_them == [True, True]
+    assert len(below) >= 3
+    assert leaked == []
+    shown = environment.processed.value["results"]["value"]
+    assert [name for name in shown if name.startswith(("AWS_", "RUNNER_"))] == []
+
+
+def test_no_setting_shows_a_key(tmp_path: Path) -> None:
+    settings = load({"s3_access_key": "AKIAsecret", "s3_secret_key": "also-secret", "state_dir": tmp_path})
+
+    shown = f"{config_text(settings)} {config_report(settings)} {settings!r}"
+
+    assert settings.s3_secret_key is not None
+    assert "(redacted)" in shown
+    assert "secret" not in shown.replace("s3_secret_key", "")
+
+
+def test_a_fault_among_the_keys_is_told_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_S3_SECRET_KEY", "very-secret-value")
+
+    with pytest.raises(UsageError, match="belong together") as caught:
+        load({"state_dir": tmp_path})
+
+    assert "very-secret-value" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:secret@bucket/prefix",
+        "s3://bucket?x=1",
+        "s3://",
+        "s3://Bucket_1",
+        "s3://bucket/../up",
+        "s3://bucket//x",
+        f"s3://bucket/{'a' * 300}",
+    ],
+)
+def test_an_address_of_a_store_that_makes_no_sense_is_refused(url: str) -> None:
+    assert load({"store": "s3://bucket/a-b/c.d/"}).store == "s3://bucket/a-b/c.d/"
+
+    with pytest.raises(UsageError, match="s3://bucket"):
+        load({"store": url})
+
+
+def test_without_an_s3_address_the_store_is_local(tmp_path: Path) -> None:
+    store = open_store(Settings(store=tmp_path.as_uri(), state_dir=tmp_path), Rules())
+
+    assert store == LocalStore(tmp_path, Rules())
+
+
+def test_with_one_it_has_a_spool_in_the_folder_of_the_state(
+    rgw: Address, tmp_path: Path, clock: Clock
+) -> None:
+    store = open_store(settings_for(rgw, tmp_path, store_unavailable="fail"), Rules())
+
+    assert isinstance(store, SpoolingStore)
+    assert store.spool.folder == tmp_path / "state" / "spool"
+    assert store.unavailable == "fail"
+
+
+def test_where_boto3_is_missing_a_sentence_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['boto3'] = None\n"
+        "from pathlib import Path\n"
+        "from runner.errors import StartError\n"
+        "from runner.settings import Settings\n"
+        "from runner.store.opening import open_store\n"
+        "from runner.store.retention import Rules\n"
+        "settings = lambda store: Settings(store=store, state_dir=Path(sys.argv[1]))\n"
+        "open_store(settings(Path(sys.argv[1]).as_uri()), Rules())\n"
+        "try: open_store(settings('s3://bucket'), Rules())\n"
+        "except StartError as error: print(error)\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "a store in S3 needs the package boto3; install it: pip install 'toolcell[s3]'\n"
+
+
+def test_a_local_store_does_not_import_boto3() -> None:
+    code = "import sys, runner.cell; print([n for n in ('boto3', 'botocore') if n in sys.modules])"
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "[]\n"
+
+
+async def test_the_library_logs_nothing_of_a_request_however_much_is_logged(
+    rgw: Address, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_for(rgw, tmp_path)
+    caplog.set_level(logging.DEBUG)
+    store = open_store(settings, Rules())
+
+    await store.put_bytes(b"x", Put(name="a.txt"), scope=Scope(user_id="alice"))
+
+    assert "Credential=" not in caplog.text
+    assert rgw.access_key is not None
+    assert rgw.access_key.get_secret_value() not in caplog.text
+
+
+def test_the_files_of_aws_are_read_by_nobody_but_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+    assert tmp_path / "credentials" in Settings(store="s3://bucket", state_dir=tmp_path / "s").private_paths

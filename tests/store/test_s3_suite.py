@@ -1,0 +1,17 @@
+"""The S3 store keeps what every store promises, on two servers that differ."""
+
+import pytest
+from suite import Clock, MakeStore, StoreSuite
+
+from runner.store.retention import Rules
+from runner.store.s3 import S3Store
+from runner.store.s3_bucket import Address
+
+
+class TestS3(StoreSuite):
+    @pytest.fixture
+    def make_store(self, s3: Address) -> MakeStore:
+        def make(rules: Rules, clock: Clock) -> S3Store:
+            return S3Store(s3, rules=rules, clock=clock)
+
+        return make

@@ -1,0 +1,189 @@
+"""What a user's files take up in S3, without asking for all of them each time; files that are read once."""
+
+import os
+from pathlib import Path
+
+import pytest
+from s3_servers import raw_client
+from suite import ALICE, read
+
+from runner.errors import CallError, Code
+from runner.store.protocol import Put, Scope
+from runner.store.retention import Quota, Rules
+from runner.store.s3 import S3Store
+from runner.store.s3_bucket import Address, Bucket
+from runner.store.s3_keys import keys_of
+from runner.store.s3_upload import PART_BYTES
+from runner.store.s3_usage import FRESH_S, S3Usage
+
+pytestmark = pytest.mark.anyio
+
+LARGE = PART_BYTES + 5
+
+
+def bytes_in(address: Address) -> list[int]:
+    """The lengths of the files that the bucket holds."""
+    return [item.size for item in Bucket(address).list(f"{address.prefix}alice/artifacts/")]
+
+
+def count_listings(store: S3Store, prefix: str) -> list[str]:
+    """Note each listing of something that begins with `prefix`, from now on."""
+    asked: list[str] = []
+
+    def note(params: dict[str, str], **_: object) -> None:
+        if params["Prefix"].startswith(prefix):
+            asked.append(params["Prefix"])
+
+    store._bucket._client.meta.events.register("provide-client-params.s3.ListObjectsV2", note)
+    return asked
+
+
+@pytest.mark.parametrize("size", [100, LARGE], ids=["small", "in parts"])
+async def test_equal_content_counts_once_whatever_its_names_and_sessions(rgw: Address, size: int) -> None:
+    rules = Rules(files=Quota(max_user_bytes=size + 50))
+    content = os.urandom(size)
+    await S3Store(rgw, rules=rules).put_bytes(content, Put(name="a.bin"), scope=ALICE)
+    session = Scope(user_id="alice", session_id="s")
+
+    await S3Store(rgw, rules=rules).put_bytes(content, Put(name="b.bin"), scope=ALICE)
+    await S3Store(rgw, rules=rules).put_bytes(content, Put(name="c.bin"), scope=session)
+    await S3Store(rgw, rules=rules).put_bytes(b"x" * 50, Put(name="d.bin"), scope=ALICE)
+
+    with pytest.raises(CallError) as refused:
+        await S3Store(rgw, rules=rules).put_bytes(b"y", Put(name="e.bin"), scope=ALICE)
+    assert refused.value.code is Code.E_QUOTA
+    assert refused.value.details["used_bytes"] == size + 50
+
+
+async def test_what_a_host_puts_is_counted_without_listing_everything_again(rgw: Address) -> None:
+    store = S3Store(rgw, rules=Rules(files=Quota(max_user_bytes=10)))
+    listings = count_listings(store, f"{rgw.prefix}alice/artifacts/")
+
+    for number in range(5):
+        await store.put_bytes(b"%02d" % number, Put(name=f"{number}.txt"), scope=ALICE)
+
+    assert len(listings) == 1
+    with pytest.raises(CallError) as refused:
+        await store.put_bytes(b"x", Put(name="x.txt"), scope=ALICE)
+    assert refused.value.details["used_bytes"] == 10
+
+
+async def test_what_a_host_removes_makes_room_at_once(rgw: Address) -> None:
+    store = S3Store(rgw, rules=Rules(files=Quota(max_user_bytes=10)))
+    record = await store.put_bytes(b"x" * 10, Put(name="a.txt"), scope=ALICE)
+    with pytest.raises(CallError):
+        await store.put_bytes(b"y" * 10, Put(name="b.txt"), scope=ALICE)
+
+    await store.delete(record.id, scope=ALICE)
+
+    assert (await store.put_bytes(b"y" * 10, Put(name="b.txt"), scope=ALICE)).size == 10
+
+
+async def test_nobody_is_refused_by_an_old_listing(rgw: Address) -> None:
+    rules = Rules(files=Quota(max_user_bytes=10))
+    here, there = S3Store(rgw, rules=rules), S3Store(rgw, rules=rules)
+    record = await here.put_bytes(b"x" * 10, Put(name="a.txt"), scope=ALICE)
+    await there.delete(record.id, scope=ALICE)
+
+    assert (await here.put_bytes(b"y" * 10, Put(name="b.txt"), scope=ALICE)).size == 10
+
+
+async def test_what_another_host_put_is_counted_half_a_minute_later(rgw: Address) -> None:
+    now = [100.0]
+    usage = S3Usage(Bucket(rgw), clock=lambda: now[0])
+    keys, quota = keys_of(rgw.prefix, ALICE), Quota(max_user_bytes=10)
+    usage.check(keys, 1, quota)
+    await S3Store(rgw).put_bytes(b"x" * 10, Put(name="a.txt"), scope=ALICE)
+    usage.check(keys, 1, quota)
+
+    now[0] += FRESH_S + 1
+
+    with pytest.raises(CallError) as refused:
+        usage.check(keys, 1, quota)
+    assert refused.value.code is Code.E_QUOTA
+
+
+async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
+    rgw: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large.bin"
+    path.write_bytes(os.urandom(LARGE))
+    digested: list[object] = []
+
+    def note(source: object) -> tuple[str, int]:
+        digested.append(source)
+        raise OSError("digested before it is sent")
+
+    monkeypatch.setattr("runner.store.s3.digest_of", note)
+    store = S3Store(rgw)
+
+    record = await store.put_file(path, Put(name="a.bin"), scope=ALICE)
+
+    assert digested == []
+    assert await read(store, record) == path.read_bytes()
+    # It may be the same file now: that is found out before anything is sent.
+    with pytest.raises(OSError, match="digested before"):
+        await store.put_file(path, Put(name="a.bin"), scope=ALICE)
+
+
+async def test_a_large_file_that_another_host_put_just_now_is_the_same_artifact(
+    rgw: Address, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.bin"
+    path.write_bytes(os.urandom(LARGE))
+    here, there = S3Store(rgw), S3Store(rgw)
+    # Their listing from before does not know the file.
+    await there.put_bytes(b"x", Put(name="x.txt"), scope=ALICE)
+    first = await here.put_file(path, Put(name="a.bin"), scope=ALICE)
+
+    second = await there.put_file(path, Put(name="a.bin"), scope=ALICE)
+
+    assert (second.id, second.name, second.key) == (first.id, first.name, first.key)
+    assert sorted(bytes_in(rgw)) == [1, LARGE]
+
+
+async def test_a_large_file_that_another_host_put_just_now_needs_no_room(
+    rgw: Address, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.bin"
+    path.write_bytes(os.urandom(LARGE))
+    rules = Rules(files=Quota(max_user_bytes=LARGE + 10))
+    here, there = S3Store(rgw, rules=rules), S3Store(rgw, rules=rules)
+    record = await there.put_bytes(b"x" * LARGE, Put(name="x.bin"), scope=ALICE)
+    await here.delete(record.id, scope=ALICE)
+    await here.put_file(path, Put(name="a.bin"), scope=ALICE)
+
+    assert (await there.put_file(path, Put(name="b.bin"), scope=ALICE)).name == "b.bin"
+
+
+async def test_a_large_file_that_changes_while_it_is_sent_is_refused_and_leaves_nothing(
+    rgw: Address, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.bin"
+    path.write_bytes(bytes(3 * PART_BYTES))
+    store = S3Store(rgw)
+
+    def meddle(**_: object) -> None:
+        with path.open("r+b") as file:
+            file.write(b"changed")
+
+    store._bucket._client.meta.events.register("before-call.s3.UploadPart", meddle)
+
+    with pytest.raises(CallError, match="changed while") as refused:
+        await store.put_file(path, Put(name="a.bin"), scope=ALICE)
+
+    assert refused.value.code is Code.E_STORE
+    assert bytes_in(rgw) == []
+    assert await store.find("a.bin", scope=ALICE) is None
+
+
+async def test_the_parts_of_a_large_file_are_put_together_in_their_order(
+    rgw: Address, tmp_path: Path
+) -> None:
+    path = tmp_path / "large.bin"
+    path.write_bytes(b"".join(bytes([number]) * PART_BYTES for number in range(9)) + b"end")
+
+    record = await S3Store(rgw).put_file(path, Put(name="a.bin"), scope=ALICE)
+
+    stored = raw_client(rgw).get_object(Bucket=rgw.bucket, Key=record.key)["Body"].read()
+    assert stored == path.read_bytes()

@@ -1,0 +1,462 @@
+"""What a store cannot take is kept on this machine and sent later: nothing is lost, nothing is sent twice."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from s3_servers import CuttingProxy
+from suite import ALICE, BOB, Clock, MakeStore, StoreSuite, read
+
+from runner.errors import CallError, Code
+from runner.store.memory import MemoryStore
+from runner.store.protocol import Put, Reason, Record, Scope
+from runner.store.retention import Quota, Rules
+from runner.store.s3 import S3Store
+from runner.store.s3_bucket import Address
+from runner.store.spool import Spool, delay_s
+from runner.store.spooling import SpoolingStore
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def gone(rgw: Address) -> Iterator[Address]:
+    """The bucket on a server that takes no connection."""
+    with CuttingProxy(rgw, cut_after=0) as proxy:
+        yield proxy.address
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "state" / "spool")
+
+
+def files_in(spool: Spool) -> int:
+    return sum(1 for _ in spool.folder.iterdir()) if spool.folder.exists() else 0
+
+
+class TestSpoolingStore(StoreSuite):
+    @pytest.fixture
+    def make_store(self, spool: Spool) -> MakeStore:
+        def make(rules: Rules, clock: Clock) -> SpoolingStore:
+            return SpoolingStore(MemoryStore(rules, clock=clock), spool, now=clock)
+
+        return make
+
+
+async def test_a_file_that_has_to_wait_is_found_listed_by_id_and_read(
+    gone: Address, spool: Spool, tmp_path: Path
+) -> None:
+    store = SpoolingStore(S3Store(gone), spool)
+    (tmp_path / "f").write_bytes(b"0123456789")
+
+    record = await store.put_file(tmp_path / "f", Put(name="Ä.txt", facts={"rows": 1}), scope=ALICE)
+
+    assert record.pending
+    assert await store.find("Ä.txt", scope=ALICE) == record
+    assert await store.stat(record.id, scope=ALICE) == record
+    assert await read(store, record) == b"0123456789"
+    assert await read(store, record, offset=2, length=3) == b"234"
+    with (tmp_path / "copy").open("wb") as copy:
+        async with store.open(record, scope=ALICE) as content:
+            await content.copy_to(copy.fileno())
+    assert (tmp_path / "copy").read_bytes() == b"0123456789"
+
+
+async def test_a_file_that_waits_is_listed_beside_what_is_stored(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    stored = await S3Store(rgw).put_bytes(b"1", Put(name="b.txt"), scope=ALICE)
+    waiting = await SpoolingStore(S3Store(gone), spool).put_bytes(b"2", Put(name="a.txt"), scope=ALICE)
+
+    listed = await SpoolingStore(S3Store(rgw), spool).list(scope=ALICE)
+
+    assert list(listed) == [waiting, stored]
+
+
+async def test_a_file_that_waits_is_for_its_owner_only(gone: Address, spool: Spool) -> None:
+    store = SpoolingStore(S3Store(gone), spool)
+    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+
+    assert await store.find("a.txt", scope=ALICE) == record
+    with pytest.raises(CallError) as refused:
+        await store.find("a.txt", scope=BOB)
+    assert refused.value.code is Code.E_STORE
+
+
+async def test_a_list_that_would_lack_files_is_an_error(gone: Address, spool: Spool) -> None:
+    store = SpoolingStore(S3Store(gone), spool)
+    await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+
+    with pytest.raises(CallError) as refused:
+        await store.list(scope=ALICE)
+
+    assert refused.value.code is Code.E_STORE
+
+
+async def test_what_waited_is_sent_when_the_server_is_back_and_by_another_process_too(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    content = os.urandom(9 * 1024 * 1024)
+    about = Put(name="a.bin", facts={"rows": 1}, reason="large")
+    pending = await SpoolingStore(S3Store(gone), spool).put_bytes(content, about, scope=ALICE)
+
+    after_restart = SpoolingStore(S3Store(rgw), spool)
+    assert await after_restart.send() == 1
+
+    record = await after_restart.find("a.bin", scope=ALICE)
+    assert record is not None
+    assert not record.pending
+    assert (record.id, record.said) == (pending.id, pending.said)
+    assert await read(after_restart, record) == content
+    assert await read(after_restart, pending) == content
+    assert files_in(spool) == 0
+
+
+async def test_a_name_that_was_given_away_meanwhile_gets_a_number_and_the_id_stays(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    pending = await SpoolingStore(S3Store(gone), spool).put_bytes(b"mine", Put(name="a.txt"), scope=ALICE)
+    await S3Store(rgw).put_bytes(b"theirs", Put(name="a.txt"), scope=ALICE)
+    store = SpoolingStore(S3Store(rgw), spool)
+
+    await store.send()
+
+    record = await store.stat(pending.id, scope=ALICE)
+    assert record is not None
+    assert record.name == "a_2.txt"
+    assert await read(store, record) == b"mine"
+
+
+async def test_where_the_setting_says_fail_the_caller_gets_an_error_and_the_file_is_sent_all_the_same(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    with pytest.raises(CallError, match="kept on this machine") as refused:
+        await SpoolingStore(S3Store(gone), spool, "fail").put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+
+    assert refused.value.code is Code.E_STORE
+    assert refused.value.details["kept"] is True
+    store = SpoolingStore(S3Store(rgw), spool)
+    assert await store.send() == 1
+    assert await store.find("a.txt", scope=ALICE) is not None
+
+
+async def test_the_same_file_put_again_while_it_waits_is_kept_once(gone: Address, spool: Spool) -> None:
+    store = SpoolingStore(S3Store(gone), spool)
+
+    first = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    again = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    other = await store.put_bytes(b"y", Put(name="a.txt"), scope=ALICE)
+
+    assert again == first
+    assert other.name == "a_2.txt"
+    assert files_in(spool) == 4
+
+
+async def test_what_is_deleted_while_it_waits_is_not_sent(rgw: Address, gone: Address, spool: Spool) -> None:
+    store = SpoolingStore(S3Store(gone), spool)
+    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+
+    assert await store.delete(record.id, scope=ALICE, name="a.txt")
+
+    assert list(spool.folder.glob("*.bytes")) == []
+    back = SpoolingStore(S3Store(rgw), spool, now=lambda: record.created + timedelta(hours=1))
+    assert await back.send() == 0
+    assert await back.list(scope=ALICE) == []
+    assert files_in(spool) == 0
+
+
+async def test_what_ends_while_it_waits_is_swept_and_said(
+    rgw: Address, gone: Address, spool: Spool, clock: Clock
+) -> None:
+    about = Put(name="a.txt", expires_at=clock() + timedelta(hours=1))
+    await SpoolingStore(S3Store(gone), spool, now=clock).put_bytes(b"x", about, scope=ALICE)
+    clock.advance(3601)
+
+    removed = await SpoolingStore(S3Store(rgw, clock=clock), spool, now=clock).sweep()
+
+    assert [(one.name, one.reason) for one in removed] == [("a.txt", Reason.EXPIRED)]
+    assert files_in(spool) == 0
+
+
+async def test_a_refusal_is_no_reason_to_wait(rgw: Address, spool: Spool) -> None:
+    store = SpoolingStore(S3Store(rgw, rules=Rules(files=Quota(max_file_bytes=1))), spool)
+
+    with pytest.raises(CallError) as refused:
+        await store.put_bytes(b"too large", Put(name="a.txt"), scope=ALICE)
+
+    assert refused.value.code is Code.E_FILE_TOO_LARGE
+    assert files_in(spool) == 0
+
+
+async def test_a_spool_that_cannot_be_written_is_an_error_too(gone: Address, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    store = SpoolingStore(S3Store(gone), Spool(tmp_path / "file" / "spool"))
+
+    with pytest.raises(CallError) as refused:
+        await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+
+    assert refused.value.code is Code.E_STORE
+    assert "kept" not in refused.value.details
+
+
+async def test_after_a_failure_it_waits_longer_each_time_and_then_tries_again(
+    rgw: Address, gone: Address, spool: Spool, clock: Clock
+) -> None:
+    store = SpoolingStore(S3Store(gone), spool, now=clock)
+    await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    waits = []
+    for _ in range(3):
+        assert await store.send() == 0
+        (kept,) = spool.all()
+        waits.append((kept.due - clock()).total_seconds())
+        assert await SpoolingStore(S3Store(rgw), spool, now=clock).send() == 0
+        clock.time = kept.due
+
+    assert [1 <= waits[0] <= 2, 2 <= waits[1] <= 4, 4 <= waits[2] <= 8] == [True, True, True]
+    assert await SpoolingStore(S3Store(rgw), spool, now=clock).send() == 1
+
+
+def test_waits_double_up_to_a_bound_and_vary_by_half() -> None:
+    assert [delay_s(attempts, 1.0) for attempts in (1, 2, 3, 9, 10, 5000)] == [2, 4, 8, 512, 600, 600]
+    assert delay_s(3, 0.0) == 4
+
+
+async def test_two_processes_do_not_send_the_same_file_at_once(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    stores = [SpoolingStore(S3Store(rgw), Spool(spool.folder)) for _ in range(4)]
+
+    sent = await asyncio.gather(*(store.send() for store in stores))
+
+    assert sum(sent) == 1
+    assert [record.name for record in await stores[0].list(scope=ALICE)] == ["a.txt"]
+
+
+async def test_the_task_of_a_server_sends_what_an_earlier_run_left(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    store = SpoolingStore(S3Store(rgw), spool)
+
+    running = asyncio.create_task(store.run())
+    async with asyncio.timeout(30):
+        while files_in(spool):
+            await asyncio.sleep(0.02)
+    running.cancel()
+
+    assert await store.find("a.txt", scope=ALICE) is not None
+
+
+def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: Spool) -> None:
+    code = (
+        "import sys, datetime, os\n"
+        "from pathlib import Path\n"
+        "from runner.store.protocol import Put, Scope\n"
+        "from runner.store.spool import Spool\n"
+        "spool = Spool(Path(sys.argv[1]))\n"
+        "for number in range(10**6):\n"
+        "    now = datetime.datetime.now(datetime.UTC)\n"
+        "    content = b'%d' % number * 5000\n"
+        "    spool.keep(content, Put(name=f'{number}'), scope=Scope(user_id='alice'), now=now)\n"
+        "    print(number, flush=True)\n"
+    )
+    acknowledged: set[str] = set()
+    for _ in range(4):
+        command = [sys.executable, "-c", code, str(spool.folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for line in writer.stdout:
+                acknowledged.add(line.strip())
+                if len(acknowledged) % 7 == 6:
+                    break
+            writer.kill()
+            acknowledged.update(writer.stdout.read().split())
+
+    kept = {each.record.said.name: each for each in spool.all()}
+    assert acknowledged <= set(kept)
+    for name, each in kept.items():
+        fd = spool.open(each)
+        assert os.read(fd, 10**6) == str(name).encode() * 5000
+        os.close(fd)
+
+
+async def test_the_spool_is_its_owners_alone(gone: Address, spool: Spool) -> None:
+    await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+
+    assert spool.folder.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in spool.folder.iterdir())
+    (note,) = spool.folder.glob("*.json")
+    assert json.loads(note.read_text())["record"]["scope"]["user_id"] == "alice"
+
+
+async def test_touching_what_waits_moves_its_end(gone: Address, spool: Spool, clock: Clock) -> None:
+    store = SpoolingStore(S3Store(gone, clock=clock), spool, now=clock)
+    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    ends = clock() + timedelta(hours=1)
+
+    assert await store.touch(record.id, scope=ALICE, expires_at=ends)
+
+    found = await store.find("a.txt", scope=ALICE)
+    assert found == replace(record, expires_at=ends, said=replace(record.said, expires_at=ends))
+
+
+class Away(MemoryStore):
+    """A store in memory that is away while `away`, and does `meanwhile` while it takes a file."""
+
+    away = False
+    hangs = False
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
+        self._reach()
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return await super().put_bytes(content, about, scope=scope)
+
+    async def list(self, *, scope: Scope) -> Sequence[Record]:
+        self._reach()
+        return await super().list(scope=scope)
+
+    async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
+        self._reach()
+        return await super().delete(id_, scope=scope, name=name)
+
+    def _reach(self) -> None:
+        if self.away:
+            raise CallError(Code.E_STORE, "away")
+
+
+async def test_what_waits_of_a_user_counts_against_the_quota(spool: Spool) -> None:
+    remote = Away()
+    remote.away = True
+    store = SpoolingStore(remote, spool, quota=Quota(max_user_bytes=1_000_000))
+    await store.put_bytes(b"1" * 600_000, Put(name="1"), scope=ALICE)
+
+    with pytest.raises(CallError) as refused:
+        await store.put_bytes(b"2" * 600_000, Put(name="2"), scope=replace(ALICE, session_id="s"))
+
+    assert refused.value.code is Code.E_QUOTA
+    assert files_in(spool) == 2
+    assert (await store.put_bytes(b"1" * 600_000, Put(name="same content"), scope=ALICE)).pending
+    assert (await store.put_bytes(b"3" * 400_000, Put(name="fits"), scope=ALICE)).pending
+    assert (await store.put_bytes(b"4" * 600_000, Put(name="4"), scope=BOB)).pending
+
+
+async def twice(spool: Spool) -> tuple[Away, SpoolingStore]:
+    """A store with a file that both it and its spool have; it is reachable."""
+    remote = Away()
+    store = SpoolingStore(remote, spool)
+    await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    remote.away = True
+    assert (await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)).pending
+    remote.away = False
+    return remote, store
+
+
+async def test_a_file_that_is_stored_and_waits_is_listed_once_and_deleted_in_both(spool: Spool) -> None:
+    remote, store = await twice(spool)
+    (record,) = await store.list(scope=ALICE)
+
+    assert await store.delete(record.id, scope=ALICE, name="a.txt")
+
+    assert await remote.list(scope=ALICE) == []
+    assert await store.list(scope=ALICE) == []
+    assert files_in(spool) == 0
+
+
+async def test_a_file_that_got_another_name_in_the_store_is_one_file_too(spool: Spool) -> None:
+    remote = Away()
+    store = SpoolingStore(remote, spool)
+    other = await store.put_bytes(b"other", Put(name="a.txt"), scope=ALICE)
+    await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    remote.away = True
+    await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    remote.away = False
+    listed = await store.list(scope=ALICE)
+
+    assert await store.delete(listed[1].id, scope=ALICE, name=listed[1].name)
+
+    assert [record.name for record in listed] == ["a.txt", "a_2.txt"]
+    assert await store.list(scope=ALICE) == [other]
+    assert files_in(spool) == 0
+
+
+async def test_what_the_store_could_not_delete_is_not_found_any_more_and_deleted_later(spool: Spool) -> None:
+    remote, store = await twice(spool)
+    (record,) = await store.list(scope=ALICE)
+    remote.away = True
+    assert await store.delete(record.id, scope=ALICE, name="a.txt")
+    remote.away = False
+
+    found = await store.list(scope=ALICE), await store.find("a.txt", scope=ALICE)
+    by_id = await store.stat(record.id, scope=ALICE)
+    there = len(await remote.list(scope=ALICE))
+    await replace(store, now=lambda: record.created + timedelta(hours=1)).send()
+
+    assert (found, by_id, there) == (([], None), None, 1)
+    assert await remote.list(scope=ALICE) == []
+    assert files_in(spool) == 0
+
+
+async def test_what_is_put_again_after_it_was_deleted_stays(spool: Spool) -> None:
+    remote, store = await twice(spool)
+    (record,) = await store.list(scope=ALICE)
+    remote.away = True
+    await store.delete(record.id, scope=ALICE)
+    remote.away = False
+
+    again = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    await replace(store, now=lambda: record.created + timedelta(hours=1)).send()
+
+    assert await store.list(scope=ALICE) == [again]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_is_deleted_while_it_is_sent_does_not_come_back(spool: Spool, fails: bool) -> None:
+    remote = Away()
+    store = SpoolingStore(remote, spool)
+    remote.away = True
+    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    remote.away = False
+
+    async def delete() -> None:
+        assert await store.delete(record.id, scope=ALICE, name="a.txt")
+        if fails:
+            raise CallError(Code.E_STORE, "away")
+
+    remote.meanwhile = delete
+    sent = await store.send()
+
+    assert sent == 0
+    assert await store.list(scope=ALICE) == []
+    assert await remote.list(scope=ALICE) == []
+    assert files_in(spool) == 0
+
+
+async def test_a_store_that_hangs_is_waited_for_no_longer_than_patience_says(
+    spool: Spool, tmp_path: Path
+) -> None:
+    remote = Away()
+    remote.hangs = True
+    store = SpoolingStore(remote, spool, patience_s=0.05)
+    (tmp_path / "f").write_bytes(b"y")
+
+    async with asyncio.timeout(30):
+        first = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+        second = await store.put_file(tmp_path / "f", Put(name="b.txt"), scope=ALICE)
+
+    assert (first.pending, second.pending) == (True, True)
+    remote.hangs = False
+    assert await store.send() == 2
