@@ -1,7 +1,9 @@
 """Capability tokens: a signed, expiring string whose holder may do one thing with one object.
 
 A token names its user and its end in the open and proves them, its purpose and its key with
-HMAC-SHA256. Purpose and key are not in it: a token for one file says nothing about which.
+HMAC-SHA256. Purpose and key are not in it: a token for one file says nothing about which. One that holds
+for a single use carries a number of its own, and the use is written down before it is granted, so it is
+refused the second time by whichever process is asked, and after a restart.
 
 Source: RFC 2104, RFC 4648 section 5; requirements S0-39, S0-46, S0-52, S0-53.
 """
@@ -26,6 +28,8 @@ KEYS_KEPT = 2
 SECRET_BYTES = 32
 TOKEN_MAX_CHARS = 4096
 
+_USED = "used-tokens"
+
 
 class TokenError(RunnerError):
     """A token is forged, expired or was made for something else; the message says no more."""
@@ -37,13 +41,14 @@ class Tokens:
     The file is read for every token, so that a rotation by another process holds at once.
 
     Args:
-        path: The secrets file, mode 0600; made at first use. Its folder must exist.
+        path: The secrets file, mode 0600; made at first use. Its folder must exist. Beside it is noted
+            which tokens for a single use have been used.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def sign(self, *, user: str, key: str, purpose: str, now: float, ttl_s: float) -> str:
+    def sign(self, *, user: str, key: str, purpose: str, now: float, ttl_s: float, once: bool = False) -> str:
         """Return a token, made of letters, digits, `-`, `_` and `.` only.
 
         Args:
@@ -52,13 +57,15 @@ class Tokens:
             purpose: What the holder may do with it, for example `download`.
             now: Seconds since the epoch.
             ttl_s: How long it holds, in seconds.
+            once: Whether it holds for a single use.
         """
         name, secret = next(iter(self._secrets().items()))
-        claims = _encode(json.dumps([name, user, int(now + ttl_s)]).encode())
+        number = secrets.token_hex(16) if once else ""
+        claims = _encode(json.dumps([name, user, int(now + ttl_s), *([number] if once else [])]).encode())
         return f"{claims}.{_mac(secret, claims, purpose, key)}"
 
     def verify(self, token: str, *, purpose: str, key: str, now: float) -> str:
-        """Return the user for whom `token` was made.
+        """Return the user for whom `token` was made. One for a single use is used up by it.
 
         Raises:
             TokenError: It does not permit `purpose` on `key` at `now`.
@@ -67,7 +74,7 @@ class Tokens:
         if len(token) > TOKEN_MAX_CHARS or not token.isascii():
             raise refused
         claims, _, mac = token.partition(".")
-        name, user, expires = _claims(claims, refused)
+        name, user, expires, number = _claims(claims, refused)
         secret = self._secrets().get(name)
         # Compared even without a secret, so that time does not tell which names exist.
         right = hmac.compare_digest(_mac(secret or b"", claims, purpose, key), mac)
@@ -75,7 +82,21 @@ class Tokens:
             raise refused
         if now >= expires:
             raise TokenError("this link has expired; ask for a new one")
+        if number and not self._use(number, expires, now):
+            raise TokenError("this link was for a single use and has been used; ask for a new one")
         return user
+
+    def rotate_after(self, age_s: float, *, now: float) -> None:
+        """Rotate if the newest secret is older than so many seconds.
+
+        Args:
+            age_s: The age.
+            now: Seconds since the epoch.
+        """
+        self._secrets()
+        # The file is written when a secret is made, and at no other time.
+        if now - self._path.stat().st_mtime > age_s:
+            self.rotate()
 
     def rotate(self) -> None:
         """Sign with a new secret from now on; the one before still verifies."""
@@ -85,6 +106,22 @@ class Tokens:
             temporary = _write(folder, [_new_secret(), *kept])
             os.rename(temporary, self._path.name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
+
+    def _use(self, number: str, expires: int, now: float) -> bool:
+        """Write down that a token is used; say whether it was the first time."""
+        folder = self._path.parent / _USED
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for old in folder.iterdir():
+            # What has expired is refused without a note.
+            if old.name.partition("-")[0].isdecimal() and int(old.name.partition("-")[0]) <= now:
+                old.unlink(missing_ok=True)
+        mark = folder / f"{expires}-{number}"
+        try:
+            fd = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            return False
+        os.close(fd)
+        return True
 
     def _secrets(self) -> dict[str, bytes]:
         """Return the secrets by name, the newest first."""
@@ -153,14 +190,15 @@ def _write(folder: int, keys: list[tuple[str, bytes]]) -> str:
     return temporary
 
 
-def _claims(claims: str, refused: TokenError) -> tuple[str, str, int]:
+def _claims(claims: str, refused: TokenError) -> tuple[str, str, int, str]:
     try:
-        name, user, expires = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        said = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        name, user, expires, number = said if len(said) == 4 else (*said, "")
     except (ValueError, TypeError, RecursionError) as error:
         raise refused from error
-    if not (isinstance(name, str) and isinstance(user, str) and isinstance(expires, int)):
+    if not (isinstance(expires, int) and all(isinstance(text, str) for text in (name, user, number))):
         raise refused
-    return name, user, expires
+    return name, user, expires, number
 
 
 def _mac(secret: bytes, claims: str, purpose: str, key: str) -> str:

@@ -1,1 +1,1 @@
-"""What the HTTP server offers beside MCP: health, downloads, and the checks in front of all of it."""
+"""What the HTTP server offers beside MCP: files, links, events, sessions, health; the checks in front."""

@@ -1,16 +1,20 @@
+import asyncio
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from runner.http.downloads import PURPOSE, UnsatisfiableRangeError, content_disposition, parse_range, routes
+from runner.http.downloads import routes
+from runner.http.stored import UnsatisfiableRangeError, content_disposition, parse_range
+from runner.links import PURPOSE
+from runner.my_files import Library
+from runner.sessions import Sessions
 from runner.store.local import LocalStore
+from runner.store.protocol import Origin
 from runner.tokens import Tokens
 
 DATA = bytes(range(256)) * 4096
@@ -21,16 +25,13 @@ NOW = 1_800_000_000.0
 class Site:
     client: TestClient
     tokens: Tokens
-    store: LocalStore
+    library: Library
 
     def keep(
         self, user: str = "alice", *, name: str = "data.bin", mime: str = "image/png", data: bytes = DATA
     ) -> str:
-        with tempfile.TemporaryFile() as file:
-            file.write(data)
-            file.seek(0)
-            now = datetime.fromtimestamp(NOW, UTC)
-            return self.store.put_artifact(user, file.fileno(), name=name, mime=mime, now=now).id
+        put = self.library.of(user).put(data, name=name, mime=mime, origin=Origin.GENERATED)
+        return asyncio.run(put).id
 
     def link(self, key: str, *, user: str = "alice", purpose: str = PURPOSE, made: float = NOW) -> str:
         token = self.tokens.sign(user=user, key=key, purpose=purpose, now=made, ttl_s=60)
@@ -40,9 +41,10 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "state").mkdir()
-    tokens, store = Tokens(tmp_path / "state" / "tokens.json"), LocalStore(tmp_path / "store")
-    with TestClient(Starlette(routes=routes(tokens, store, clock=lambda: NOW))) as client:
-        yield Site(client=client, tokens=tokens, store=store)
+    tokens = Tokens(tmp_path / "state" / "tokens.json")
+    library = Library(store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path / "sessions"))
+    with TestClient(Starlette(routes=routes(tokens, library, clock=lambda: NOW))) as client:
+        yield Site(client=client, tokens=tokens, library=library)
 
 
 def open_descriptors() -> int:
@@ -111,6 +113,16 @@ def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytes
     assert all("hunter2" not in str(vars(record)) for record in records)
 
 
+def test_a_refused_download_of_a_very_long_key_leaves_a_short_record(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("art_1", "a" * 50_000):
+        assert site.client.get(f"/api/files/download/{key}?token=a.b").status_code == 403
+
+    keys = [vars(record)["key"] for record in caplog.records if record.name == "runner.http.downloads"]
+    assert keys == ["art_1", "a" * 64]
+
+
 @pytest.mark.parametrize(
     ("asked", "part", "content_range"),
     [
@@ -162,6 +174,40 @@ def test_no_answer_leaves_a_descriptor_open(site: Site) -> None:
         site.client.head(link, headers=headers)
 
     assert open_descriptors() == before
+
+
+def test_a_file_that_is_gone_from_the_store_is_404_and_a_damaged_one_503(
+    site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, other = site.link(site.keep()), site.link(site.keep(name="b", data=b"other"))
+    assert [site.client.get(url).status_code for url in (link, other)] == [200, 200]
+
+    for stored in (tmp_path / "store").glob("users/alice/objects/*/*"):
+        os.truncate(stored, 3)
+    asyncio.run(site.library.of("alice").remove("b"))
+    answers = [site.client.get(url) for url in (link, other)]
+
+    assert [answer.status_code for answer in answers] == [503, 404]
+    assert "download failed" in caplog.text
+
+
+def test_a_file_of_a_session_is_downloaded_by_its_link_and_gone_with_the_session(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    tokens = Tokens(tmp_path / "state" / "tokens.json")
+    library = Library(
+        store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path / "sessions"), persist=False
+    )
+    mine, theirs = library.of("alice", "one"), library.of("alice", "two")
+    key = asyncio.run(mine.put(b"content", name="a.txt", origin=Origin.GENERATED)).id
+
+    with TestClient(Starlette(routes=routes(tokens, library, clock=lambda: NOW))) as client:
+        site = Site(client=client, tokens=tokens, library=library)
+        links = [site.link(key, user=files.holder) for files in (mine, theirs)]
+        before = [client.get(link).status_code for link in links]
+        asyncio.run(mine.end_session())
+        after = client.get(links[0]).status_code
+
+    assert (before, after) == ([200, 404], 404)
 
 
 @pytest.mark.parametrize(

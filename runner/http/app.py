@@ -1,0 +1,40 @@
+"""The web application: MCP at `/mcp`, and beside it files, events, sessions and health.
+
+FastMCP's application is the frame, so that its check of bearer tokens and of `Host` and `Origin` stands
+in front of every route.
+"""
+
+from importlib.metadata import version
+
+from fastmcp import FastMCP
+from starlette.applications import Starlette
+
+from runner.errors import CallError
+from runner.http import browser, downloads, files, health, stream
+from runner.http.answers import Refusal, refuses
+from runner.http.body import limit_bodies
+from runner.http.origins import protection
+from runner.http.site import Site
+from runner.isolation import in_force
+
+__all__ = ["make_web"]
+
+
+def make_web(mcp: FastMCP, site: Site) -> Starlette:
+    """Return the application that serves `mcp` and the files of `site`."""
+    tier = in_force(site.settings).value
+    web = mcp.http_app(path="/mcp", **protection(site.settings))
+    web.router.routes.extend(
+        [
+            *health.routes(tier=tier, version=version("toolcell"), ready=lambda: True),
+            # Before the routes that take any key.
+            *downloads.routes(site.tokens, site.library, clock=site.clock),
+            *files.routes(site),
+            *browser.routes(site),
+            *stream.routes(site),
+        ]
+    )
+    web.add_exception_handler(Refusal, refuses)
+    web.add_exception_handler(CallError, refuses)
+    limit_bodies(web, site.settings.max_request_bytes)
+    return web

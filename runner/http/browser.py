@@ -1,0 +1,75 @@
+"""Browser sessions: `POST /api/session` sets the cookie by which a browser is known, `DELETE` takes it away.
+
+Whoever may call begins one: with a bearer token, or without one where the server needs none. The cookie
+holds a token of its own, never the one it was made for; no script can read it, no other site's page can
+send it, and it ends with the bearer token or after twelve hours.
+
+Source: RFC 6265; the design's notes on the security of shown content; `docs/http.md`.
+"""
+
+import secrets
+from datetime import UTC, datetime
+
+from anyio.to_thread import run_sync
+from fastmcp.server.dependencies import get_access_token
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from runner.http.answers import SAFE_HEADERS
+from runner.http.site import Site
+from runner.http.visitors import BROWSER, COOKIE, check_page, who, with_session
+
+__all__ = ["SESSION_S", "routes"]
+
+SESSION_S = 12 * 3600.0
+"""How long a browser is known, in seconds."""
+
+
+def routes(site: Site) -> list[Route]:
+    """Return the routes that begin and end a browser's session."""
+
+    async def begin(request: Request) -> JSONResponse:
+        # A page of another site is not to make one, whatever it sends along.
+        check_page(site, request)
+        user = await who(site, request)
+        session = user.session or secrets.token_hex(16)
+        token, now = get_access_token(), site.clock()
+        end = now + SESSION_S if token is None else min(now + SESSION_S, token.expires_at or now + SESSION_S)
+        signed = await run_sync(_sign, site, user.name, session, end)
+        expires_at = datetime.fromtimestamp(int(end), UTC).isoformat()
+        answer = JSONResponse(
+            {"user": user.name, "session": session, "expires_at": expires_at},
+            status_code=201,
+            headers=SAFE_HEADERS,
+        )
+        answer.set_cookie(
+            COOKIE,
+            f"{session}.{signed}",
+            max_age=int(end - now),
+            secure=_is_secure(site, request),
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    async def end(request: Request) -> Response:
+        user = await with_session(site, request)
+        await site.library.of(user.name, user.session).end_session()
+        answer = Response(status_code=204, headers=SAFE_HEADERS)
+        answer.delete_cookie(COOKIE, secure=_is_secure(site, request), httponly=True, samesite="strict")
+        return answer
+
+    return [
+        Route("/api/session", begin, methods=["POST"]),
+        Route("/api/session", end, methods=["DELETE"]),
+    ]
+
+
+def _sign(site: Site, user: str, session: str, end: float) -> str:
+    now = site.clock()
+    return site.tokens.sign(user=user, key=session, purpose=BROWSER, now=now, ttl_s=end - now)
+
+
+def _is_secure(site: Site, request: Request) -> bool:
+    return request.url.scheme == "https" or (site.settings.public_url or "").startswith("https:")

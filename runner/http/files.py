@@ -1,0 +1,187 @@
+"""My Files over HTTP: list, put, read, remove, and make links for those who have no login.
+
+An upload is answered when the store has it on disk, and not before.
+
+Source: requirements S0-54, S0-75, S1-18 to S1-20, S4-78, S4-97; rule H1 of the conformance cases;
+`docs/http.md`.
+"""
+
+import contextlib
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pybase64
+from anyio.to_thread import run_sync
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from runner.http.answers import SAFE_HEADERS, Refusal
+from runner.http.site import Site
+from runner.http.stored import OpenedResponse, file_response, media_type
+from runner.http.upload import read_json, receive
+from runner.http.visitors import who, with_session
+from runner.identity import User
+from runner.links import LINK_S, DownloadLinks
+from runner.my_files import MyFiles
+from runner.store.protocol import Content, Origin, Record
+
+__all__ = ["routes"]
+
+_UPLOADS_PER_USER = 16
+_LINK_MAX_S = 7 * 24 * 3600.0
+_ORDER_BYTES = 64 * 1024
+_NO_SUCH_FILE = "there is no such file, or it is not yours; GET /api/files lists yours"
+
+_log = logging.getLogger(__name__)
+
+
+def routes(site: Site) -> list[Route]:
+    """Return the routes."""
+    api = _FilesApi(site)
+    return [
+        Route("/api/files", api.all, methods=["GET"]),
+        Route("/api/files", api.put, methods=["POST", "PUT"]),
+        Route("/api/files/{key}", api.as_json, methods=["GET"]),
+        Route("/api/files/{key}", api.remove, methods=["DELETE"]),
+        Route("/api/files/{key}/link", api.link, methods=["POST"]),
+        Route("/artifacts/{key}", api.artifact, methods=["GET"]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _FilesApi:
+    site: Site
+    _uploads: Counter[str] = field(default_factory=Counter)
+
+    async def all(self, request: Request) -> JSONResponse:
+        files = self._of(await who(self.site, request))
+        async with files.in_use():
+            shown = [_shown(file) for file in await files.all()]
+        return JSONResponse({"files": shown}, headers=SAFE_HEADERS)
+
+    async def put(self, request: Request) -> JSONResponse:
+        user = await who(self.site, request)
+        with self._one_more(user):
+            async with receive(request, self.site.settings) as upload:
+                file = await self._of(user).put(
+                    upload.fd, name=upload.name, mime=upload.mime, origin=Origin.UPLOADED
+                )
+        _log.info("file uploaded", extra={"user": user.name, "file": file.id, "size": file.size})
+        headers = {**SAFE_HEADERS, "Location": f"/api/files/{file.id}"}
+        return JSONResponse(_shown(file), status_code=201, headers=headers)
+
+    async def as_json(self, request: Request) -> OpenedResponse:
+        files, file = await self._file(request, await who(self.site, request))
+        return OpenedResponse(file=file, opened=files.open(file), shaped=partial(_json, file))
+
+    async def remove(self, request: Request) -> Response:
+        files, file = await self._file(request, await who(self.site, request))
+        if not await files.remove_found(file):
+            # Found by its id, and no file: what was taken out of a result ends by itself.
+            raise Refusal(404, _NO_SUCH_FILE)
+        return Response(status_code=204, headers=SAFE_HEADERS)
+
+    async def link(self, request: Request) -> JSONResponse:
+        files, file = await self._file(request, await who(self.site, request))
+        once, ttl_s = _ordered(await read_json(request, _ORDER_BYTES))
+        links = DownloadLinks(
+            tokens=self.site.tokens,
+            base=self.site.settings.public_url or "",
+            ttl_s=ttl_s,
+            clock=self.site.clock,
+        )
+        url = await run_sync(_link, links, files.holder, file.id, once)
+        answer = {"url": url, "single_use": once, "ttl_s": ttl_s}
+        return JSONResponse(answer, status_code=201, headers=SAFE_HEADERS)
+
+    async def artifact(self, request: Request) -> OpenedResponse | Response:
+        files, file = await self._file(request, await with_session(self.site, request))
+        return file_response(request, files, file)
+
+    def _of(self, user: User) -> MyFiles:
+        return self.site.library.of(user.name, user.session)
+
+    async def _file(self, request: Request, user: User) -> tuple[MyFiles, Record]:
+        files, key = self._of(user), request.path_params["key"]
+        # Equal content has one key under all its names.
+        name = request.query_params.get("filename")
+        file = await (files.by_id(key) if name is None else files.find(name))
+        if file is None or file.id != key:
+            raise Refusal(404, _NO_SUCH_FILE)
+        return files, file
+
+    @contextlib.contextmanager
+    def _one_more(self, user: User) -> Iterator[None]:
+        if self._uploads[user.segment] >= _UPLOADS_PER_USER:
+            raise Refusal(429, f"{_UPLOADS_PER_USER} uploads of yours are under way; send this one later")
+        self._uploads[user.segment] += 1
+        try:
+            yield
+        finally:
+            self._uploads[user.segment] -= 1
+            if not self._uploads[user.segment]:
+                del self._uploads[user.segment]
+
+
+def _shown(file: Record) -> dict[str, Any]:
+    """Return of a file what its user may know."""
+    return {
+        "key": file.id,
+        "filename": file.shown,
+        "content_type": media_type(file.mime),
+        "size": file.size,
+        "sha256": file.sha256,
+        "origin": file.said.origin.value,
+        "created": file.created.isoformat(),
+        "expires_at": file.expires_at.isoformat() if file.expires_at else None,
+        "uri": f"artifact://{file.id}",
+        "pending": file.pending,
+    }
+
+
+def _json(file: Record, content: Content) -> Response:
+    """Return a file as JSON, made while it is sent."""
+    shown = json.dumps(_shown(file)).encode()
+    head, tail = shown[:-1] + b', "content_base64": "', b'"}'
+    size = len(head) + 4 * ((file.size + 2) // 3) + len(tail)
+    return StreamingResponse(
+        _around(head, content, tail),
+        media_type="application/json",
+        headers={**SAFE_HEADERS, "Content-Length": str(size)},
+    )
+
+
+def _ordered(order: object) -> tuple[bool, float]:
+    """Read what is asked of a link."""
+    if isinstance(order, dict) and order.keys() <= {"single_use", "ttl_s"}:
+        once, ttl_s = order.get("single_use", False), order.get("ttl_s", LINK_S)
+        is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool)
+        if isinstance(once, bool) and is_number and 1 <= ttl_s <= _LINK_MAX_S:
+            return once, float(ttl_s)
+    raise Refusal(
+        400,
+        "a link is ordered by a JSON object with single_use (true or false) and ttl_s "
+        f"(1 to {_LINK_MAX_S:.0f} seconds), both optional",
+    )
+
+
+def _link(links: DownloadLinks, holder: str, key: str, once: bool) -> str:  # noqa: FBT001
+    return links.to(holder, key, once=once)
+
+
+async def _around(head: bytes, content: Content, tail: bytes) -> AsyncIterator[bytes]:
+    yield head
+    held = b""
+    async for chunk in content:
+        held += chunk
+        # A multiple of three bytes, so that no piece but the last is padded.
+        whole = len(held) - len(held) % 3
+        yield pybase64.b64encode(held[:whole])
+        held = held[whole:]
+    yield pybase64.b64encode(held) + tail

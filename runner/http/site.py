@@ -1,0 +1,31 @@
+"""What the routes beside MCP work with: one value, made by `runner serve` and by tests alike."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner.events import Events
+from runner.my_files import Library
+from runner.settings import Settings
+from runner.tokens import Tokens
+
+__all__ = ["Site"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One server's files, events and keys.
+
+    Attributes:
+        settings: The effective settings.
+        library: The files of all users.
+        events: What happens, for the users' interfaces.
+        tokens: What signs and checks links and cookies.
+        clock: Says the present time in seconds since the epoch.
+    """
+
+    settings: Settings
+    library: Library
+    events: Events
+    tokens: Tokens
+    clock: Callable[[], float] = time.time

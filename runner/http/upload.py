@@ -1,0 +1,209 @@
+"""A file that a request brings, on its way into My Files: streamed to a file without a name.
+
+Three forms: `multipart/form-data` with one file; a JSON object `{"filename", "content_base64"}`, which is
+held in memory and bounded like any request; otherwise the body is the file, and `?filename=` names it.
+The file without a name is gone with its descriptor, and with the process whatever ends it: until the
+store has it whole, there is nothing to clean up.
+
+Source: requirements S1-18 to S1-20, contradiction C43; open(2), O_TMPFILE.
+"""
+
+import asyncio
+import contextlib
+import errno
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from starlette.requests import ClientDisconnect, Request
+
+from runner.base64 import canonical, decode
+from runner.http.answers import Refusal
+from runner.http.form import FormFile
+from runner.mime import DEFAULT_MIME, guess, is_mime
+from runner.settings import Settings
+
+__all__ = ["Upload", "read_json", "receive"]
+
+_IDLE_S = 60.0
+_BUFFER_BYTES = 1024 * 1024
+# What a form may have around its file.
+_FORM_BYTES = 1024 * 1024
+_FORM_TYPE, _JSON_TYPE = "multipart/form-data", "application/json"
+# What clients send when nobody said what it is.
+_SAYS_NOTHING = frozenset({DEFAULT_MIME, "application/x-www-form-urlencoded"})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """A file that arrived whole.
+
+    Attributes:
+        fd: The file, open; it belongs to whoever received it.
+        name: Its name, as the client wrote it.
+        mime: Its MIME type where the client knows more than the name says.
+    """
+
+    fd: int
+    name: str
+    mime: str | None
+
+
+@asynccontextmanager
+async def receive(request: Request, settings: Settings) -> AsyncIterator[Upload]:
+    """Read the file that a request brings; it is gone when the block ends.
+
+    Raises:
+        Refusal: 400 what the request brings is no file, 408 it stopped coming, 413 it is too large,
+            507 the disk is full.
+    """
+    folder = settings.store_path
+    await asyncio.to_thread(_make, folder)
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
+            yield await _received(request, settings, _Sink(file, settings.max_upload_bytes))
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise Refusal(507, "the server's disk is full; try again later, or ask its operator") from error
+
+
+async def read_json(request: Request, max_bytes: int) -> object:
+    """Return the JSON value that a request brings.
+
+    Raises:
+        Refusal: 400 it is no JSON, 408, or 413 it is longer than `max_bytes`.
+    """
+    body = bytearray()
+    too_large = f"a JSON body may have {max_bytes} bytes; send a larger file as it is, with ?filename="
+    _check_length(request, max_bytes, too_large)
+    async for chunk in _body(request):
+        body += chunk
+        if len(body) > max_bytes:
+            raise Refusal(413, too_large)
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the body is no JSON: {error}") from error
+
+
+class _Sink:
+    """Writes a file in large pieces, in a thread: a disk may make one wait."""
+
+    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
+        self.fd = file.fileno()
+        self.max_bytes = max_bytes
+        self._file = file
+        self._held = bytearray()
+        self._size = 0
+
+    @property
+    def too_large(self) -> str:
+        return f"the file is larger than {self.max_bytes} bytes, the limit of this server (max_upload_bytes)"
+
+    async def write(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._size > self.max_bytes:
+            raise Refusal(413, self.too_large)
+        self._held += chunk
+        if len(self._held) >= _BUFFER_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        held, self._held = self._held, bytearray()
+        await asyncio.to_thread(self._write, memoryview(held))
+
+    def _write(self, left: memoryview) -> None:
+        while left:
+            left = left[self._file.write(left) :]
+
+
+async def _received(request: Request, settings: Settings, sink: _Sink) -> Upload:
+    named = request.query_params.get("filename")
+    stated = request.headers.get("content-type", "")
+    kind = stated.partition(";")[0].strip().lower()
+    if kind == _FORM_TYPE:
+        upload = await _of_form(request, sink, stated, named)
+    elif kind == _JSON_TYPE and named is None:
+        upload = await _of_json(request, sink, settings.max_request_bytes)
+    else:
+        upload = await _of_body(request, sink, named, kind)
+    await sink.flush()
+    return upload
+
+
+async def _of_body(request: Request, sink: _Sink, name: str | None, kind: str) -> Upload:
+    if not name:
+        raise Refusal(400, "the file has no name; add ?filename=NAME")
+    _check_length(request, sink.max_bytes, sink.too_large)
+    async for chunk in _body(request):
+        await sink.write(chunk)
+    return Upload(fd=sink.fd, name=name, mime=_type(name, kind))
+
+
+async def _of_form(request: Request, sink: _Sink, stated: str, named: str | None) -> Upload:
+    form = FormFile(stated)
+    most = sink.max_bytes + _FORM_BYTES
+    _check_length(request, most, sink.too_large)
+    total = 0
+    async for chunk in _body(request):
+        total += len(chunk)
+        if total > most:
+            raise Refusal(413, f"the form is larger than {most} bytes")
+        await sink.write(form.feed(chunk))
+    form.close()
+    name = named or form.name
+    if not name:
+        raise Refusal(400, "the file in the form has no name; add ?filename=NAME")
+    return Upload(fd=sink.fd, name=name, mime=_type(name, form.mime))
+
+
+async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> Upload:
+    said = await read_json(request, max_bytes)
+    if not isinstance(said, dict) or not isinstance(said.get("filename"), str) or not said["filename"]:
+        raise Refusal(400, "the body must be a JSON object with filename and content_base64")
+    content = await asyncio.to_thread(canonical, said.get("content_base64"))
+    if content is None:
+        raise Refusal(400, "content_base64 is no base64")
+    await sink.write(await asyncio.to_thread(decode, content))
+    return Upload(fd=sink.fd, name=said["filename"], mime=_type(said["filename"], said.get("content_type")))
+
+
+def _type(name: str, stated: object) -> str | None:
+    """Return a stated type where the name says nothing and it says something; else None."""
+    if guess(name) != DEFAULT_MIME or not isinstance(stated, str) or not is_mime(stated):
+        return None
+    return None if stated.lower() in _SAYS_NOTHING else stated
+
+
+def _check_length(request: Request, most: int, sentence: str) -> None:
+    """Refuse at once what says that it is too large: nobody has to send it first."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise Refusal(413, sentence)
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    pieces = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                chunk = await anext(pieces, None)
+        except TimeoutError as error:
+            raise Refusal(408, f"nothing came for {_IDLE_S:g} seconds; send the file again") from error
+        except ClientDisconnect as error:
+            # Nobody reads the answer.
+            raise Refusal(400, "the client left before the file was whole") from error
+        if chunk is None:
+            return
+        yield chunk
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,0 +1,134 @@
+"""Who a request beside MCP comes from, and whether another web page sent it.
+
+1. A bearer token, checked as on `/mcp`, names the user; the header `Mcp-Session-Id` may name the session.
+2. Otherwise the cookie of a browser session names both. The server set it: `runner.http.browser`.
+3. Otherwise `runner.identity` says whether requests without a token have a user: the one the server is
+   bound to, or on a loopback address the user of the operating system.
+
+In the last two nothing in the request proves who wants it: a browser adds the cookie, and reaches the
+address, for any page. So such a request must come from a page of this server, from none, or from an
+origin that the operator named.
+
+Source: W3C Fetch Metadata; architecture, decision "Identity"; `docs/http.md`.
+"""
+
+import re
+from functools import partial
+from urllib.parse import urlsplit
+
+from anyio.to_thread import run_sync
+from fastmcp.server.dependencies import get_access_token
+from starlette.requests import Request
+
+from runner.http.answers import Refusal
+from runner.http.site import Site
+from runner.identity import IdentityError, User, resolve
+from runner.tokens import TokenError, Tokens
+
+__all__ = ["BROWSER", "COOKIE", "browser_session", "check_page", "who", "with_session"]
+
+COOKIE = "toolcell_session"
+"""The cookie of a browser session: its id, a dot, and a token for it."""
+
+BROWSER = "browser"
+"""The purpose of that token."""
+
+_SESSION = re.compile(r"[!-~]{1,128}")
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_OF_THIS_SERVER = ("same-origin", "none")
+
+
+async def who(site: Site, request: Request) -> User:
+    """Return who a request comes from.
+
+    Raises:
+        Refusal: 401 where nobody is named, 403 where it is not for this user or from a foreign page.
+    """
+    token = get_access_token()
+    if token is not None:
+        return _named(site, request, {"client_id": token.client_id, **token.claims})
+    if site.settings.auth.kind != "none" and "authorization" in request.headers:
+        raise Refusal(401, "this token is not valid, or has expired; log in again", _CHALLENGE)
+    check_page(site, request)
+    known = await _of_cookie(site, request)
+    return known or _named(site, request, None)
+
+
+async def with_session(site: Site, request: Request) -> User:
+    """Return who a request comes from, in a session.
+
+    Raises:
+        Refusal: As from `who`; 401 where there is no session.
+    """
+    user = await who(site, request)
+    if user.session is None:
+        raise Refusal(
+            401,
+            "this address is for sessions, and the request names none; POST /api/session begins one, "
+            "and an MCP client sends its Mcp-Session-Id",
+        )
+    return user
+
+
+def check_page(site: Site, request: Request) -> None:
+    """Refuse a request that a page of another site made a browser send.
+
+    Raises:
+        Refusal: 403.
+    """
+    origin, sent_from = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    if origin is not None and origin.rstrip("/") in site.settings.allowed_origins:
+        return
+    if sent_from is not None:
+        allowed = sent_from in _OF_THIS_SERVER
+    else:
+        allowed = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    if not allowed:
+        raise Refusal(
+            403,
+            "a page of another site sent this request; open this server's own page, send a bearer token, "
+            "or name the page's origin in allowed_origins",
+        )
+
+
+def browser_session(tokens: Tokens, request: Request, *, now: float) -> User | None:
+    """Return the user and the session that a request's cookie names, or None where it has no good one.
+
+    Args:
+        tokens: What checks the cookie.
+        request: The request.
+        now: Seconds since the epoch.
+    """
+    session, _, token = request.cookies.get(COOKIE, "").partition(".")
+    if not token or not _SESSION.fullmatch(session):
+        return None
+    try:
+        return User(tokens.verify(token, purpose=BROWSER, key=session, now=now), session)
+    except TokenError:
+        return None
+
+
+async def _of_cookie(site: Site, request: Request) -> User | None:
+    known = await run_sync(partial(browser_session, site.tokens, request, now=site.clock()))
+    if known is None:
+        return None
+    settings = site.settings
+    served = _resolved(site, None).name if settings.auth.kind == "none" else settings.user or known.name
+    # Set by another server with the same keys and other users: here its user is nobody.
+    return known if served == known.name else None
+
+
+def _named(site: Site, request: Request, claims: dict[str, object] | None) -> User:
+    session = request.headers.get("mcp-session-id")
+    if session is not None and not _SESSION.fullmatch(session):
+        raise Refusal(400, "Mcp-Session-Id must be 1 to 128 visible ASCII characters")
+    return User(_resolved(site, claims).name, session)
+
+
+def _resolved(site: Site, claims: dict[str, object] | None) -> User:
+    try:
+        return resolve(site.settings, transport="http", claims=claims, host=site.settings.host)
+    except IdentityError as error:
+        if claims is None:
+            raise Refusal(401, str(error), _CHALLENGE) from error
+        raise Refusal(403, str(error)) from error

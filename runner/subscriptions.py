@@ -1,0 +1,167 @@
+"""MCP clients that want to know when My Files change, in either era of the protocol.
+
+The resource `runner://files` is updated whenever a file of the user comes or goes, `artifact://ID` when
+that file does; resources of a remote server when it says so. A client of the handshake era subscribes to
+a URI and is told on its connection; one of the later era listens on the stream of a request. Nobody is
+told of another user's files. Resources of the tool file are read anew by each worker and announce nothing,
+so subscribing to one is refused.
+
+Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
+requirement S0-68.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import mcp_types
+from fastmcp import FastMCP
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.shared.exceptions import MCPError
+
+from runner.events import LISTENERS_PER_USER, Events, Subscription
+from runner.file_events import REMOVED, STORED
+from runner.files_extra import FILES
+from runner.identity import User
+from runner.internals import connection_of, serve_subscriptions
+from runner.remote_resources import UPDATED
+from runner.resources import SCHEME
+
+__all__ = ["Beyond", "announced", "offer_subscriptions"]
+
+_STATE = "toolcell_subscriptions"
+
+_Context = ServerRequestContext[Any, Any]
+
+
+class Beyond(Protocol):
+    """Resources that are not ours and announce changes. Methods raise what the client gets."""
+
+    async def subscribe(self, ctx: _Context, uri: str) -> None:
+        """From now on publish an event `resource_updated` when this resource changes."""
+
+    async def unsubscribe(self, ctx: _Context, uri: str) -> None:
+        """Publish none any more."""
+
+
+def offer_subscriptions(
+    app: FastMCP, events: Events, user_of: Callable[[_Context], User], beyond: Beyond | None = None
+) -> None:
+    """Let clients of `app` subscribe.
+
+    Args:
+        app: The host's application.
+        events: Where changes are heard.
+        user_of: Says who a request comes from, or raises what the client gets.
+        beyond: Resources that are not ours, if there are any.
+    """
+    offered = _Subscriptions(events, user_of, beyond)
+    serve_subscriptions(
+        app, subscribe=offered.subscribe, unsubscribe=offered.unsubscribe, listen=offered.listen
+    )
+
+
+def announced(discovered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a `server/discover` result of a tool file's server that says what the host offers."""
+    capabilities = discovered.get("capabilities")
+    if not isinstance(capabilities, Mapping):
+        return dict(discovered)
+    resources = {**(capabilities.get("resources") or {}), "subscribe": True}
+    return {**discovered, "capabilities": {**capabilities, "resources": resources}}
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """What one connection wants to hear of."""
+
+    uris: set[str] = field(default_factory=set)
+    task: "asyncio.Task[None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Subscriptions:
+    events: Events
+    user_of: Callable[[_Context], User]
+    beyond: Beyond | None = None
+
+    async def subscribe(
+        self, ctx: _Context, params: mcp_types.SubscribeRequestParams
+    ) -> mcp_types.EmptyResult:
+        uri = str(params.uri)
+        if self.beyond is not None and not _is_ours(uri):
+            await self.beyond.subscribe(ctx, uri)
+        elif not _is_ours(uri):
+            message = f"{uri!r} announces no changes; {FILES.uri} and the files of artifact:// do"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
+        connection = connection_of(ctx)
+        watch: _Watch = connection.state.setdefault(_STATE, _Watch())
+        if watch.task is None:
+            user = self._one_more(ctx)
+            listening = self.events.subscribe(user=user.segment, session=user.session)
+            # Before the answer: what changes after it is announced.
+            heard = connection.exit_stack.enter_context(listening)
+            watch.task = asyncio.create_task(_tell(heard, watch, connection.send_resource_updated))
+            connection.exit_stack.callback(watch.task.cancel)
+        watch.uris.add(uri)
+        return mcp_types.EmptyResult()
+
+    async def unsubscribe(
+        self, ctx: _Context, params: mcp_types.UnsubscribeRequestParams
+    ) -> mcp_types.EmptyResult:
+        watch: _Watch | None = connection_of(ctx).state.get(_STATE)
+        if watch is not None:
+            watch.uris.discard(str(params.uri))
+        if self.beyond is not None and not _is_ours(str(params.uri)):
+            await self.beyond.unsubscribe(ctx, str(params.uri))
+        return mcp_types.EmptyResult()
+
+    async def listen(
+        self, ctx: _Context, params: mcp_types.SubscriptionsListenRequestParams
+    ) -> mcp_types.SubscriptionsListenResult:
+        user = self._one_more(ctx)
+        for uri in params.notifications.resource_subscriptions or ():
+            if self.beyond is not None and not _is_ours(str(uri)):
+                await self.beyond.subscribe(ctx, str(uri))
+        bus = InMemorySubscriptionBus()
+        stream = ListenHandler(bus)
+        with self.events.subscribe(user=user.segment, session=user.session) as heard:
+            passing = asyncio.create_task(_pass_on(heard, bus, stream))
+            try:
+                return await stream(ctx, params)
+            finally:
+                passing.cancel()
+
+    def _one_more(self, ctx: _Context) -> User:
+        user = self.user_of(ctx)
+        if self.events.listeners(user=user.segment) >= LISTENERS_PER_USER:
+            message = f"{LISTENERS_PER_USER} subscriptions of this user are open; end one first"
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        return user
+
+
+async def _tell(heard: Subscription, watch: _Watch, send: Callable[[str], Any]) -> None:
+    async for event in heard:
+        for uri in _updated(event):
+            if uri in watch.uris:
+                await send(uri)
+
+
+async def _pass_on(heard: Subscription, bus: InMemorySubscriptionBus, stream: ListenHandler) -> None:
+    async for event in heard:
+        for uri in _updated(event):
+            await bus.publish(ResourceUpdated(uri=uri))
+    # The server stops: the client is told so, instead of losing its connection.
+    stream.close()
+
+
+def _updated(event: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the URIs that an event is news of."""
+    if event.get("type") == UPDATED:
+        return (str(event["uri"]),)
+    return (FILES.uri, str(event["uri"])) if event.get("type") in (STORED, REMOVED) else ()
+
+
+def _is_ours(uri: str) -> bool:
+    return uri == FILES.uri or uri.startswith(SCHEME)

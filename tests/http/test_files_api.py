@@ -1,0 +1,281 @@
+import base64
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from site_support import NOW, Served, run
+from starlette.testclient import TestClient
+
+DATA = bytes(range(256)) * 10_000 + b"+1"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    return Served.at(tmp_path)
+
+
+@pytest.fixture
+def ann(served: Served) -> Iterator[TestClient]:
+    with served.visitor("ann") as client:
+        yield client
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 786_432, 1_048_577, len(DATA)])
+def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: TestClient, size: int) -> None:
+    key = served.keep(DATA[:size], "table.csv").id
+
+    answer = ann.get(f"/api/files/{key}")
+
+    said = answer.json()
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-length"] == str(len(answer.content))
+    assert (said["filename"], said["content_type"]) == ("table.csv", "text/csv")
+    assert base64.b64decode(said["content_base64"], validate=True) == DATA[:size]
+
+
+def test_the_list_has_ones_own_files_with_what_is_known_of_them(served: Served, ann: TestClient) -> None:
+    mine = served.keep(b"mine", "mine.txt")
+    served.keep(b"theirs", "theirs.txt", "bob")
+    ann.post("/api/files?filename=up.html", content=b"<p>")
+
+    files = ann.get("/api/files").json()["files"]
+
+    assert [(file["filename"], file["origin"]) for file in files] == [
+        ("mine.txt", "generated"),
+        ("up.html", "uploaded"),
+    ]
+    assert files[0] == {
+        "key": mine.id,
+        "filename": "mine.txt",
+        "content_type": "text/plain",
+        "size": 4,
+        "sha256": mine.sha256,
+        "origin": "generated",
+        "created": mine.created.isoformat(),
+        "expires_at": None,
+        "uri": f"artifact://{mine.id}",
+        "pending": False,
+    }
+    assert datetime.fromisoformat(files[0]["created"]).tzinfo is not None
+
+
+def test_a_request_for_the_list_begins_the_idle_time_of_a_session_anew(tmp_path: Path) -> None:
+    served = Served.at(tmp_path, persist_files_across_sessions=False)
+    served.keep(b"mine", "mine.txt", session="one")
+    served.keep(b"other", "other.txt", session="two")
+    for note in (tmp_path / "state" / "sessions").iterdir():
+        os.utime(note, (0, 0))
+
+    with served.visitor("ann", session="one") as client:
+        listed = client.get("/api/files").json()["files"]
+    ended = run(served.site.library.end_idle_sessions(60))
+
+    assert [file["filename"] for file in listed] == ["mine.txt"]
+    assert ended == 1
+    assert (served.kept(session="one"), served.kept(session="two")) == ({"mine.txt": b"mine"}, {})
+
+
+def test_the_files_of_another_user_look_as_if_they_were_not_there(served: Served, ann: TestClient) -> None:
+    mine, theirs = served.keep(b"mine", "a.txt").id, served.keep(b"theirs", "b.txt", "bob").id
+
+    def answers(key: str) -> list[int]:
+        return [
+            ann.get(f"/api/files/{key}").status_code,
+            ann.get(f"/artifacts/{key}", headers={"mcp-session-id": "one"}).status_code,
+            ann.post(f"/api/files/{key}/link", json={}).status_code,
+            ann.delete(f"/api/files/{key}").status_code,
+        ]
+
+    foreign, missing, own = answers(theirs), answers("art_000000000000"), answers(mine)
+
+    assert own == [200, 200, 201, 204]
+    assert foreign == missing == [404, 404, 404, 404]
+    assert served.kept("bob") == {"b.txt": b"theirs"}
+
+
+def test_a_removed_file_is_gone(served: Served, ann: TestClient) -> None:
+    key = served.keep(b"content", "a.txt").id
+    link = ann.post(f"/api/files/{key}/link", json={}).json()["url"]
+    assert ann.get(link).status_code == 200
+
+    removed = ann.delete(f"/api/files/{key}")
+
+    assert (removed.status_code, removed.content) == (204, b"")
+    assert [ann.get(url).status_code for url in (f"/api/files/{key}", link)] == [404, 404]
+    assert ann.delete(f"/api/files/{key}").status_code == 404
+
+
+def test_what_was_kept_for_a_while_is_read_by_its_id_and_is_no_file_to_list_or_remove(
+    served: Served, ann: TestClient
+) -> None:
+    key = served.keep(b"taken out", "a.txt", temporary=True).id
+
+    read, removed = ann.get(f"/api/files/{key}"), ann.delete(f"/api/files/{key}")
+
+    assert (read.status_code, removed.status_code) == (200, 404)
+    assert ann.get("/api/files").json() == {"files": []}
+
+
+def test_removing_what_was_kept_for_a_while_leaves_a_file_of_the_same_name(
+    served: Served, ann: TestClient
+) -> None:
+    served.keep(b"mine", "a.txt")
+    key = served.keep(b"taken out", "a.txt", temporary=True).id
+
+    removed = ann.delete(f"/api/files/{key}")
+
+    assert removed.status_code == 404
+    assert served.kept() == {"a.txt": b"mine"}
+
+
+def test_of_equal_content_under_two_names_the_one_that_is_named_is_meant(
+    served: Served, ann: TestClient
+) -> None:
+    key = served.keep(b"same", "a.txt").id
+    served.keep(b"same", "b.txt")
+    served.keep(b"other", "c.txt")
+
+    read = [ann.get(f"/api/files/{key}?filename={name}") for name in ("a.txt", "b.txt")]
+    other = ann.delete(f"/api/files/{key}?filename=c.txt")
+    removed = ann.delete(f"/api/files/{key}?filename=a.txt")
+
+    assert [answer.json()["filename"] for answer in read] == ["a.txt", "b.txt"]
+    assert (other.status_code, removed.status_code) == (404, 204)
+    assert served.kept() == {"b.txt": b"same", "c.txt": b"other"}
+
+
+@pytest.mark.parametrize("key", ["..%2F..%2Fetc%2Fpasswd", "%00", "%ff", "a%0d%0ax-evil:1", "art_\u00e9"])
+def test_what_is_no_key_is_not_found(ann: TestClient, key: str) -> None:
+    answers = [ann.get(f"/api/files/{key}"), ann.get(f"/artifacts/{key}", headers={"mcp-session-id": "s"})]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert all("x-evil" not in answer.headers for answer in answers)
+
+
+def test_a_link_opens_the_file_for_whoever_has_it_until_it_expires(served: Served, ann: TestClient) -> None:
+    key = served.keep(DATA, "a.bin").id
+    answer = ann.post(f"/api/files/{key}/link", json={"ttl_s": 60})
+    url = answer.json()["url"]
+
+    with served.visitor() as anybody:
+        fresh = anybody.get(url)
+        served.now[0] = NOW + 61
+        late = anybody.get(url)
+
+    assert answer.json() == {"url": url, "single_use": False, "ttl_s": 60.0}
+    assert (fresh.status_code, fresh.content) == (200, DATA)
+    assert (late.status_code, "expired" in late.json()["error"]) == (403, True)
+
+
+def test_a_link_for_a_single_use_opens_the_file_once(served: Served, ann: TestClient) -> None:
+    key = served.keep(b"content", "a.txt").id
+    url, other = (
+        ann.post(f"/api/files/{key}/link", json={"single_use": True}).json()["url"] for _ in range(2)
+    )
+
+    with served.visitor() as anybody:
+        statuses = [anybody.get(url).status_code for url in (url, url, other, other)]
+        sentence = anybody.get(url).json()["error"]
+
+    assert statuses == [200, 403, 200, 403]
+    assert "single use" in sentence
+
+
+def test_a_link_names_neither_user_nor_file_beyond_its_address(served: Served, ann: TestClient) -> None:
+    key = served.keep(b"content", "salary of bob.txt").id
+
+    url = urlsplit(ann.post(f"/api/files/{key}/link", json={}).json()["url"])
+
+    assert url.path == f"/api/files/download/{key}"
+    claims = parse_qs(url.query)["token"][0].partition(".")[0]
+    assert key.encode() not in base64.urlsafe_b64decode(claims + "==")
+    assert "salary" not in url.geturl()
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [],
+        {"ttl_s": 0},
+        {"ttl_s": 1e9},
+        {"ttl_s": True},
+        {"ttl_s": "60"},
+        {"single_use": 1},
+        {"once": True},
+        {"ttl_s": float("nan")},
+    ],
+)
+def test_an_order_for_a_link_that_is_none_is_400(served: Served, ann: TestClient, order: object) -> None:
+    key = served.keep(b"content", "a.txt").id
+    body = str(order).replace("True", "true").replace("'", '"').replace("nan", "NaN")
+
+    answer = ann.post(f"/api/files/{key}/link", content=body, headers={"content-type": "application/json"})
+
+    assert answer.status_code == 400
+    assert "ttl_s" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["page.html", "drawing.svg", "table.csv"])
+def test_an_artifact_is_an_attachment_that_no_browser_runs_keeps_or_guesses_about(
+    served: Served, name: str
+) -> None:
+    record = served.keep(b"<svg onload='alert(1)'/>", name)
+
+    with served.visitor("ann", session="one") as ann:
+        headers = ann.get(f"/artifacts/{record.id}").headers
+
+    assert headers["content-disposition"] == f'attachment; filename="{name}"'
+    assert headers["content-length"] == str(record.size)
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-security-policy"] == "sandbox; default-src 'none'"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_a_range_of_an_artifact_is_served(served: Served) -> None:
+    key = served.keep(DATA, "a.bin").id
+
+    with served.visitor("ann", session="one") as ann:
+        answer = ann.get(f"/artifacts/{key}", headers={"range": "bytes=5-9"})
+
+    assert (answer.status_code, answer.content) == (206, DATA[5:10])
+
+
+def test_an_artifact_is_for_the_session_that_owns_it_and_needs_one(tmp_path: Path) -> None:
+    served = Served.at(tmp_path, persist_files_across_sessions=False)
+    key = served.keep(b"content", "a.txt", session="one").id
+
+    statuses = []
+    for user, session in [("ann", "one"), ("ann", "two"), ("bob", "one"), ("ann", None), (None, "one")]:
+        with served.visitor(user, session=session) as visitor:
+            statuses.append(visitor.get(f"/artifacts/{key}").status_code)
+
+    assert statuses == [200, 404, 404, 401, 401]
+
+
+def test_a_link_to_a_file_of_a_session_ends_with_the_session(tmp_path: Path) -> None:
+    served = Served.at(tmp_path, persist_files_across_sessions=False)
+    with served.visitor("ann", session="one") as ann:
+        key = ann.post("/api/files?filename=a.txt", content=b"content").json()["key"]
+        link = ann.post(f"/api/files/{key}/link", json={}).json()["url"]
+        before = ann.get(link).status_code
+        ended = ann.delete("/api/session")
+        after = ann.get(link).status_code
+
+    assert (before, ended.status_code, after) == (200, 204, 404)
+
+
+def test_a_store_that_fails_is_503_with_a_sentence_and_no_traceback(
+    served: Served, ann: TestClient, tmp_path: Path
+) -> None:
+    assert ann.get("/api/files").status_code == 200
+
+    served.keep(b"content", "a.txt")
+    (tmp_path / "store" / "index.sqlite").write_bytes(b"no database" * 1000)
+    answers = [ann.get("/api/files"), ann.post("/api/files?filename=b", content=b"x")]
+
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert all("My Files" in answer.json()["error"] for answer in answers)

@@ -1,0 +1,302 @@
+import base64
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgi_support import asking
+from site_support import TOKENS, Served
+from starlette.testclient import TestClient
+
+DATA = bytes(range(256)) * 10_000
+LIMIT = 3_000_000
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    return Served.at(tmp_path, max_upload_bytes=LIMIT, max_request_bytes=1_000_000)
+
+
+@pytest.fixture
+def ann(served: Served) -> Iterator[TestClient]:
+    with served.visitor("ann") as client:
+        yield client
+
+
+def form(*parts: tuple[str, bytes], boundary: str = "x-y-z") -> dict[str, Any]:
+    """Return a form from the headers and the content of its parts."""
+    body = b"".join(
+        b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary.encode(), headers.encode(), content)
+        for headers, content in parts
+    )
+    return {
+        "content": body + b"--%s--\r\n" % boundary.encode(),
+        "headers": {"content-type": f"multipart/form-data; boundary={boundary}"},
+    }
+
+
+def in_form(name: str) -> str:
+    return f'Content-Disposition: form-data; name="file"; filename="{name}"'
+
+
+def left_behind(folder: Path) -> list[Path]:
+    """Return the files of a store that are neither stored bytes nor its index."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if "objects" not in path.parts and not path.name.startswith("index")]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_body_is_kept_under_the_name_in_the_address(served: Served, ann: TestClient, method: str) -> None:
+    answer = ann.request(method, "/api/files?filename=data.csv", content=DATA)
+
+    said = answer.json()
+    assert answer.status_code == 201
+    assert (said["filename"], said["content_type"], said["size"]) == ("data.csv", "text/csv", len(DATA))
+    assert answer.headers["location"] == f"/api/files/{said['key']}"
+    assert served.kept() == {"data.csv": DATA}
+
+
+def test_a_file_in_a_form_is_kept_without_its_boundaries(served: Served, ann: TestClient) -> None:
+    tricky = b"\r\n--x-y\r\n" + DATA + b"\r\n--x-y-"
+    field = ('Content-Disposition: form-data; name="note"', b"not a file")
+
+    answer = ann.post("/api/files", **form(field, (in_form("photo.png"), tricky), field))
+
+    assert answer.status_code == 201
+    assert served.kept() == {"photo.png": tricky}
+
+
+def test_a_form_as_a_client_library_sends_it_is_understood(served: Served, ann: TestClient) -> None:
+    answer = ann.post("/api/files", files={"file": ("grüße.txt", DATA, "text/plain")})
+
+    assert answer.status_code == 201
+    assert list(served.kept().values()) == [DATA]
+
+
+def test_a_file_in_json_is_decoded_and_kept(served: Served, ann: TestClient) -> None:
+    said = {"filename": "x.bin", "content_base64": base64.b64encode(DATA[:999]).decode()}
+
+    answer = ann.post("/api/files", json=said)
+
+    assert answer.status_code == 201
+    assert served.kept() == {"x.bin": DATA[:999]}
+
+
+def test_a_name_that_is_no_text_is_made_one(served: Served, ann: TestClient) -> None:
+    body = b'{"filename": "a\\ud800b.txt", "content_base64": "eA=="}'
+
+    answer = ann.post("/api/files", content=body, headers={"content-type": "application/json"})
+
+    assert answer.status_code == 201
+    assert list(served.kept().values()) == [b"x"]
+
+
+def test_an_empty_file_is_a_file(served: Served, ann: TestClient) -> None:
+    assert ann.post("/api/files?filename=empty.txt").status_code == 201
+    assert ann.post("/api/files", **form((in_form("none.txt"), b""))).status_code == 201
+    assert served.kept() == {"empty.txt": b"", "none.txt": b""}
+
+
+def test_a_name_is_made_safe_and_a_second_content_gets_a_number(served: Served, ann: TestClient) -> None:
+    names = [
+        ann.post("/api/files", params={"filename": "../../etc/pass wd.txt"}, content=content).json()[
+            "filename"
+        ]
+        for content in (b"one", b"two", b"one")
+    ]
+
+    assert names[0] == names[2] != names[1]
+    assert sorted(served.kept().values()) == [b"one", b"two"]
+    assert not any("/" in name for name in names)
+
+
+@pytest.mark.parametrize("stated", ["application/x-www-form-urlencoded", "application/octet-stream", ""])
+def test_the_name_says_what_a_file_is_where_the_client_does_not(ann: TestClient, stated: str) -> None:
+    headers = {"content-type": stated}
+
+    unknown = ann.post("/api/files?filename=thing", content=b"1", headers=headers)
+    known = ann.post("/api/files?filename=thing.pdf", content=b"2", headers=headers)
+    told = ann.post("/api/files?filename=other", content=b"3", headers={"content-type": "image/x-special"})
+
+    types = [answer.json()["content_type"] for answer in (unknown, known, told)]
+    assert types == ["application/octet-stream", "application/pdf", "image/x-special"]
+
+
+def test_a_file_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(
+    served: Served, ann: TestClient
+) -> None:
+    whole, more = b"a" * LIMIT, b"b" * (LIMIT + 1)
+
+    exact = ann.post("/api/files?filename=a", content=whole)
+    refused = [
+        ann.post("/api/files?filename=b", content=more),
+        ann.post("/api/files?filename=b", content=iter([more[:LIMIT], more[LIMIT:]])),
+        ann.post("/api/files", **form((in_form("b"), more))),
+    ]
+
+    assert exact.status_code == 201
+    assert [answer.status_code for answer in refused] == [413, 413, 413]
+    assert all("max_upload_bytes" in answer.json()["error"] for answer in refused)
+    assert list(served.kept()) == ["a"]
+
+
+def test_what_says_that_it_is_too_large_is_refused_before_it_is_sent(ann: TestClient) -> None:
+    sent = []
+
+    def body() -> Iterator[bytes]:
+        sent.append(1)
+        yield b"x"
+
+    answer = ann.post("/api/files?filename=a", content=body(), headers={"content-length": str(50 * 1024**4)})
+
+    assert answer.status_code == 413
+    assert str(LIMIT) in answer.json()["error"]
+
+
+def test_a_json_body_is_bounded_by_the_limit_of_requests(served: Served, ann: TestClient) -> None:
+    fits = {"filename": "a", "content_base64": "A" * 900_000}
+    large = {"filename": "b", "content_base64": "A" * 1_000_000}
+
+    assert ann.post("/api/files", json=fits).status_code == 201
+    answer = ann.post("/api/files", json=large)
+
+    assert answer.status_code == 413
+    assert "?filename=" in answer.json()["error"]
+    assert list(served.kept()) == ["a"]
+
+
+def test_a_quota_that_is_used_up_is_507_with_a_sentence(tmp_path: Path) -> None:
+    served = Served.at(tmp_path, max_user_bytes=1000)
+    with served.visitor("ann") as ann:
+        fits = ann.post("/api/files?filename=a", content=b"a" * 900)
+        full = ann.post("/api/files?filename=b", content=b"b" * 900)
+
+    assert (fits.status_code, full.status_code) == (201, 507)
+    assert "limit" in full.json()["error"]
+    assert list(served.kept()) == ["a"]
+
+
+def test_a_disk_that_is_full_is_507_with_a_sentence(
+    served: Served, ann: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from runner.http import upload
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert ann.post("/api/files?filename=a", content=b"a").status_code == 201
+    monkeypatch.setattr(upload._Sink, "_write", full)
+    answer = ann.post("/api/files?filename=b", content=b"b")
+
+    assert answer.status_code == 507
+    assert "disk is full" in answer.json()["error"]
+    assert list(served.kept()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "address", "sent"),
+    [
+        ("no name", "/api/files", {"content": b"x"}),
+        ("no name", "/api/files?filename=", {"content": b"x"}),
+        ("no name", "/api/files", form((in_form(""), b"x"))),
+        ("no JSON", "/api/files", {"content": b"{", "headers": {"content-type": "application/json"}}),
+        (
+            "no JSON",
+            "/api/files",
+            {"content": b"[" * 99_999, "headers": {"content-type": "application/json"}},
+        ),
+        ("JSON object with filename", "/api/files", {"json": []}),
+        ("JSON object with filename", "/api/files", {"json": {"filename": 7, "content_base64": ""}}),
+        ("JSON object with filename", "/api/files", {"json": {"content_base64": "eA=="}}),
+        ("no base64", "/api/files", {"json": {"filename": "x.bin", "content_base64": "not base64!!"}}),
+        (
+            "no base64",
+            "/api/files",
+            {
+                "content": b'{"filename": "x.bin", "content_base64": "eA==\\ud800"}',
+                "headers": {"content-type": "application/json"},
+            },
+        ),
+        ("no base64", "/api/files", {"json": {"filename": "x.bin"}}),
+        ("has no file", "/api/files", form(('Content-Disposition: form-data; name="a"', b"x"))),
+        ("more than one file", "/api/files", form((in_form("a"), b"x"), (in_form("b"), b"y"))),
+        ("names no boundary", "/api/files", {"headers": {"content-type": "multipart/form-data"}}),
+        (
+            "before its last boundary",
+            "/api/files",
+            {
+                "content": f"--x\r\n{in_form('a')}\r\n\r\nhalf of it",
+                "headers": {"content-type": "multipart/form-data; boundary=x"},
+            },
+        ),
+        (
+            "no multipart form",
+            "/api/files",
+            {"content": b"hello", "headers": {"content-type": "multipart/form-data; boundary=x"}},
+        ),
+        ("no multipart form", "/api/files", form((in_form("a"), b"x"), boundary="b" * 5000)),
+    ],
+)
+def test_what_is_no_file_is_400_with_a_sentence_and_keeps_nothing(
+    served: Served, ann: TestClient, sentence: str, address: str, sent: dict[str, Any]
+) -> None:
+    answer = ann.post(address, **sent)
+
+    assert answer.status_code == 400
+    assert sentence in answer.json()["error"]
+    assert served.kept() == {}
+
+
+def test_what_was_refused_leaves_nothing_in_the_store(
+    served: Served, ann: TestClient, tmp_path: Path
+) -> None:
+    ann.post("/api/files?filename=a", content=b"a")
+    ann.post("/api/files?filename=b", content=b"b" * (LIMIT + 1))
+    ann.post("/api/files", **form((in_form("a"), b"x"), (in_form("b"), b"y")))
+
+    assert left_behind(tmp_path / "store") == []
+    assert len(list((tmp_path / "store").glob("*/*/objects/*/*"))) == 1
+
+
+@pytest.mark.anyio
+async def test_a_client_that_leaves_before_the_end_keeps_nothing(served: Served, tmp_path: Path) -> None:
+    headers = {"authorization": f"Bearer {TOKENS['ann']}"}
+    address = "/api/files?filename=half.txt"
+
+    async with asking(served.web, "POST", address, headers=headers, body=b"half", cut_off=True) as answer:
+        await answer.whole()
+
+    assert answer.status == 400
+    assert await served.files().all() == []
+    assert left_behind(tmp_path / "store") == []
+
+
+@pytest.mark.anyio
+async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) -> None:
+    from runner.http.answers import Refusal
+    from runner.http.files import _UPLOADS_PER_USER, _FilesApi
+    from runner.identity import User
+
+    api, stack = _FilesApi(served.site), []
+    for _ in range(_UPLOADS_PER_USER):
+        one = api._one_more(User("ann"))
+        one.__enter__()
+        stack.append(one)
+
+    with api._one_more(User("bob")):
+        pass
+    with pytest.raises(Refusal) as refused, api._one_more(User("ann")):
+        pass
+    for one in stack:
+        one.__exit__(None, None, None)
+    with api._one_more(User("ann")):
+        pass
+
+    assert refused.value.status == 429
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

@@ -1,0 +1,100 @@
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from runner.tokens import TokenError, Tokens
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    return Tokens(tmp_path / "tokens.json")
+
+
+def signed(tokens: Tokens, *, now: float = NOW, once: bool = True) -> str:
+    return tokens.sign(user="ann", key="art_1", purpose="download", now=now, ttl_s=60, once=once)
+
+
+def verified(tokens: Tokens, token: str, *, key: str = "art_1", now: float = NOW) -> str | None:
+    try:
+        return tokens.verify(token, purpose="download", key=key, now=now)
+    except TokenError:
+        return None
+
+
+def test_a_token_for_a_single_use_holds_once_and_any_other_until_it_expires(tokens: Tokens) -> None:
+    single, plain = signed(tokens), signed(tokens, once=False)
+
+    assert [verified(tokens, plain) for _ in range(3)] == ["ann"] * 3
+    assert [verified(tokens, single) for _ in range(3)] == ["ann", None, None]
+
+
+def test_a_use_is_known_to_every_process_with_the_same_keys(tokens: Tokens, tmp_path: Path) -> None:
+    token = signed(tokens)
+
+    first = verified(Tokens(tmp_path / "tokens.json"), token)
+
+    assert (first, verified(Tokens(tmp_path / "tokens.json"), token)) == ("ann", None)
+
+
+def test_of_many_who_come_at_once_one_is_let_in(tokens: Tokens) -> None:
+    token = signed(tokens)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: verified(tokens, token), range(40)))
+
+    assert sorted(map(str, answers)) == ["None"] * 39 + ["ann"]
+
+
+def test_what_does_not_verify_uses_nothing_up(tokens: Tokens) -> None:
+    token = signed(tokens)
+
+    refused = [verified(tokens, token, key="art_2"), verified(tokens, token[:-3] + "AAA")]
+
+    assert refused == [None, None]
+    assert verified(tokens, token) == "ann"
+
+
+def test_a_note_of_a_use_goes_when_its_token_has_expired(tokens: Tokens, tmp_path: Path) -> None:
+    verified(tokens, signed(tokens))
+    during = os.listdir(tmp_path / "used-tokens")
+
+    verified(tokens, signed(tokens, now=NOW + 61), now=NOW + 61)
+    after = os.listdir(tmp_path / "used-tokens")
+
+    assert (len(during), len(after)) == (1, 1)
+    assert during != after
+
+
+def test_a_single_use_cannot_be_taken_off_a_token(tokens: Tokens) -> None:
+    import base64
+    import json
+
+    token = signed(tokens)
+    claims, _, mac = token.partition(".")
+    fields = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    plain = base64.urlsafe_b64encode(json.dumps(fields[:3]).encode()).rstrip(b"=").decode()
+
+    assert verified(tokens, f"{plain}.{mac}") is None
+    assert verified(tokens, token) == "ann"
+
+
+def test_the_key_is_replaced_when_it_is_old_and_links_of_the_one_before_still_hold(
+    tokens: Tokens, tmp_path: Path
+) -> None:
+    old = signed(tokens, once=False)
+    made = (tmp_path / "tokens.json").stat().st_mtime
+    before = (tmp_path / "tokens.json").read_bytes()
+
+    tokens.rotate_after(100, now=made + 100)
+    young = (tmp_path / "tokens.json").read_bytes()
+    tokens.rotate_after(100, now=made + 101)
+    replaced = (tmp_path / "tokens.json").read_bytes()
+
+    assert before == young != replaced
+    assert verified(tokens, old) == "ann"
+    tokens.rotate()
+    assert verified(tokens, old) is None

@@ -1,0 +1,281 @@
+import json
+from collections.abc import Mapping
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import pytest
+from site_support import ADDRESS, NOW, TOKENS, Served
+from starlette.testclient import TestClient
+
+from runner.http.browser import SESSION_S
+from runner.http.visitors import BROWSER, COOKIE
+from runner.identity import os_user
+
+OWN = ADDRESS
+ELSEWHERE = "https://elsewhere.example"
+
+
+@pytest.fixture
+def with_tokens(tmp_path: Path) -> Served:
+    return Served.at(tmp_path, allowed_origins=("https://chat.example",))
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Served:
+    """A server that needs no tokens: it serves one user."""
+    return Served.at(tmp_path, tokens=False, user="ann", allowed_origins=("https://chat.example",))
+
+
+def cookie_of(client: TestClient) -> str:
+    answer = client.post("/api/session")
+    assert answer.status_code == 201, answer.text
+    return str(SimpleCookie(answer.headers["set-cookie"])[COOKIE].value)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/files"),
+        ("POST", "/api/files?filename=a"),
+        ("PUT", "/api/files?filename=a"),
+        ("GET", "/api/files/art_000000000000"),
+        ("DELETE", "/api/files/art_000000000000"),
+        ("POST", "/api/files/art_000000000000/link"),
+        ("GET", "/artifacts/art_000000000000"),
+        ("POST", "/api/session"),
+        ("DELETE", "/api/session"),
+        ("GET", "/events"),
+    ],
+)
+def test_every_route_asks_who_is_there(with_tokens: Served, method: str, path: str) -> None:
+    wrong = {"authorization": "Bearer no-such-token-anywhere"}
+    with with_tokens.visitor() as nobody, with_tokens.visitor(**wrong) as liar:
+        answers = [who.request(method, path) for who in (nobody, liar)]
+
+    assert [answer.status_code for answer in answers] == [401, 401]
+    assert all(answer.headers["www-authenticate"] == "Bearer" for answer in answers)
+    assert all(answer.headers["x-content-type-options"] == "nosniff" for answer in answers)
+
+
+def test_the_token_says_whose_files_they_are(with_tokens: Served) -> None:
+    for user in TOKENS:
+        with with_tokens.visitor(user) as visitor:
+            visitor.post(f"/api/files?filename={user}.txt&username=bob&user=bob", content=user.encode())
+
+    assert [with_tokens.kept(user) for user in TOKENS] == [{"ann.txt": b"ann"}, {"bob.txt": b"bob"}]
+
+
+def test_a_server_bound_to_one_user_refuses_the_token_of_another(tmp_path: Path) -> None:
+    served = Served.at(tmp_path, user="ann")
+    with served.visitor("ann") as ann, served.visitor("bob") as bob:
+        statuses = [visitor.get("/api/files").status_code for visitor in (ann, bob)]
+
+    assert statuses == [200, 403]
+
+
+def test_on_a_loopback_address_the_user_of_the_system_needs_no_token(tmp_path: Path) -> None:
+    served = Served.at(tmp_path, tokens=False)
+    with served.visitor() as somebody:
+        status = somebody.post("/api/files?filename=a", content=b"x").status_code
+
+    assert status == 201
+    assert served.kept(os_user()) == {"a": b"x"}
+
+
+def test_a_browser_that_began_a_session_is_known_by_its_cookie_alone(with_tokens: Served) -> None:
+    key = with_tokens.keep(b"content", "a.txt").id
+    with with_tokens.visitor("ann") as ann:
+        begun = ann.post("/api/session")
+    with with_tokens.visitor(cookie=f"{COOKIE}={begun.cookies[COOKIE]}") as browser:
+        statuses = [browser.get(path).status_code for path in ("/api/files", f"/artifacts/{key}")]
+
+    assert begun.json()["user"] == "ann"
+    assert statuses == [200, 200]
+
+
+def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(with_tokens: Served) -> None:
+    with with_tokens.visitor("ann") as ann:
+        header = ann.post("/api/session").headers["set-cookie"]
+    (morsel,) = SimpleCookie(header).values()
+
+    assert (morsel["httponly"], morsel["samesite"], morsel["path"]) == (True, "strict", "/")
+    assert morsel["max-age"] == str(int(SESSION_S))
+    assert TOKENS["ann"] not in header
+
+
+@pytest.mark.parametrize("public_url", [None, "https://tools.example"])
+def test_the_cookie_is_kept_to_https_where_users_come_by_https(
+    tmp_path: Path, public_url: str | None
+) -> None:
+    served = Served.at(tmp_path, public_url=public_url)
+    with served.visitor("ann") as ann:
+        header = ann.post("/api/session").headers["set-cookie"]
+
+    assert ("secure" in header.lower()) == (public_url is not None)
+
+
+def test_a_session_is_renewed_under_its_own_name(with_tokens: Served) -> None:
+    with with_tokens.visitor("ann") as ann:
+        first = ann.post("/api/session")
+    with with_tokens.visitor(cookie=f"{COOKIE}={first.cookies[COOKIE]}") as browser:
+        again = browser.post("/api/session")
+
+    assert again.json()["session"] == first.json()["session"]
+
+
+def test_a_cookie_ends_after_its_time(with_tokens: Served) -> None:
+    with with_tokens.visitor("ann") as ann:
+        cookie = cookie_of(ann)
+    with with_tokens.visitor(cookie=f"{COOKIE}={cookie}") as browser:
+        fresh = browser.get("/api/files").status_code
+        with_tokens.now[0] = NOW + SESSION_S
+        late = browser.get("/api/files").status_code
+
+    assert (fresh, late) == (200, 401)
+
+
+def test_a_cookie_that_was_altered_or_made_for_something_else_names_nobody(with_tokens: Served) -> None:
+    with with_tokens.visitor("ann") as ann:
+        good = cookie_of(ann)
+    session, _, token = good.partition(".")
+    tokens = with_tokens.site.tokens
+    for_download = tokens.sign(user="ann", key=session, purpose="download", now=NOW, ttl_s=60)
+    of_bob = tokens.sign(user="bob", key="another", purpose=BROWSER, now=NOW, ttl_s=60)
+    cookies = [
+        good,
+        f"other.{token}",
+        f"{session}.{token[:-2]}AA",
+        f"{session}.{for_download}",
+        f"{session}.{of_bob}",
+        session,
+        ".",
+        "",
+    ]
+
+    statuses = []
+    for cookie in cookies:
+        with with_tokens.visitor(cookie=f"{COOKIE}={cookie}") as browser:
+            statuses.append(browser.get("/api/files").status_code)
+
+    assert statuses == [200] + [401] * 7
+
+
+def test_a_cookie_of_another_server_with_the_same_keys_names_nobody_here(tmp_path: Path) -> None:
+    anns, bobs = (Served.at(tmp_path, tokens=False, user=user) for user in ("ann", "bob"))
+    anns.keep(b"secret", "ann.txt")
+    with anns.visitor() as browser:
+        cookie = cookie_of(browser)
+    with (
+        anns.visitor(cookie=f"{COOKIE}={cookie}") as known,
+        bobs.visitor(cookie=f"{COOKIE}={cookie}") as other,
+    ):
+        here, there = (who.get("/api/files").json()["files"] for who in (known, other))
+
+    assert [file["filename"] for file in here] == ["ann.txt"]
+    assert there == []
+
+
+FROM_ELSEWHERE = [
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "cross-site", "origin": "http://localhost:3000"},
+    {"origin": "http://localhost:3000"},
+    {"origin": "http://127.0.0.1:8001"},
+    {"origin": "null", "sec-fetch-site": "cross-site"},
+]
+FROM_HERE: list[Mapping[str, str]] = [
+    {},
+    {"sec-fetch-site": "none"},
+    {"sec-fetch-site": "same-origin"},
+    {"origin": OWN},
+    {"origin": OWN, "sec-fetch-site": "same-origin"},
+    {"origin": "https://chat.example", "sec-fetch-site": "cross-site"},
+]
+
+
+@pytest.mark.parametrize("sent", FROM_HERE, ids=str)
+def test_pages_of_this_server_and_named_origins_may_use_what_a_browser_adds(
+    open_to_all: Served, sent: Mapping[str, str]
+) -> None:
+    with open_to_all.visitor(**sent) as browser:
+        assert browser.post("/api/files?filename=a", content=b"x").status_code == 201
+        assert browser.post("/api/session").status_code == 201
+
+
+@pytest.mark.parametrize("sent", FROM_ELSEWHERE, ids=str)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/files"),
+        ("POST", "/api/files?filename=a"),
+        ("GET", "/artifacts/art_000000000000"),
+        ("POST", "/api/session"),
+        ("GET", "/events"),
+    ],
+)
+def test_pages_of_other_sites_may_not(
+    open_to_all: Served, sent: Mapping[str, str], method: str, path: str
+) -> None:
+    with open_to_all.visitor(**sent) as browser:
+        answer = browser.request(method, path)
+
+    assert answer.status_code == 403
+    assert open_to_all.kept() == {}
+
+
+def test_a_bearer_token_proves_more_than_the_page_it_comes_from(with_tokens: Served) -> None:
+    with with_tokens.visitor("ann", **{"sec-fetch-site": "cross-site"}) as page:
+        read, begun = page.get("/api/files"), page.post("/api/session")
+
+    assert read.status_code == 200
+    assert begun.status_code == 403
+
+
+def test_a_link_works_from_any_page(with_tokens: Served) -> None:
+    record = with_tokens.keep(b"content", "a.txt")
+    files = with_tokens.files()
+    token = with_tokens.site.tokens.sign(
+        user=files.holder, key=record.id, purpose="download", now=NOW, ttl_s=60
+    )
+    with with_tokens.visitor(**{"sec-fetch-site": "cross-site"}) as page:
+        assert page.get(f"/api/files/download/{record.id}?token={token}").content == b"content"
+
+
+@pytest.mark.parametrize("path", ["/api/files", "/events", "/artifacts/a", "/api/files/download/a?token=b"])
+def test_a_rebound_name_and_a_foreign_origin_reach_no_route(open_to_all: Served, path: str) -> None:
+    with open_to_all.visitor() as browser:
+        rebound = browser.get(path, headers={"host": "rebound.example:8000"}).status_code
+        foreign = browser.get(path, headers={"origin": ELSEWHERE}).status_code
+
+    assert (rebound, foreign) == (421, 403)
+
+
+@pytest.mark.parametrize("session", ["", "x" * 129, "a b", "\u00e9"])
+def test_a_session_that_cannot_be_one_is_refused(with_tokens: Served, session: str) -> None:
+    name = session.encode("latin-1")
+    with with_tokens.visitor("ann") as ann:
+        fine = ann.get("/api/files", headers={"mcp-session-id": "one"})
+        answer = ann.get("/api/files", headers=[(b"mcp-session-id", name)])
+
+    assert (fine.status_code, answer.status_code) == (200, 400)
+    assert "Mcp-Session-Id" in answer.json()["error"]
+
+
+def test_ending_a_session_takes_the_cookie_away(with_tokens: Served) -> None:
+    with with_tokens.visitor("ann") as ann:
+        cookie = cookie_of(ann)
+    with with_tokens.visitor(cookie=f"{COOKIE}={cookie}") as browser:
+        ended = browser.delete("/api/session")
+    (morsel,) = SimpleCookie(ended.headers["set-cookie"]).values()
+
+    assert ended.status_code == 204
+    assert (morsel.value, morsel["max-age"]) == ("", "0")
+
+
+def test_no_secret_is_in_a_refusal(with_tokens: Served) -> None:
+    with with_tokens.visitor(
+        authorization="Bearer hunter2-hunter2-hunter2", cookie=f"{COOKIE}=x.hunter2"
+    ) as liar:
+        text = json.dumps(liar.get("/api/files").json())
+
+    assert "hunter2" not in text
