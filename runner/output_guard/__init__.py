@@ -1,0 +1,1 @@
+"""What keeps binary and oversized output out of what a model reads."""

@@ -1,0 +1,123 @@
+"""Layer 4: fields that are known to hold files, by configuration for each tool.
+
+A path is tried at the result itself, below `result`, `structuredContent` and `content`, inside each block of
+a list, and inside the JSON text of a text block.
+
+Source: document 004, section 3.4; requirements S4-28 to S4-34; rules X3 and X4 of the conformance cases.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from runner.base64 import canonical
+from runner.base64 import decode as decode_canonical
+from runner.mime import DEFAULT_MIME
+from runner.output_guard.config import ArtifactField, GuardConfig
+from runner.output_guard.encoded import data_url
+from runner.output_guard.keeping import Find, Finding
+from runner.output_guard.magic import identify
+from runner.output_guard.paths import Place, find, parse
+from runner.output_guard.plain import json_text, view
+from runner.output_guard.references import file_name, reference, summary
+
+__all__ = ["extract_fields"]
+
+_WRAPPERS = ("result", "structuredContent", "content")
+_MIME_OF = {"pdf": "application/pdf", "text": "text/plain"}
+
+
+def extract_fields(
+    value: Any, fields: Iterable[ArtifactField], config: GuardConfig, warnings: list[str]
+) -> Finding[Any]:
+    """Return `value` with the files in `fields` taken out; what is no file stays, with a warning."""
+    box = [_thawed(value)]
+    for spec in fields:
+        for root in list(_roots(box)):
+            yield from _extract(root, spec, config, warnings)
+        for place in list(_json_texts(box)):
+            yield from _extract_in_text(place, spec, config, warnings)
+    return box[0]
+
+
+def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list[str]) -> Finding[bool]:
+    changed = False
+    for place in find(root, parse(spec.field_path)):
+        held = place.value
+        if not isinstance(held, str | bytes) or not held:
+            continue
+        content = _content(held, spec)
+        if content is None:
+            warnings.append(f"field {spec.field_path} holds no base64, left as it is")
+            continue
+        payload = _payload(place, root)
+        kind = (
+            identify(content, probe_bytes=config.binary_detection.max_decode_bytes)
+            if isinstance(content, bytes)
+            else None
+        )
+        mime = spec.mime_type or (kind.mime if kind else _MIME_OF.get(spec.content_type, DEFAULT_MIME))
+        name = file_name(payload, str(place.key), mime, kind.name if kind else "")
+        found = Find(content=content, mime=mime, name=name, where=spec.field_path)
+        kept = yield found
+        said = summary(spec.summary_template, found, kept, spec.content_type, payload)
+        place.put(reference(found, kept, said))
+        changed = True
+    return changed
+
+
+def _extract_in_text(
+    place: Place, spec: ArtifactField, config: GuardConfig, warnings: list[str]
+) -> Finding[None]:
+    text = place.value
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > config.max_parse_bytes:
+        return
+    try:
+        parsed = view(json.loads(text), max_elements=config.max_elements).value
+    except (ValueError, RecursionError):
+        return
+    box = [_thawed(parsed)]
+    changed = False
+    for root in list(_roots(box)):
+        changed = (yield from _extract(root, spec, config, warnings)) or changed
+    if changed:
+        place.put(json_text(box[0]))
+
+
+def _content(held: str | bytes, spec: ArtifactField) -> bytes | str | None:
+    if spec.content_type == "text" or isinstance(held, bytes):
+        return held
+    body = canonical(data_url(held) or held)
+    return None if body is None else decode_canonical(body)
+
+
+def _payload(place: Place, root: Any) -> Mapping[str, Any]:
+    """Return the fields beside a field, and behind them those of the whole result; never the field itself."""
+    outer = root if isinstance(root, dict) else {}
+    beside = place.container if isinstance(place.container, dict) else {}
+    return {key: item for key, item in {**outer, **beside}.items() if item is not place.value}
+
+
+def _roots(box: list[Any]) -> Iterator[Any]:
+    # A path applied to a list is applied to its items: blocks of a list need no word here.
+    value = box[0]
+    yield value
+    if isinstance(value, dict):
+        yield from (value[key] for key in _WRAPPERS if isinstance(value.get(key), dict | list))
+
+
+def _json_texts(box: list[Any]) -> Iterator[Place]:
+    value = box[0]
+    if isinstance(value, str):
+        yield Place(box, 0)
+    blocks = value.get("content") if isinstance(value, dict) else value
+    for block in blocks if isinstance(blocks, list) else ():
+        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
+            yield Place(block, "text")
+
+
+def _thawed(value: Any) -> Any:
+    """Return a copy whose containers may be changed."""
+    if isinstance(value, dict):
+        return {key: _thawed(item) for key, item in value.items()}
+    return [_thawed(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,167 @@
+"""What the layers ask to be kept, and the one place that keeps it.
+
+The layers are generators: they yield a `Find` and get a `Kept` back, and touch no store themselves. So each
+of them can be run with values alone, and bytes are let go as soon as they are stored.
+
+Source: document 004, sections 5.2 to 5.4; requirements S4-15, S4-71 to S4-74, S4-107; contradiction C33.
+"""
+
+import itertools
+import re
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from anyio import to_thread
+
+from runner.errors import CallError
+from runner.store.protocol import Put, Record, Retention, Scope
+
+__all__ = ["Find", "Finding", "Keeper", "Kept", "Store", "TooMany", "drive"]
+
+T = TypeVar("T")
+
+_SOURCE_MAX_CHARS = 120
+# Less is done quicker than it is handed to another thread.
+_THREAD_FROM_CHARS = 1_000_000
+
+
+class Store(Protocol):
+    """The part of a `runner.store.protocol.ArtifactStore` that the guard needs."""
+
+    async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
+        """Keep bytes."""
+
+    async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
+        """Keep text as UTF-8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Find:
+    """Something to be taken out of a result.
+
+    Attributes:
+        content: What it is, whole.
+        mime: Its MIME type.
+        name: A file name for it, if one suggests itself.
+        where: The field it was found in, for people.
+        facts: What was learnt of it, such as its rows.
+    """
+
+    content: bytes | str
+    mime: str
+    name: str | None = None
+    where: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a find: its record, or why there is none."""
+
+    record: Record | None
+    reason: str = ""
+
+
+class TooMany(ValueError):
+    """A layer finds more in one result than may be stored one by one."""
+
+
+Finding = Generator[Find, Kept, T]
+
+
+@dataclass(slots=True, kw_only=True)
+class Keeper:
+    """Keeps the finds of one result.
+
+    Attributes:
+        store: Where; None: nowhere, everything is left out with a warning.
+        scope: Whose it is.
+        tool: Name of the tool.
+        server: Name of its server, if it has one.
+        stored: Everything kept so far.
+        warnings: What went wrong, for the log.
+    """
+
+    store: Store | None
+    scope: Scope
+    tool: str
+    server: str | None = None
+    stored: list[Record] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    async def keep(self, find: Find) -> Kept:
+        """Store one find. What cannot be stored is left out, and a warning says so."""
+        if self.store is None:
+            return self._lost(find, "no artifact store is configured")
+        about = Put(
+            name=find.name,
+            mime=find.mime,
+            retention=Retention.OBSERVATIONS,
+            namespace=self._namespace(),
+            source=self._source(find),
+            facts=find.facts,
+        )
+        try:
+            if isinstance(find.content, str):
+                record = await self.store.put_text(find.content, about, scope=self.scope)
+            else:
+                record = await self.store.put_bytes(find.content, about, scope=self.scope)
+        except CallError as error:
+            return self._lost(find, error.message)
+        if record.said.source.get("truncated"):
+            return self._lost(find, "no artifact store is configured")
+        self.stored.append(record)
+        return Kept(record)
+
+    def _lost(self, find: Find, reason: str) -> Kept:
+        size, unit = len(find.content), "characters" if isinstance(find.content, str) else "bytes"
+        self.warnings.append(f"{find.where or 'result'}: {size} {unit} of {find.mime} truncated, {reason}")
+        return Kept(None, reason)
+
+    def _namespace(self) -> str:
+        named = self.server or self.tool
+        return re.sub(r"[^A-Za-z0-9]+", "_", named).strip("_")[:40] or "art"
+
+    def _source(self, find: Find) -> dict[str, Any]:
+        said = {"tool": self.tool, "server": self.server, "field": find.where}
+        return {key: value[:_SOURCE_MAX_CHARS] for key, value in said.items() if value}
+
+
+async def drive(layer: Finding[T], keeper: Keeper, *, chars: int, most: int | None = None) -> T:
+    """Run a layer to its end, keep what it finds, and return what it returns.
+
+    Args:
+        layer: The layer, not yet begun.
+        keeper: Keeps what it finds.
+        chars: How much it has to look at. While that is much for each step, it works in a thread, so that
+            other calls go on.
+        most: How many finds there may be.
+
+    Raises:
+        TooMany: There are more.
+    """
+    kept: Kept | None = None
+    for finds in itertools.count(1):
+        if most is not None and finds > most + 1:
+            layer.close()
+            raise TooMany(f"more than {most} finds")
+        threaded = chars > finds * _THREAD_FROM_CHARS
+        step = await to_thread.run_sync(_next, layer, kept) if threaded else _next(layer, kept)
+        if isinstance(step, _Done):
+            return step.value  # type: ignore[no-any-return]
+        kept = await keeper.keep(step)
+    raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    value: Any
+
+
+def _next(layer: Finding[Any], kept: Kept | None) -> Find | _Done:
+    try:
+        return next(layer) if kept is None else layer.send(kept)
+    except StopIteration as stop:
+        # A StopIteration cannot leave a thread's future.
+        return _Done(stop.value)

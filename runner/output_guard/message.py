@@ -1,0 +1,102 @@
+"""A whole MCP tool result behind the guard, and lawful again afterwards.
+
+Hosts show a model the content blocks, the structured content, or both; so both are guarded together, as one
+value with one limit. What the guard put into a block is then said in the blocks of the protocol: a stored
+file is a `resource_link` to `artifact://ID`, in the place and order of the block that held it; a reference
+within a text block is JSON text. `_meta` and `isError` are no text for a model and stay as they are.
+
+Source: MCP specification 2025-11-25, tools, section "Tool Result"; document 004, section 2.3.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from runner.output_guard.config import GuardConfig
+from runner.output_guard.keeping import Store
+from runner.output_guard.pipeline import Guarded, guard
+from runner.output_guard.plain import text_of
+from runner.output_guard.transformer import Transformer
+from runner.store.protocol import Scope
+
+__all__ = ["guard_message"]
+
+_SHOWN = ("content", "structuredContent")
+_HOLDERS = frozenset({"image", "audio", "resource"})
+
+
+async def guard_message(
+    message: Mapping[str, Any],
+    *,
+    tool: str,
+    server: str | None = None,
+    config: GuardConfig,
+    store: Store | None,
+    scope: Scope,
+    transformer: Transformer | None = None,
+) -> Guarded:
+    """Return the result of `tools/call` with what a model reads of it guarded; the value is such a result.
+
+    Args:
+        message: The result as on the wire; it is never changed.
+        tool: Name of the tool, with or without a prefix.
+        server: Name of its server.
+        config: The guard's settings.
+        store: Where content is kept; None: nowhere.
+        scope: Whose it is.
+        transformer: The operator's own function; it gets `content` and `structuredContent`.
+    """
+    shown = {key: message[key] for key in _SHOWN if message.get(key) is not None}
+    guarded = await guard(
+        shown, tool=tool, server=server, config=config, store=store, scope=scope, transformer=transformer
+    )
+    if guarded.value is shown:
+        return dataclasses.replace(guarded, value=dict(message))
+    rest = {key: item for key, item in message.items() if key not in _SHOWN}
+    return dataclasses.replace(guarded, value=rest | _lawful(guarded.value, list(shown)))
+
+
+def _lawful(value: Any, shown: list[str]) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value or not set(value) <= set(_SHOWN):
+        # What a transformer made of it, or the reference to all of it.
+        structured = {"structuredContent": value} if _SHOWN[1] in shown and isinstance(value, dict) else {}
+        said = value if not structured else value.get("summary", "see structuredContent")
+        return {"content": [_text(said)]} | structured
+    content = value.get("content", [])
+    blocks = content if isinstance(content, list) else [content]
+    structured = {"structuredContent": value[_SHOWN[1]]} if _SHOWN[1] in value else {}
+    return {"content": [_block(block) for block in blocks]} | structured
+
+
+def _block(block: Any) -> dict[str, Any]:
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return _text(block)
+    made: dict[str, Any] = block
+    resource = block.get("resource")
+    if block["type"] == "text" and not isinstance(block.get("text"), str):
+        return made | {"text": text_of(block.get("text"))}
+    if block["type"] in _HOLDERS and ("artifact" in block or "truncated" in block):
+        return _link(made)
+    if isinstance(resource, dict) and isinstance(resource.get("text"), dict):
+        return made | {"resource": resource | {"text": text_of(resource["text"])}}
+    return made
+
+
+def _link(block: dict[str, Any]) -> dict[str, Any]:
+    if "artifact" not in block:
+        return _text(block)
+    artifact = block["artifact"]
+    link = {
+        "type": "resource_link",
+        "uri": f"artifact://{artifact['id']}",
+        "name": artifact.get("filename") or artifact["id"],
+        "description": block["summary"],
+        "mimeType": artifact.get("mime_type"),
+        "size": artifact.get("size_bytes"),
+        "annotations": block.get("annotations"),
+    }
+    return {key: item for key, item in link.items() if item is not None}
+
+
+def _text(value: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text_of(value)}

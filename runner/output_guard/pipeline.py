@@ -1,0 +1,150 @@
+"""The output guard: whatever a tool returned, a model reads little text and no binary content.
+
+    guarded = await guard(result, tool="download", server="tableau", config=config, store=store, scope=scope)
+
+`guarded.value` is `result` itself where nothing had to be taken out. Where something had, it is stored, and
+`{artifact, summary, ...}` stands in its place. The layers, in their order:
+
+1. `transformer`: the operator's own function; what it returns is final but for the last two layers.
+2. `fields`: fields that are known to hold files.
+3. `typed`: content blocks that declare their bytes.
+4. `detect`: base64, hexadecimal digits and data: URLs whose bytes begin as a known format does.
+5. `size_net`: long strings, and structures that are too large as a whole.
+6. `clamp`: the whole, if it is still too long.
+
+What holds for every input: the text of the value has at most `max_observation_chars` characters; it is JSON
+that encodes to UTF-8; with detection on, no run of base64 of `min_size_for_detection` or more that decodes to
+a known binary is in it. Detection also looks at what a transformer returned. Without a store, and where the
+store refuses, content is cut or left out, and `guarded.warnings` says so; the guard itself never fails.
+
+A structure of too many items, or nested too deep, is stored unparsed and referenced as a whole.
+
+Source: document 004, section 4.1; contradiction C24; rules X1 to X6 of the conformance cases.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from runner.output_guard.clamp import clamped_by
+from runner.output_guard.config import GuardConfig
+from runner.output_guard.detect import Detector, scan
+from runner.output_guard.fields import extract_fields
+from runner.output_guard.keeping import Finding, Keeper, Store, TooMany, drive
+from runner.output_guard.plain import Unruly, View, text_of, view
+from runner.output_guard.size_net import fit, inline, raw_reference
+from runner.output_guard.transformer import Transformer, transformed
+from runner.output_guard.typed import extract_blocks
+from runner.store.protocol import Record, Scope
+
+__all__ = ["Guarded", "guard"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """A result as a model may read it.
+
+    Attributes:
+        value: The result, or what is left of it.
+        stored: What was stored, in the order in which it was found.
+        warnings: What went wrong, for the log.
+        events: For user interfaces: `observation_clamped`.
+    """
+
+    value: Any
+    stored: tuple[Record, ...] = ()
+    warnings: tuple[str, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+
+
+async def guard(
+    result: Any,
+    *,
+    tool: str,
+    server: str | None = None,
+    config: GuardConfig,
+    store: Store | None,
+    scope: Scope,
+    transformer: Transformer | None = None,
+) -> Guarded:
+    """Return `result` with binary and oversized content taken out and stored.
+
+    Args:
+        result: What the tool returned, of any shape; it is never changed.
+        tool: Name of the tool, with or without a prefix.
+        server: Name of its server; also the namespace of ids.
+        config: The guard's settings.
+        store: Where content is kept; None: nowhere.
+        scope: Whose it is.
+        transformer: The operator's own function, if there is one.
+    """
+    keeper = Keeper(store=store, scope=scope, tool=tool, server=server)
+    settings = config.for_call(tool, server)
+    final = await transformed(transformer, result, keeper)
+    given = result if final is None else final
+    limit = settings.max_observation_chars
+    event: dict[str, Any] | None = None
+    try:
+        seen = view(given, max_elements=settings.max_elements)
+    except Unruly:
+        value, event = await clamped_by(keeper, given, limit, unruly=True)
+    else:
+        value = await _layers(seen, settings, keeper, handled=final is not None)
+        if value is not seen.value or seen.chars > limit or len(text_of(value)) > limit:
+            value, event = await _bounded(value, settings, keeper, net=final is None)
+    return Guarded(
+        value=value,
+        stored=tuple(keeper.stored),
+        warnings=tuple(keeper.warnings),
+        events=(event,) if event else (),
+    )
+
+
+async def _layers(seen: View, settings: GuardConfig, keeper: Keeper, *, handled: bool) -> Any:
+    value, chars = seen.value, seen.chars
+    template, warnings = settings.default_summary_template, keeper.warnings
+    fields = settings.fields_of(keeper.tool, keeper.server) if settings.tool_fields and not handled else ()
+    detector = Detector.of(settings)
+    layers: list[Callable[[Any], Finding[Any]]] = []
+    if fields:
+        layers.append(lambda value: extract_fields(value, fields, settings, warnings))
+    if seen.typed and not handled:
+        layers.append(lambda value: extract_blocks(value, template, warnings))
+    if seen.raw or seen.longest >= detector.min_chars:
+        layers.append(lambda value: scan(value, detector))
+    for layer in layers:
+        value = await _taken_out(layer, value, settings, keeper, chars=chars)
+    if not handled and settings.auto_artifact_large_content and seen.longest > settings.max_inline_size:
+        value = await _inlined(value, settings, keeper, chars=chars)
+    return value
+
+
+async def _taken_out(
+    layer: Callable[[Any], Finding[Any]], value: Any, settings: GuardConfig, keeper: Keeper, *, chars: int
+) -> Any:
+    """Run a layer. Where it would take out too much one by one, larger parts of the result go first."""
+    try:
+        return await drive(layer(value), keeper, chars=chars, most=settings.max_artifacts)
+    except TooMany:
+        value = await drive(fit(value, settings.max_observation_chars), keeper, chars=chars)
+    try:
+        return await drive(layer(value), keeper, chars=chars, most=settings.max_artifacts)
+    except TooMany:
+        return await drive(raw_reference(value), keeper, chars=chars)
+
+
+async def _inlined(value: Any, settings: GuardConfig, keeper: Keeper, *, chars: int) -> Any:
+    try:
+        layer = inline(value, settings.max_inline_size)
+        return await drive(layer, keeper, chars=chars, most=settings.max_artifacts)
+    except TooMany:
+        return value
+
+
+async def _bounded(
+    value: Any, settings: GuardConfig, keeper: Keeper, *, net: bool
+) -> tuple[Any, dict[str, Any] | None]:
+    limit = settings.max_observation_chars
+    if net and settings.auto_artifact_large_content:
+        value = await drive(fit(value, limit), keeper, chars=limit)
+    return await clamped_by(keeper, value, limit)

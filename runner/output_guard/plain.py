@@ -1,0 +1,238 @@
+"""A result as plain JSON values, and what the layers need to know of it before they look closer.
+
+Unlike `runner.contract.jsonable` this refuses nothing that a tool, a transformer or a remote server may hand
+over: models become objects, numbers that are not finite null, halves of surrogate pairs question marks. Bytes
+stay bytes, for the layers to take out. A value that needs no change is returned itself, not a copy.
+"""
+
+import base64
+import dataclasses
+import itertools
+import json
+import math
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+__all__ = ["DEPTH_MAX", "Unruly", "View", "json_text", "raw_json", "text_of", "view"]
+
+DEPTH_MAX = 100
+# json.dumps refuses integers above 4300 digits, which is about this many bits.
+_INTEGER_MAX_BITS = 14_000
+_NUMBERS = frozenset({int, float, bool, type(None)})
+_BLOCK_TYPES = frozenset({"image", "audio", "resource"})
+# Only what json.dumps cannot write comes here: cycles and bottomless values, which must end somewhere.
+_TOKENS_MAX = 2_000_000
+
+
+class Unruly(ValueError):
+    """A structure has too many items or nests too deep to be looked into."""
+
+
+@dataclasses.dataclass(slots=True)
+class View:
+    """A plain value and what was seen of it.
+
+    Attributes:
+        value: The value: None, booleans, numbers, strings, lists, dictionaries; and bytes.
+        longest: Length of its longest string, keys included.
+        chars: Characters of all strings; a lower bound of its text.
+        elements: How many items it has.
+        typed: Whether a content block that may hold bytes occurs in it.
+        raw: Whether bytes occur in it.
+    """
+
+    value: Any = None
+    longest: int = 0
+    chars: int = 0
+    elements: int = 0
+    typed: bool = False
+    raw: bool = False
+
+
+def view(value: Any, *, max_elements: int) -> View:
+    """Return `value` as plain JSON values with what was seen of them.
+
+    Raises:
+        Unruly: It has more than `max_elements` items or nests deeper than `DEPTH_MAX`.
+    """
+    seen = View()
+    seen.value = _plain(value, seen, max_elements, 0)
+    return seen
+
+
+def text_of(value: Any) -> str:
+    """Return what a model reads of a plain value: a string itself, anything else as JSON."""
+    return value if isinstance(value, str) else json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """Return a plain value as JSON."""
+    return _ENCODER.encode(value)
+
+
+def raw_json(value: Any) -> bytes:
+    """Return any value at all as JSON, however deep or large."""
+    try:
+        return to_json(value, bytes_mode="base64", by_alias=True, exclude_none=False, fallback=_foreign)
+    except (ValueError, TypeError, RecursionError):
+        return "".join(_tokens(value)).encode("utf-8", "replace")
+
+
+def _plain(value: Any, seen: View, allowed: int, depth: int) -> Any:
+    kind = type(value)
+    if kind is str:
+        return _string(value, seen)
+    if kind in _NUMBERS:
+        return _number(value, seen)
+    if kind is bytes:
+        seen.raw = True
+        return value
+    if depth >= DEPTH_MAX:
+        raise Unruly(f"nests deeper than {DEPTH_MAX} levels")
+    if kind is dict:
+        return _object(value, seen, allowed, depth)
+    if kind is list:
+        return _array(value, seen, allowed, depth)
+    return _plain(_foreign(value), seen, allowed, depth + 1)
+
+
+def _string(text: str, seen: View) -> str:
+    length = len(text)
+    seen.chars += length
+    if length > seen.longest:
+        seen.longest = length
+    # isascii costs nothing, so large base64 text is neither scanned nor copied.
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def _number(value: Any, seen: View) -> Any:
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if value is not None and value.bit_length() > _INTEGER_MAX_BITS:
+        return _string(hex(value), seen)
+    return value
+
+
+def _object(value: dict[Any, Any], seen: View, allowed: int, depth: int) -> Any:
+    _count(seen, len(value), allowed)
+    kind = value.get("type")
+    if isinstance(kind, str) and kind in _BLOCK_TYPES:
+        seen.typed = True
+    made: dict[str, Any] | None = None
+    for done, (key, item) in enumerate(value.items()):
+        plain = _plain(item, seen, allowed, depth + 1)
+        name = _string(key, seen) if type(key) is str else _key(key)
+        if made is None and (plain is not item or name is not key):
+            made = dict(itertools.islice(value.items(), done))
+        if made is not None:
+            made[name] = plain
+    return value if made is None else made
+
+
+def _array(value: list[Any], seen: View, allowed: int, depth: int) -> Any:
+    _count(seen, len(value), allowed)
+    made = [_plain(item, seen, allowed, depth + 1) for item in value]
+    return value if all(map(operator.is_, made, value)) else made
+
+
+def _count(seen: View, items: int, allowed: int) -> None:
+    seen.elements += items
+    seen.chars += 2 * items
+    if seen.elements > allowed:
+        raise Unruly(f"has more than {allowed} items")
+
+
+def _key(key: object) -> str:
+    return str(key).encode("utf-8", "replace").decode()
+
+
+def _foreign(value: Any) -> Any:
+    """Return the plain form of something that JSON has no word for."""
+    match value:
+        case BaseModel():
+            return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        case bytearray() | memoryview():
+            return bytes(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case str() | int() | float():
+            return _base_value(value)
+        case Mapping():
+            return dict(value)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        case Iterable() if not hasattr(value, "__next__"):
+            return list(value)
+        case _:
+            return str(value)
+
+
+def _base_value(value: str | float) -> str | int | float:
+    # Not str(value): an enumeration would give its name.
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, int) else float(value)
+
+
+# One for all: making an encoder takes longer than writing a small value.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=_foreign)
+
+
+def _tokens(root: Any) -> Iterator[str]:
+    """Yield the JSON text of any value piece by piece, without recursion; a cycle becomes null."""
+    ancestors: list[Any] = []
+    stack: list[Iterator[str | _Inner]] = [iter((_Inner(root),))]
+    open_ids: set[int] = set()
+    for _ in range(_TOKENS_MAX):
+        if not stack:
+            return
+        piece = next(stack[-1], None)
+        if piece is None:
+            stack.pop()
+            if ancestors:
+                open_ids.discard(id(ancestors.pop()))
+        elif isinstance(piece, str):
+            yield piece
+        elif id(piece.value) in open_ids:
+            yield "null"
+        else:
+            stack.append(_pieces(piece.value))
+            ancestors.append(piece.value)
+            open_ids.add(id(piece.value))
+    yield " ..."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Inner:
+    value: Any
+
+
+def _pieces(value: Any) -> Iterator[str | _Inner]:
+    match value:
+        case dict():
+            yield "{"
+            for number, (key, item) in enumerate(value.items()):
+                yield (", " if number else "") + json_text(_key(key)) + ": "
+                yield _Inner(item)
+            yield "}"
+        case list() | tuple():
+            yield "["
+            for number, item in enumerate(value):
+                if number:
+                    yield ", "
+                yield _Inner(item)
+            yield "]"
+        case None | bool() | str() | int() | float():
+            yield json_text(_plain(value, View(), 1, 0))
+        case _:
+            yield _Inner(_foreign(value))

@@ -1,0 +1,118 @@
+"""What stands in a result in place of what was taken out: small, and it says what it was and how to read it.
+
+Source: document 004, sections 3.1, 5.4 and 5.5; requirements S4-16, S4-73 to S4-77; contradictions C26, C28
+and C33.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from runner.filenames import safe_name
+from runner.mime import extension
+from runner.output_guard.encoded import cut
+from runner.output_guard.keeping import Find, Kept
+from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of
+from runner.store.protocol import Record
+
+__all__ = ["file_name", "human_size", "large_text", "marker", "reference", "summary"]
+
+_PLACEHOLDER = re.compile(r"\{(\w{1,100})\}")
+_VALUE_MAX_CHARS = 200
+_NAME_KEYS = ("filename", "file_name", "name", "title")
+
+
+def reference(find: Find, kept: Kept, said: str) -> dict[str, Any]:
+    """Return what stands in place of binary content; `said` is the summary of what was kept."""
+    if kept.record is None:
+        return _unkept(find, kept)
+    return {"artifact": _artifact(kept.record), "summary": said, "read": _how(kept.record)}
+
+
+def large_text(find: Find, kept: Kept, said: str, value: Any, text: str) -> dict[str, Any]:
+    """Return what stands in place of long text or a large structure.
+
+    Args:
+        find: What was taken out.
+        kept: What became of it.
+        said: The summary.
+        value: What is described by its shape.
+        text: What the preview shows the ends of.
+    """
+    base = {"artifact": _artifact(kept.record), "summary": said} if kept.record else _unkept(find, kept)
+    base["preview"] = cut(text, HEAD_CHARS) + "..."
+    base["tail"] = text[-TAIL_CHARS:]
+    base["shape"] = shape_of(value)
+    return base | ({"read": _how(kept.record)} if kept.record else {})
+
+
+def marker(find: Find, kept: Kept) -> str:
+    """Return what stands within a text in place of a part of it. Without quotes: the text may be JSON."""
+    was = f"{find.mime}, {len(find.content)} bytes"
+    if kept.record is None:
+        return f"[binary content removed: {was}, truncated: not kept]"
+    return f"[binary content removed: {was}, stored as artifact {kept.record.id}, {_how(kept.record)}]"
+
+
+def summary(template: str, find: Find, kept: Kept, kind: str, payload: Mapping[str, Any]) -> str:
+    """Fill in a summary template: its own placeholders, then fields of the payload; others stay."""
+    size = (
+        len(find.content) if isinstance(find.content, bytes) else len(find.content.encode("utf-8", "replace"))
+    )
+    named = payload.get("filename")
+    own = {
+        "content_type": kind,
+        "mime_type": find.mime,
+        "size": str(size),
+        "size_human": human_size(size),
+        "filename": named if isinstance(named, str) and named else find.name or "",
+        "artifact_id": kept.record.id if kept.record else "",
+    }
+
+    def filled(match: re.Match[str]) -> str:
+        value = own.get(match[1], payload.get(match[1]))
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return match[0]
+        return str(value)[:_VALUE_MAX_CHARS]
+
+    return _PLACEHOLDER.sub(filled, template)
+
+
+def human_size(size: int) -> str:
+    """Return a size in bytes for people: 1408 → `1.4KB`."""
+    value, unit = float(size), "B"
+    for larger in ("KB", "MB", "GB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f}".removesuffix(".0") + unit
+
+
+def file_name(payload: Mapping[str, Any], where: str, mime: str, ending: str = "") -> str:
+    """Return a name for a file taken out of `payload`: what the payload calls it, else its field."""
+    ending = extension(mime) or (f".{ending}" if ending else "")
+    for key in _NAME_KEYS:
+        named = payload.get(key)
+        if isinstance(named, str) and named.strip() and len(named) <= _VALUE_MAX_CHARS:
+            return safe_name(named if named.lower().endswith(ending.lower()) else named + ending)
+    last = re.sub(r"\[\d+\]$", "", where).rpartition(".")[2]
+    return safe_name((last[:60] or "output") + ending)
+
+
+def _artifact(record: Record) -> dict[str, Any]:
+    return record.ref.model_dump(exclude_none=True)
+
+
+def _how(record: Record) -> str:
+    return f"read it as resource artifact://{record.id}"
+
+
+def _unkept(find: Find, kept: Kept) -> dict[str, Any]:
+    unit = "characters" if isinstance(find.content, str) else "bytes"
+    size = len(find.content)
+    return {
+        "truncated": True,
+        "original_size": size,
+        "mime_type": find.mime,
+        "summary": f"{size} {unit} ({find.mime}) truncated and not kept: {kept.reason[:_VALUE_MAX_CHARS]}",
+    }

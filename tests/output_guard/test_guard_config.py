@@ -1,0 +1,83 @@
+"""The guard's settings: the document's names and defaults, and a clear sentence for each mistake."""
+
+from typing import Any
+
+import pytest
+
+from runner.errors import UsageError
+from runner.output_guard.config import GuardConfig, from_mapping
+from runner.output_guard.preset import names
+
+
+def test_the_defaults_are_those_of_the_document() -> None:
+    config = GuardConfig()
+
+    assert (config.max_inline_size, config.auto_artifact_large_content) == (10_000, True)
+    assert config.binary_detection.model_dump() == {
+        "enabled": True,
+        "signatures": {
+            "JVBERi": ("pdf", "application/pdf"),
+            "iVBORw": ("png", "image/png"),
+            "/9j/": ("jpeg", "image/jpeg"),
+            "UEsDB": ("zip", "application/zip"),
+        },
+        "min_size_for_detection": 1000,
+        "max_decode_bytes": 5_000_000,
+        "require_magic_bytes": True,
+    }
+    assert config.resources.model_dump() == {
+        "enabled": True,
+        "auto_read_if_size_under_bytes": 0,
+        "inline_text_if_under_chars": 10_000,
+        "cache_reads_to_artifacts": True,
+    }
+    assert config.tool_fields == {}
+    assert config.default_summary_template == "Binary content stored as artifact ({size} bytes)"
+    assert config.max_observation_chars == 50_000
+
+
+def test_the_older_names_mean_the_same() -> None:
+    fields = {"t": [{"field_path": "a"}]}
+
+    older = from_mapping({"auto_artifact_enabled": False, "artifact_fields": fields})
+
+    assert older == from_mapping({"auto_artifact_large_content": False, "tool_fields": fields})
+
+
+def test_own_fields_replace_those_of_a_preset() -> None:
+    own = {"$preset": ["tableau"], "download_workbook": [{"field_path": "x"}]}
+
+    config = from_mapping({"tool_fields": own})
+
+    assert [field.field_path for field in config.tool_fields["download_workbook"]] == ["x"]
+    assert "get_view_as_pdf" in config.tool_fields
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_preset_is_valid(name: str) -> None:
+    assert from_mapping({"tool_fields": {"$preset": name}}).tool_fields
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_inlin_size": 1}, ["output_guard.max_inlin_size", "did you mean max_inline_size"]),
+        ({"max_observation_chars": 0}, ["output_guard.max_observation_chars", "greater than 0", "0"]),
+        ({"binary_detection": {"min_size_for_detection": "x"}}, ["min_size_for_detection", "'x'"]),
+        ({"tool_fields": {"t": [{"field_path": "a[?(@.b)]"}]}}, ["field_path", "is no field path"]),
+        ({"tool_fields": {"t": [{"field_path": "$"}]}}, ["field_path", "is no field path"]),
+        ({"tool_fields": {"t": [{"field_path": "a", "mime_type": "pdf"}]}}, ["'pdf' is no MIME type"]),
+        ({"tool_fields": {"$preset": "tablo"}}, ["no preset 'tablo'", "tableau"]),
+        ({"tool_fields": {"t": [{}]}}, ["field_path", "required"]),
+    ],
+)
+def test_a_mistake_is_answered_with_a_sentence(given: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_mapping(given)
+
+    assert [part for part in said if part not in str(caught.value)] == []
+
+
+def test_the_configuration_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        GuardConfig().max_inline_size = 1

@@ -1,0 +1,176 @@
+"""Long text and large structures are stored and described; what a model reads never exceeds the limit."""
+
+import json
+from typing import Any
+
+import pytest
+from guard_shelf import Refusing, Shelf, clamped, guarded
+
+from runner.output_guard.plain import text_of
+
+LONG = "word " * 2001
+
+
+def test_text_above_the_limit_is_stored_as_text_and_previewed(shelf: Shelf) -> None:
+    value = guarded({"note": "n", "log": LONG}, store=shelf).value
+
+    assert shelf.contents == [LONG.encode()]
+    assert (shelf.records[0].mime, shelf.records[0].name) == ("text/plain", "tool-output.txt")
+    assert value["note"] == "n"
+    assert value["log"]["summary"] == "Large text stored as artifact (10005 chars)"
+    assert value["log"]["preview"] == LONG[:200] + "..."
+    assert shelf.records[0].id in value["log"]["read"]
+
+
+@pytest.mark.parametrize(("chars", "stays"), [(10_000, True), (10_001, False)])
+def test_the_limit_is_in_characters_and_inclusive(shelf: Shelf, chars: int, stays: bool) -> None:
+    value = guarded("é" * chars, store=shelf).value
+
+    assert (value == "é" * chars) == stays
+    assert [record.size for record in shelf.records] == ([] if stays else [2 * chars])
+
+
+def test_long_text_stays_where_the_net_is_switched_off(shelf: Shelf) -> None:
+    assert guarded("x" * 20_000, store=shelf, auto_artifact_large_content=False).value == "x" * 20_000
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"rows": [{"v": "x" * 9000}] * 50, "title": "kept"},
+        {"title": "kept", **{f"k{n}": "x" * 9000 for n in range(20)}},
+        {"title": "kept", "deep": {"er": {"rows": [{"v": n, "w": "a b c"} for n in range(5000)]}}},
+        {"title": "kept", "numbers": list(range(30_000))},
+    ],
+    ids=["many rows", "many fields", "deep rows", "numbers"],
+)
+def test_many_middling_values_are_stored_and_small_ones_stay_readable(shelf: Shelf, result: Any) -> None:
+    value = guarded(result, store=shelf).value
+
+    assert len(text_of(value)) <= 50_000
+    assert value["title"] == "kept"
+    assert len(shelf.records) >= 1
+
+
+def test_what_is_stored_of_a_structure_is_the_structure(shelf: Shelf) -> None:
+    rows = [{"id": n, "name": f"row {n}"} for n in range(5000)]
+
+    value = guarded({"rows": rows}, store=shelf).value
+
+    assert json.loads(shelf.contents[0]) == rows
+    assert value["rows"]["shape"] == {"kind": "table", "rows": 5000, "columns": ["id", "name"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("a,b,c\n" + "1,2,3\n" * 4000, {"kind": "table", "rows": 4000, "columns": ["a", "b", "c"]}),
+        ("a\tb\n" + "1\t2\n" * 4000, {"kind": "table", "rows": 4000, "columns": ["a", "b"]}),
+        (json.dumps({"k": 1, "t": "x y " * 3000}), {"kind": "object", "keys": ["k", "t"], "key_count": 2}),
+        (json.dumps([[1, 2]] * 3000), {"kind": "table", "rows": 3000, "width": 2}),
+        ("some line\n" * 2000, {"kind": "text", "lines": 2000}),
+    ],
+)
+def test_a_reference_says_the_shape_of_what_it_stands_for(shelf: Shelf, text: str, shape: Any) -> None:
+    assert guarded(text, store=shelf).value["shape"] == shape
+
+
+def test_more_files_than_a_store_holds_for_one_call_are_stored_in_larger_parts(shelf: Shelf) -> None:
+    block = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+
+    value = guarded({"note": "kept", "images": [block] * 5000}, store=shelf).value
+
+    assert value["note"] == "kept"
+    assert len(json.loads(shelf.contents[-1])) == 5000
+    assert len(shelf.records) <= 102
+
+
+def test_a_structure_of_too_many_items_is_stored_unparsed(shelf: Shelf) -> None:
+    rows = [[n, n] for n in range(1000)]
+
+    done = guarded(rows, store=shelf, max_elements=500)
+
+    assert json.loads(shelf.contents[0]) == rows
+    assert done.value["artifact"]["id"] == shelf.records[0].id
+
+
+def test_a_structure_nested_too_deep_is_stored_whole(shelf: Shelf) -> None:
+    deep: Any = "bottom"
+    for _ in range(5000):
+        deep = [deep]
+
+    value = guarded({"a": deep}, store=shelf).value
+
+    assert shelf.contents[0] == b'{"a": ' + b"[" * 5000 + b'"bottom"' + b"]" * 5000 + b"}"
+    assert value["artifact"]["id"] == shelf.records[0].id
+
+
+def test_an_observation_within_the_limit_is_left_alone(shelf: Shelf) -> None:
+    given = {"a": 1}
+
+    done = clamped(given, store=shelf)
+
+    assert done.value is given
+    assert (done.clamped, done.stored, done.events, done.warnings) == (False, (), (), ())
+
+
+def test_an_observation_above_the_limit_is_stored_and_referenced(shelf: Shelf) -> None:
+    given = {"t": "x" * 60_000}
+
+    done = clamped(given, store=shelf)
+
+    assert json.loads(shelf.contents[0]) == given
+    assert {"artifact", "summary", "preview"} <= set(done.value)
+    assert [(event["type"], event["method"]) for event in done.events] == [
+        ("observation_clamped", "artifact")
+    ]
+
+
+@pytest.mark.parametrize("store", [None, Refusing()], ids=["no store", "a full store"])
+@pytest.mark.parametrize("observation", [{"t": "x" * 60_000}, "😀" * 60_000, [1.5] * 60_000])
+def test_without_room_to_keep_it_an_observation_is_shortened(store: Shelf | None, observation: Any) -> None:
+    done = clamped(observation, store=store)
+
+    text = json.dumps(done.value, ensure_ascii=False)
+    text.encode()
+    assert 40_000 < len(text) <= 50_000
+    assert "truncated" in text
+    assert [event["method"] for event in done.events] == ["truncate"]
+    assert any("truncated" in warning for warning in done.warnings)
+
+
+@pytest.mark.parametrize("limit", [1, 10, 20, 60, 100, 150, 300, 700, 2000])
+@pytest.mark.parametrize("stored", [True, False])
+def test_no_limit_is_too_small(shelf: Shelf, limit: int, stored: bool) -> None:
+    given = {"quotes": '"\n\\' * 2000}
+
+    done = clamped(given, store=shelf if stored else None, max_observation_chars=limit)
+
+    assert len(text_of(done.value)) <= limit
+
+
+@pytest.mark.parametrize("store", [None, Refusing()], ids=["no store", "a full store"])
+def test_without_a_store_long_text_is_cut_and_says_so(store: Shelf | None) -> None:
+    done = guarded({"log": LONG, "json": json.dumps(["x y"] * 4000)}, store=store)
+
+    assert done.value["log"].startswith(LONG[:10_000])
+    assert "[truncated: 5 of 10005 characters" in done.value["log"]
+    assert done.value["json"]["truncated"] is True
+    assert len(done.warnings) == 2
+
+
+def test_limits_can_differ_by_server_and_by_tool(shelf: Shelf) -> None:
+    limits = {
+        "servers": {"s": {"max_observation_chars": 2000}},
+        "tools": {"s.t": {"max_observation_chars": 3000}},
+    }
+    given = {f"k{n}": "x y " * 150 for n in range(40)}
+
+    sizes = [
+        len(text_of(guarded(given, store=shelf, server=server, tool=tool, **limits).value))
+        for server, tool in (("s", "t"), ("s", "u"), ("x", "u"))
+    ]
+
+    assert sizes[0] <= 3000
+    assert sizes[1] <= 2000
+    assert sizes[2] == len(text_of(given))
