@@ -1,0 +1,206 @@
+"""The output guard at work: the last step of a call before its result goes to an MCP client.
+
+Whatever a model reads of a result passes `runner.output_guard`: what is too long or binary is kept in the
+caller's store as an observation, and a reference stands in its place. Bytes that the client asked for, and
+pictures and sounds that `runner.render` left in, are no text and stay. Where a tool declares what its
+structured content looks like, the content still is so afterwards.
+
+Source: document 004, sections 4.1 and 4.2; requirements S4-65, S4-74, S4-80, S4-88 to S4-91; architecture,
+step 10 of a call, and its decision "Results against schemas".
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from runner.errors import UsageError
+from runner.my_files import Change, MyFiles
+from runner.output_guard.config import GuardConfig, from_mapping
+from runner.output_guard.message import guard_message
+from runner.output_guard.pipeline import Guarded, guard
+from runner.schema_fit import fitted
+from runner.settings import Settings
+from runner.store.protocol import Scope
+
+__all__ = ["GuardedCall", "OutputGuard", "config_of"]
+
+log = logging.getLogger(__name__)
+
+# A contract value goes out as text and as structured content, and the text escapes its quotes.
+_SHARE_OF_RESULTS = 0.4
+_CARRIERS = ("artifacts", "deferred_artifacts")
+
+
+def config_of(settings: Settings) -> GuardConfig:
+    """Return the guard's settings, the section `output_guard`.
+
+    Raises:
+        UsageError: Something in the section is wrong; the message says which name in which file.
+    """
+    try:
+        return from_mapping(settings.output_guard)
+    except UsageError as error:
+        origin = settings.config_file
+        raise UsageError(f"{origin.name}: {error}" if origin else str(error)) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedCall:
+    """The call whose result is guarded.
+
+    Attributes:
+        tool: Name of the tool.
+        files: Where what is taken out is kept, and whose it is.
+        server: Name of the remote server, if it is one's.
+        schema: The schema that the structured content has to satisfy, if the tool declares one.
+    """
+
+    tool: str
+    files: MyFiles
+    server: str | None = None
+    schema: Mapping[str, Any] | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Return the scope in which it is kept: the user's, and the session's where files do not persist."""
+        scope = self.files.scope
+        return replace(scope, session_id=None) if self.files.library.persist else scope
+
+
+@dataclass(frozen=True, slots=True)
+class OutputGuard:
+    """Guards the results of one server.
+
+    Attributes:
+        config: The settings.
+        keepers: The users for whom something was kept since the start, by name.
+    """
+
+    config: GuardConfig
+    keepers: set[str] = field(default_factory=set)
+
+    async def results(self, value: Any, call: GuardedCall) -> Any:
+        """Return the `results` of a contract value guarded, so that text and structured content agree."""
+        config = self.config.for_call(call.tool, call.server)
+        share = int(config.max_observation_chars * _SHARE_OF_RESULTS)
+        smaller = {"max_observation_chars": max(share, 1), "tools": {}, "servers": {}}
+        guarded = await guard(
+            value,
+            tool=call.tool,
+            server=call.server,
+            config=config.model_copy(update=smaller),
+            store=call.files.library.store,
+            scope=call.scope,
+        )
+        self._tell(guarded, call)
+        return guarded.value
+
+    async def message(
+        self, message: Mapping[str, Any], call: GuardedCall, *, media_stay: bool
+    ) -> dict[str, Any]:
+        """Return the result of a `tools/call` with what a model reads of it guarded.
+
+        Args:
+            message: The result as on the wire; it is not changed.
+            call: Whose it is.
+            media_stay: Leave alone the blocks whose bytes `runner.render` decided to send.
+        """
+        aside = _Aside.of(message) if media_stay else _Aside(message=message)
+        guarded = await guard_message(
+            aside.message,
+            tool=call.tool,
+            server=call.server,
+            config=self.config,
+            store=call.files.library.store,
+            scope=call.scope,
+        )
+        self._tell(guarded, call)
+        made: dict[str, Any] = guarded.value
+        was = aside.message.get("structuredContent")
+        if call.schema is not None and was is not None and made.get("structuredContent") is not was:
+            fit = fitted(was, made.get("structuredContent"), call.schema)
+            made = {key: item for key, item in made.items() if key != "structuredContent"}
+            made |= {} if fit is None else {"structuredContent": fit}
+        return aside.back_in(made)
+
+    def _tell(self, guarded: Guarded, call: GuardedCall) -> None:
+        for warning in guarded.warnings:
+            log.warning("output guard", extra={"tool": call.tool, "problem": warning})
+        files = call.files
+        session = None if files.library.persist else files.session or None
+        for record in guarded.stored:
+            files.library.changed(Change(user=files.user, session=session, record=record))
+        for event in guarded.events:
+            log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
+        if guarded.stored:
+            self.keepers.add(files.user)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Aside:
+    """A message without the bytes that stay in it, and those bytes.
+
+    Attributes:
+        message: What is left.
+        blocks: Content blocks, by their place.
+        carried: Base64 of files in the structured content, by list and place.
+    """
+
+    message: Mapping[str, Any]
+    blocks: Mapping[int, Any] = field(default_factory=dict)
+    carried: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> "_Aside":
+        content = message.get("content", [])
+        blocks = {index: block for index, block in enumerate(content) if _is_media(block)}
+        carried: dict[tuple[str, int], str] = {}
+        structured = message.get("structuredContent")
+        if isinstance(structured, dict):
+            structured = _lightened(structured, carried)
+        if not blocks and not carried:
+            return cls(message=message)
+        left = {**message, "content": [b for i, b in enumerate(content) if i not in blocks]}
+        if structured is not None:
+            left["structuredContent"] = structured
+        return cls(message=left, blocks=blocks, carried=carried)
+
+    def back_in(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a guarded message with the bytes in their places again."""
+        if self.blocks:
+            content = list(message.get("content", []))
+            for index, block in sorted(self.blocks.items()):
+                content.insert(index, block)
+            message = {**message, "content": content}
+        structured = message.get("structuredContent")
+        if not self.carried or not isinstance(structured, dict):
+            return message
+        whole = {**structured}
+        for (key, index), b64 in self.carried.items():
+            entries = whole.get(key)
+            # The list itself may have been too long; then its files go by reference.
+            if isinstance(entries, list) and index < len(entries) and isinstance(entries[index], dict):
+                whole[key] = [*entries[:index], {**entries[index], "b64": b64}, *entries[index + 1 :]]
+        return {**message, "structuredContent": whole}
+
+
+def _lightened(structured: dict[str, Any], carried: dict[tuple[str, int], str]) -> dict[str, Any]:
+    for key in _CARRIERS:
+        entries = structured.get(key)
+        if not isinstance(entries, list):
+            continue
+        for index, entry in enumerate(entries):
+            if isinstance(entry, dict) and isinstance(entry.get("b64"), str):
+                carried[key, index] = entry["b64"]
+                rest = {name: item for name, item in entry.items() if name != "b64"}
+                entries = [*entries[:index], rest, *entries[index + 1 :]]
+        structured = {**structured, key: entries}
+    return structured
+
+
+def _is_media(block: object) -> bool:
+    if not isinstance(block, Mapping):
+        return False
+    resource = block.get("resource")
+    return block.get("type") in ("image", "audio") or (isinstance(resource, Mapping) and "blob" in resource)

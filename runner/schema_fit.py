@@ -1,0 +1,89 @@
+"""What is left of a guarded value where a schema says what it has to look like.
+
+Clients refuse a result whose structured content does not satisfy the schema that its tool declares. A
+reference is an object, so it cannot stand where the schema wants text or a list. There the text says what
+was taken out and where it is, and a list keeps as many of its first items as are short. What cannot be
+made to fit is left out; the reference in the result's content says where all of it is.
+
+Source: MCP specification 2025-11-25, tools, "Output Schema".
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jsonschema.exceptions import SchemaError, UnknownType
+from jsonschema.validators import validator_for
+from referencing.exceptions import Unresolvable
+
+__all__ = ["fitted"]
+
+_TEXT_CHARS = 400
+_ITEMS_CHARS = 4_000
+
+
+def fitted(was: Any, guarded: Any, schema: Mapping[str, Any]) -> Any:
+    """Return `guarded` so that it satisfies `schema`, or None if nothing of it does.
+
+    Args:
+        was: The value before it was guarded, which satisfied the schema.
+        guarded: What the guard made of it; parts that it left alone are the same objects.
+        schema: The JSON schema of the value.
+    """
+    for made in (guarded, _reworded(was, guarded), _shortened(was, [])):
+        if _satisfies(made, schema):
+            return made
+    return None
+
+
+def _satisfies(value: Any, schema: Mapping[str, Any]) -> bool:
+    if not isinstance(value, dict):
+        return False
+    try:
+        checked: bool = validator_for(schema)(schema).is_valid(value)
+    except (SchemaError, UnknownType, Unresolvable, RecursionError, re.error):
+        # Then the client cannot check it either.
+        return True
+    return checked
+
+
+def _reworded(was: Any, guarded: Any) -> Any:
+    """Return `guarded` with references in the form of what they stand for."""
+    if guarded is was:
+        return was
+    if isinstance(was, str):
+        return guarded if isinstance(guarded, str) else _said(guarded)
+    if isinstance(was, dict) and isinstance(guarded, dict) and guarded.keys() == was.keys():
+        return {key: _reworded(was[key], guarded[key]) for key in was}
+    if isinstance(was, list) and isinstance(guarded, list) and len(guarded) == len(was):
+        return [_reworded(old, new) for old, new in zip(was, guarded, strict=True)]
+    notes = [_said(guarded)] if isinstance(guarded, dict) else []
+    return _shortened(was, notes)
+
+
+def _shortened(was: Any, notes: list[str]) -> Any:
+    """Return a value of the same form as `was` in which nothing is long."""
+    if isinstance(was, str):
+        if len(was) <= _TEXT_CHARS:
+            return was
+        return notes[0] if notes else f"[{len(was)} characters removed, see content]"
+    if isinstance(was, dict):
+        return {key: _shortened(item, notes) for key, item in was.items()}
+    if not isinstance(was, list):
+        return was
+    kept: list[Any] = []
+    room = _ITEMS_CHARS
+    for item in was:
+        short = _shortened(item, notes)
+        room -= len(str(short))
+        if room < 0:
+            break
+        kept.append(short)
+    return kept
+
+
+def _said(reference: Any) -> str:
+    if not isinstance(reference, Mapping) or "summary" not in reference:
+        return "[removed, see content]"
+    how = f"; {reference['read']}" if "read" in reference else ""
+    return f"[{reference['summary']}{how}]"

@@ -1,0 +1,61 @@
+"""`runner proxy`: other MCP servers behind the output guard, over stdio or streamable HTTP."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from fastmcp import FastMCP
+from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
+
+from runner.identity import User
+from runner.proxy import make_proxy
+from runner.proxy_confined import ConfinedTransport, check_command
+from runner.proxy_desk import Desk, Way
+from runner.proxy_targets import Target
+from runner.serve import first_user, serve_application, transport_of
+from runner.settings import Settings
+
+__all__ = ["serve_proxy", "ways_to"]
+
+log = logging.getLogger(__name__)
+
+
+async def serve_proxy(settings: Settings, targets: Sequence[Target]) -> int:
+    """Serve the proxy until the client leaves or a signal comes; return the exit status.
+
+    Raises:
+        UsageError: A command cannot be run, no server can be reached, or the address cannot be listened on.
+    """
+    transport = transport_of(settings)
+    opened = Desk.open(settings, ways_to(settings, targets), first_user(settings, transport))
+
+    def make(desk: Desk, _download_url: object) -> FastMCP:
+        return make_proxy(desk, transport=transport)
+
+    return await serve_application(settings, transport, opened, make)
+
+
+def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Way]:
+    """Return how each server is reached.
+
+    Raises:
+        UsageError: A command cannot be run.
+    """
+    return [_way(settings, target) for target in targets]
+
+
+def _way(settings: Settings, target: Target) -> Way:
+    if target.url:
+        return Way(name=target.name, transport=partial(_over_http, target))
+    program = check_command(target, settings)
+
+    def start(user: User) -> ClientTransport:
+        return ConfinedTransport(target, program, settings, user)
+
+    return Way(name=target.name, transport=start, is_process=True)
+
+
+def _over_http(target: Target, _user: User) -> ClientTransport:
+    # The address of the older transport ends like this by custom, which FastMCP follows too.
+    kind = SSETransport if target.url.rstrip("/").endswith("/sse") else StreamableHttpTransport
+    return kind(target.url, headers=dict(target.headers))

@@ -1,0 +1,74 @@
+"""A stdio server without any library, of the handshake era, that starts at once and hears no cancellation."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MEMORY: list[int] = []
+
+
+def attempt(act: Callable[[], Any]) -> str:
+    try:
+        act()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+
+
+def remember(value: int) -> list[int]:
+    MEMORY.append(value)
+    return MEMORY
+
+
+def connect(host: str, port: int) -> None:
+    socket.create_connection((host, port), 2).close()
+
+
+TOOLS: dict[str, Callable[..., Any]] = {
+    "pid": os.getpid,
+    "child": lambda: subprocess.Popen(["sleep", "600"]).pid,
+    "detached": lambda: subprocess.Popen(["sleep", "600"], start_new_session=True).pid,
+    "crash": lambda: os._exit(3),
+    "silent": lambda seconds: time.sleep(seconds),
+    "see": lambda path: attempt(lambda: Path(path).read_bytes()),
+    "leave": lambda path: attempt(lambda: Path(path).write_text("left")),
+    "surroundings": lambda: dict(os.environ),
+    "reach": lambda host, port: attempt(lambda: connect(host, port)),
+    "remember": remember,
+}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "initialize":
+            able: dict[str, Any] = {"tools": {}}
+            about = {"name": "bare", "version": "1"}
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": able,
+                "serverInfo": about,
+            }
+        case "tools/list":
+            return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+        case "tools/call":
+            value = TOOLS[params["name"]](**params.get("arguments", {}))
+            return {"content": [{"type": "text", "text": json.dumps(value)}]}
+    raise LookupError(method)
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    reply = {"jsonrpc": "2.0", "id": request["id"]}
+    try:
+        reply["result"] = answer(request["method"], request.get("params", {}))
+    except LookupError as unknown:
+        reply["error"] = {"code": -32601, "message": f"no {unknown}"}
+    print(json.dumps(reply), flush=True)

@@ -1,0 +1,51 @@
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proxying import REMOTE
+from support import stop
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def user() -> Iterator[str]:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def remote_url() -> Iterator[str]:
+    """A server over HTTP that knows nothing of the proxy."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+    command = [sys.executable, str(REMOTE), "0"]
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        address = re.search(r"running on (http://\S+)", line)
+        if address:
+            break
+    else:
+        raise AssertionError("the remote server did not start:\n" + "".join(said))
+    yield f"{address[1]}/mcp"
+    stop(process)

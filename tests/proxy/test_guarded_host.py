@@ -1,0 +1,155 @@
+"""Tool files behind the guard: `runner serve` to a client, and the commands from outside."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from proxying import BARE
+from support import ROOT, settings_in
+
+from runner.cell import Cell
+from runner.host import make_host
+from runner.identity import User
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+SOURCE = """
+import base64
+from fastmcp import FastMCP
+mcp = FastMCP("long")
+
+@mcp.tool
+def rows(count: int) -> dict:
+    return {"rows": [{"n": n, "text": "t" * 80} for n in range(count)]}
+
+@mcp.tool
+def text(chars: int) -> str:
+    return "word " * (chars // 5)
+
+@mcp.tool
+def pdf() -> dict:
+    content = base64.b64encode(b"%PDF-1.7 " + bytes(range(256)) * 20).decode()
+    return {"results": {"name": "r", "content": content}}
+
+@mcp.tool
+def artifact_info(id: str) -> str:
+    return "the file's own"
+"""
+
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+@pytest.fixture
+def served(folder: Path, user: str) -> Callable[..., Any]:
+    @asynccontextmanager
+    async def serve(mode: str, **settings: Any) -> AsyncIterator[Any]:
+        file = folder / "tools.py"
+        file.write_text(SOURCE)
+        effective = settings_in(folder, user=user, **settings)
+        async with (
+            Cell.open(effective, [str(file)], user=User(user)) as cell,
+            Client(make_host(cell, transport="stdio", download_url=None), mode=mode) as client,
+        ):
+            yield client
+
+    return serve
+
+
+@ERAS
+async def test_long_and_binary_results_reach_a_model_as_references(mode: str, served: Any) -> None:
+    async with served(mode) as client:
+        before = [tool.name for tool in await client.list_tools()]
+        rows = await client.call_tool_mcp("rows", {"count": 2000})
+        text = await client.call_tool("text", {"chars": 60_000})
+        pdf = await client.call_tool_mcp("pdf", {})
+        after = [tool.name for tool in await client.list_tools()]
+        reference = json.loads(pdf.content[0].text)["results"]["content"]["artifact"]
+        fetched = await client.read_resource(f"artifact://{reference['id']}")
+        own = await client.call_tool("artifact_info", {"id": "x"})
+        part = await client.call_tool(
+            "artifact_read", {"id": _reference(text.content[0].text)["id"], "length": 10}
+        )
+
+    assert all(len(it.model_dump_json()) < 60_000 for it in (rows, pdf))
+    assert json.loads(rows.content[0].text)["results"]["rows"]["shape"]["rows"] == 2000
+    assert isinstance(text.structured_content["result"], str)
+    assert len(text.structured_content["result"]) < 1000
+    assert fetched[0].blob is not None
+    assert after == [*before, "artifact_read", "artifact_search"]
+    assert own.data == "the file's own"
+    assert part.structured_content["text"] == "word word "
+
+
+def _reference(text: str) -> Any:
+    return json.loads(text)["artifact"]
+
+
+async def test_one_switch_offers_no_tools_of_ours(served: Any) -> None:
+    async with served("auto", extras=False) as client:
+        await client.call_tool("text", {"chars": 60_000})
+        names = [tool.name for tool in await client.list_tools()]
+        missing = await client.call_tool("artifact_read", {"id": "x"}, raise_on_error=False)
+
+    assert "artifact_read" not in names
+    assert missing.is_error
+
+
+async def test_the_guards_settings_are_those_of_the_section(served: Any) -> None:
+    async with served("auto", output_guard={"tools": {"text": {"max_inline_size": 100_000}}}) as client:
+        whole = await client.call_tool("text", {"chars": 20_000})
+
+    assert len(whole.data) == 20_000
+
+
+async def proxy_command(folder: Path, user: str, *arguments: str) -> Any:
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "RUNNER_STATE_DIR": str(folder / "state"),
+        "RUNNER_STORE": (folder / "store").as_uri(),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = ["-m", "runner.cli", "proxy", "--user", user, *arguments]
+    return Client(
+        StdioTransport(sys.executable, command, env=environment, cwd=str(folder), keep_alive=False),
+        mode="legacy",
+    )
+
+
+async def test_the_command_stands_in_front_of_the_servers_of_a_file(folder: Path, user: str) -> None:
+    gone = "http://127.0.0.1:9/mcp"
+    servers = {"bare": {"command": sys.executable, "args": [BARE.name], "cwd": str(BARE.parent)}}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {**servers, "gone": {"url": gone}}}))
+
+    async with await proxy_command(folder, user, "mcp.json") as client:
+        names = [tool.name for tool in await client.list_tools()]
+        home = (await client.call_tool("bare_surroundings")).content[0].text
+
+    assert "bare_pid" in names
+    assert user in home
+
+
+def test_the_command_explains_what_is_wrong_and_exits_2(folder: Path, user: str) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+    state = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "runner.cli", "proxy", "--user", user, "--", "npx", "some-server"],
+        env=kept | state,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--allow-net would allow it" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,320 @@
+"""What passes through the proxy as it is, and what the output guard changes, in both eras."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from fastmcp import Client
+from mcp.client.subscriptions import listen
+from mcp.server.subscriptions import ResourceUpdated
+from proxying import desk_for, over_http, proxied, result
+from support import settings_in
+
+from runner.errors import UsageError
+from runner.identity import User
+from runner.proxy import make_proxy
+from runner.proxy_desk import Desk
+from runner.shell_proxy import ways_to
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
+NOWHERE = "http://127.0.0.1:9/mcp"
+
+
+@pytest.fixture
+async def both(remote_url: str, folder: Path, user: str, mode: str) -> AsyncIterator[Any]:
+    """A client of the server itself, and one of the proxy before it."""
+    async with Client(remote_url, mode=mode) as direct:  # noqa: SIM117 - in this order
+        async with proxied(folder, user, over_http(remote_url), mode=mode) as behind:
+            yield direct, behind
+
+
+async def raw_lists(client: Any) -> list[Any]:
+    answers = [
+        await client.list_tools_mcp(),
+        await client.list_prompts_mcp(),
+        await client.list_resources_mcp(),
+    ]
+    return [answer.model_dump(by_alias=True, exclude={"meta", "ttl_ms", "cache_scope"}) for answer in answers]
+
+
+@ERAS
+async def test_lists_and_the_identity_of_a_server_are_not_distorted(both: Any) -> None:
+    direct, behind = both
+
+    assert await raw_lists(behind) == await raw_lists(direct)
+    assert behind.session.server_info.model_dump() == direct.session.server_info.model_dump()
+    assert behind.session.instructions == direct.session.instructions == "Ask for rows."
+
+
+@ERAS
+async def test_small_results_prompts_resources_and_completions_pass_unchanged(both: Any) -> None:
+    direct, behind = both
+    reference = {"type": "ref/prompt", "name": "greet"}
+
+    async def seen(client: Any) -> list[Any]:
+        called = await client.call_tool_mcp("add", {"a": 1, "b": 2})
+        return [
+            called.model_dump(exclude={"meta"}),
+            (await client.get_prompt("greet", {"name": "Ann"})).model_dump(exclude={"meta"}),
+            [item.model_dump() for item in await client.read_resource("note://short")],
+            [item.model_dump() for item in await client.read_resource("note://picture")],
+            [item.model_dump() for item in await client.read_resource("note://monday/entry")],
+            (
+                await client.session.complete(_ref(reference), {"name": "name", "value": "A"})
+            ).completion.values,
+        ]
+
+    assert await seen(behind) == await seen(direct)
+
+
+def _ref(reference: dict[str, str]) -> Any:
+    import mcp_types
+
+    return mcp_types.PromptReference.model_validate(reference)
+
+
+@ERAS
+async def test_no_binary_content_reaches_the_model_and_all_of_it_can_be_fetched(both: Any) -> None:
+    direct, behind = both
+    whole = (await direct.call_tool("pdf", {"name": "report"})).structured_content["content"]
+
+    called = await behind.call_tool_mcp("pdf", {"name": "report"})
+
+    shown = called.model_dump_json()
+    reference = json.loads(called.content[0].text)["content"]["artifact"]
+    fetched = await behind.read_resource(f"artifact://{reference['id']}")
+    assert whole[:1000] not in shown
+    assert reference["mime_type"] == "application/pdf"
+    assert fetched[0].blob == whole
+
+
+@ERAS
+async def test_a_picture_becomes_a_link_to_what_was_stored(both: Any) -> None:
+    _, behind = both
+
+    block = (await behind.call_tool_mcp("picture", {})).content[0]
+
+    assert (block.type, block.mime_type, block.size) == ("resource_link", "image/png", 2008)
+    assert str(block.uri).startswith("artifact://")
+
+
+@ERAS
+async def test_what_is_left_of_a_long_result_still_satisfies_the_tools_schema(both: Any) -> None:
+    direct, behind = both
+    schema = next(tool for tool in await direct.list_tools() if tool.name == "page").output_schema
+
+    called = await behind.call_tool_mcp("page", {"chars": 60_000})
+
+    jsonschema.validate(called.structured_content, schema)
+    assert len(called.model_dump_json()) < 50_000
+    assert "artifact://" in called.structured_content["body"]
+
+
+@ERAS
+async def test_progress_and_messages_of_a_server_reach_the_client(
+    remote_url: str, folder: Path, user: str, mode: str
+) -> None:
+    heard: list[Any] = []
+
+    async def progress(*said: Any) -> None:
+        heard.append(said)
+
+    async def message(said: Any) -> None:
+        heard.append(said.data["msg"])
+
+    listening = {"progress_handler": progress, "log_handler": message}
+    async with proxied(folder, user, over_http(remote_url), mode=mode, client=listening) as behind:
+        assert await result(behind, "steps") == "done"
+
+    assert heard[:3] == [(0.0, 3.0, "step 0"), (1.0, 3.0, "step 1"), (2.0, 3.0, "step 2")]
+    assert heard[3:] == ["half way"]
+
+
+async def test_a_question_of_a_server_is_answered_by_the_client(
+    remote_url: str, folder: Path, user: str
+) -> None:
+    async def answer(message: str, *_more: Any) -> dict[str, str]:
+        return {"value": f"Ann ({message})"}
+
+    asked = {"elicitation_handler": answer}
+    async with proxied(folder, user, over_http(remote_url), mode="legacy", client=asked) as behind:
+        assert await result(behind, "ask") == "hello Ann (Your name?)"
+
+
+@ERAS
+async def test_a_link_is_read_only_where_its_size_is_known_and_below_the_limit(
+    remote_url: str, folder: Path, user: str, mode: str
+) -> None:
+    guard = {"resources": {"auto_read_if_size_under_bytes": 100}}
+    links = [("note://short", 6), ("note://short", None), ("note://short", 100), ("note://long", 50)]
+    async with proxied(folder, user, over_http(remote_url), mode=mode, output_guard=guard) as behind:
+        blocks = [
+            (await behind.call_tool_mcp("link", {"uri": uri, "size": size})).content[0] for uri, size in links
+        ]
+
+    assert blocks[0].resource.text == "a note"
+    assert [str(block.uri) for block in blocks[1:3]] == ["note://short", "note://short"]
+    assert str(blocks[3].uri).startswith("artifact://")
+
+
+@ERAS
+async def test_a_model_reads_resources_with_tools_behind_a_switch(
+    remote_url: str, folder: Path, user: str, mode: str
+) -> None:
+    target = over_http(remote_url)
+    async with proxied(folder, user, target, mode=mode) as without:
+        names = [tool.name for tool in await without.list_tools()]
+    async with proxied(folder, user, target, mode=mode, resource_tools=True) as behind:
+        offered = [tool.name for tool in await behind.list_tools()]
+        listed = (await behind.call_tool("remote.resources_list")).structured_content["resources"]
+        read = [
+            (await behind.call_tool("remote.resources_read", {"uri": uri})).structured_content
+            for uri in ("note://short", "note://long", "note://picture")
+        ]
+
+    assert offered[len(names) :] == [
+        "remote.resources_list",
+        "remote.resources_read",
+        "remote.resources_templates_list",
+    ]
+    assert "note://short" in [item["uri"] for item in listed]
+    assert read[0] == {"uri": "note://short", "mimeType": "text/plain", "text": "a note"}
+    assert [item["artifact"]["size_bytes"] for item in read[1:]] == [10_001, 2008]
+    assert not any("blob" in item or "text" in item for item in read[1:])
+
+
+async def test_a_client_with_sessions_hears_that_a_resource_changed(
+    remote_url: str, folder: Path, user: str
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        if message.method == "notifications/resources/updated":
+            await told.put(str(message.params.uri))
+
+    async with proxied(
+        folder, user, over_http(remote_url), mode="legacy", client={"message_handler": hear}
+    ) as behind:
+        await behind.session.subscribe_resource("live://one")
+        await behind.call_tool("change", {"uri": "live://one"})
+        heard = await asyncio.wait_for(told.get(), 10)
+        await behind.session.unsubscribe_resource("live://one")
+        await behind.call_tool("change", {"uri": "live://one"})
+
+    assert heard == "live://one"
+    assert told.empty()
+
+
+async def test_a_client_without_sessions_hears_it_on_the_stream_it_opened(
+    remote_url: str, folder: Path, user: str
+) -> None:
+    async with (
+        proxied(folder, user, over_http(remote_url)) as behind,
+        listen(behind.session, resource_subscriptions=["live://one"]) as heard,
+    ):
+        await behind.call_tool("change", {"uri": "live://one"})
+        event = await asyncio.wait_for(anext(heard), 10)
+
+    assert event == ResourceUpdated(uri="live://one")
+
+
+async def test_a_change_makes_a_kept_read_worthless_and_is_an_event(
+    remote_url: str, folder: Path, user: str
+) -> None:
+    async with desk_for(folder, user, over_http(remote_url), resource_tools=True) as desk:
+        with desk.events.subscribe(user=User(user).segment) as events:
+            async with Client(make_proxy(desk, transport="stdio"), mode="legacy") as behind:
+
+                async def read() -> Any:
+                    called = await behind.call_tool("remote.resources_read", {"uri": "live://one"})
+                    return called.structured_content["text"]
+
+                await behind.session.subscribe_resource("live://one")
+                await read()
+                await behind.call_tool("change", {"uri": "live://one"})
+                heard = [await anext(events)]
+                after = await read()
+
+    assert [(event["type"], event["uri"]) for event in heard] == [("resource_updated", "live://one")]
+    assert after == "changed"
+
+
+@ERAS
+async def test_of_several_servers_names_are_prefixed_and_one_that_fails_takes_none_down(
+    remote_url: str, folder: Path, user: str, mode: str
+) -> None:
+    targets = [over_http(remote_url, "one"), over_http(NOWHERE, "gone"), over_http(remote_url, "two")]
+    async with proxied(folder, user, *targets, mode=mode) as behind:
+        tools = [tool.name for tool in await behind.list_tools()]
+        resources = [str(item.uri) for item in await behind.list_resources()]
+        added = [await result(behind, f"{name}_add", a=1, b=2) for name in ("one", "two")]
+        note = await behind.read_resource("note://two/short")
+        greeting = await behind.get_prompt("one_greet", {"name": "Bo"})
+        failed = await behind.call_tool("gone_add", {}, raise_on_error=False)
+
+    assert {"one_add", "two_add"} <= set(tools)
+    assert "note://one/short" in resources
+    assert added == [3, 3]
+    assert note[0].text == "a note"
+    assert greeting.messages[0].content.text == "Greet Bo."
+    assert failed.is_error
+    assert "gone cannot be reached" in failed.content[0].text
+
+
+async def test_a_proxy_before_nothing_that_answers_does_not_start(folder: Path, user: str) -> None:
+    settings = settings_in(folder, user=user)
+
+    with pytest.raises(UsageError, match="the server remote cannot be reached"):
+        async with Desk.open(settings, ways_to(settings, [over_http(NOWHERE)]), User(user)):
+            pass
+
+
+@ERAS
+async def test_an_error_of_the_server_is_the_clients_as_it_is(both: Any) -> None:
+    direct, behind = both
+
+    async def refusal(client: Any) -> Any:
+        called = await client.call_tool_mcp("add", {"a": "no number", "b": 2})
+        return called.model_dump(exclude={"meta"})
+
+    assert await refusal(behind) == await refusal(direct)
+
+
+@ERAS
+async def test_what_was_stored_is_read_back_and_offered_only_then(both: Any) -> None:
+    _, behind = both
+    before = [tool.name for tool in await behind.list_tools()]
+
+    called = await behind.call_tool_mcp("text", {"chars": 40_000})
+
+    reference = json.loads(called.content[0].text)["artifact"]
+    offered = [tool.name for tool in await behind.list_tools()][len(before) :]
+    lines = await behind.call_tool("artifact_read", {"id": reference["id"], "first_line": 4000, "lines": 2})
+    found = await behind.call_tool("artifact_search", {"id": reference["id"], "pattern": "^line 49(9|8)0$"})
+    assert offered == ["artifact_info", "artifact_read", "artifact_search"]
+    assert lines.structured_content["text"] == "line 3999\nline 4000"
+    assert [match["match"] for match in found.structured_content["matches"]] == ["line 4980", "line 4990"]
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_server(remote_url: str, folder: Path, user: str) -> None:
+    begun = asyncio.Event()
+
+    async def progress(*_said: Any) -> None:
+        begun.set()
+
+    target, hearing = over_http(remote_url), {"progress_handler": progress}
+    async with proxied(folder, user, target, mode="legacy", client=hearing) as behind:
+        call = asyncio.create_task(behind.call_tool("silent", {"seconds": 100}))
+        await asyncio.wait_for(begun.wait(), 20)
+        call.cancel()
+
+        assert await asyncio.wait_for(result(behind, "cancelled"), 20) == "cancelled"

@@ -1,0 +1,128 @@
+"""Targets, names and waiting, decided without any server."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.errors import UsageError
+from runner.proxy_backend import BackOff
+from runner.proxy_names import Names
+from runner.proxy_targets import Target, read_targets
+
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,10}", fullmatch=True)
+SEVERAL = st.lists(NAMES, min_size=2, max_size=4, unique=True)
+
+
+def test_an_address_is_one_server() -> None:
+    assert read_targets(["https://host.example/mcp"]) == (
+        Target(name="host", url="https://host.example/mcp"),
+    )
+
+
+def test_a_command_is_one_server_named_after_its_script(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    (target,) = read_targets(["python", "my server.py", "--x"])
+
+    assert target == Target(name="my_server", command=("python", "my server.py", "--x"), folder=tmp_path)
+
+
+def test_a_file_has_several_servers(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    servers = {
+        "a": {"url": "http://a/mcp", "headers": {"X": "1"}},
+        "b": {"command": "b", "args": ["1"], "env": {"K": "v"}, "cwd": "sub"},
+        "c": {"url": "http://c/mcp", "disabled": True},
+    }
+    file.write_text(json.dumps({"mcpServers": servers}))
+
+    assert read_targets([str(file)]) == (
+        Target(name="a", url="http://a/mcp", headers={"X": "1"}),
+        Target(name="b", command=("b", "1"), env={"K": "v"}, folder=tmp_path / "sub"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", r"line 1: this is no JSON"),
+        ("[]", "names no server"),
+        ('{"mcpServers": {}}', "names no server"),
+        ('{"mcpServers": {"a": {}}}', r"mcp.json: a needs one of `url` and `command`"),
+        ('{"mcpServers": {"a": {"url": "http://a", "command": "a"}}}', "needs one of"),
+        ('{"mcpServers": {"a": {"url": "ftp://a"}}}', "is written http://host/mcp"),
+        ('{"mcpServers": {"a": {"url": 3}}}', "is written http://host/mcp"),
+        ('{"mcpServers": {"a": {"command": ["a"]}}}', "the name of a program"),
+        ('{"mcpServers": {"a": {"command": "a", "args": "b"}}}', "a list of strings"),
+        ('{"mcpServers": {"a": {"command": "a", "env": {"K": 3}}}}', "an object of strings"),
+        ('{"mcpServers": {"a": {"urls": "http://a"}}}', "no key 'urls'"),
+        ('{"mcpServers": {"a b": {"url": "http://a"}}}', "letters, digits"),
+        ('{"mcpServers": {"a": 3}}', "is no object"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_place(content: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(content)
+
+    with pytest.raises(UsageError, match=words):
+        read_targets([str(file)])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name a server"),
+        (["ftp://host/x"], "is written http://host/mcp"),
+        (["https://a/mcp", "https://b/mcp"], "put several into a file"),
+        (["gone.json"], "there is no file gone.json"),
+        (["http://[::1/mcp"], "is written http://host/mcp"),
+    ],
+)
+def test_wrong_arguments_are_explained(words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_targets(words)
+
+
+@given(SEVERAL, st.data(), st.text(min_size=1, max_size=20))
+def test_a_prefixed_name_leads_back_to_its_server(servers: list[str], data: st.DataObject, name: str) -> None:
+    names, server = Names(tuple(servers)), data.draw(st.sampled_from(servers))
+
+    found = names.inside(names.outside(server, name))
+
+    # A server `a` with the tool `b_c` cannot be told from the server `a_b` with `c`: the longer name wins.
+    assert found is not None
+    assert names.outside(*found) == names.outside(server, name)
+
+
+@pytest.mark.parametrize("uri", ["file:///a/b", "note://x", "urn:isbn:1", "data:,x", "ui://widget/a.html"])
+def test_a_prefixed_uri_leads_back_to_its_server_first(uri: str) -> None:
+    names = Names(("one", "two"))
+
+    assert next(names.uri_inside(names.uri_outside("two", uri))) == ("two", uri)
+
+
+def test_one_server_alone_keeps_its_names() -> None:
+    names = Names(("one",))
+
+    assert (names.outside("one", "x"), names.uri_outside("one", "a://b")) == ("x", "a://b")
+    assert (names.inside("x"), list(names.uri_inside("a://b"))) == (("one", "x"), [("one", "a://b")])
+
+
+def test_each_failure_doubles_the_wait_up_to_a_bound_and_a_success_ends_it() -> None:
+    backoff = BackOff(first_s=1, most_s=5)
+    waits = []
+
+    for now in (0, 100, 200, 300, 400):
+        backoff.failed(now)
+        waits.append(backoff.wait_s(now))
+
+    assert waits == [1, 2, 4, 5, 5]
+    assert backoff.wait_s(403) == 2
+    assert backoff.wait_s(500) == 0
+    backoff.worked()
+    assert backoff.wait_s(400) == 0

@@ -1,0 +1,165 @@
+"""Reading back what was stored: by bytes, by lines, by pattern; bounded, and one's own only."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.errors import CallError, Code
+from runner.my_files import Library, MyFiles
+from runner.reading import READ_MAX_CHARS, described, read_back, reading_result
+from runner.sessions import Sessions
+from runner.store.memory import MemoryStore
+from runner.store.protocol import Put, Retention
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> MyFiles:
+    return Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+
+
+async def kept(files: MyFiles, content: bytes, mime: str = "text/plain") -> str:
+    about = Put(mime=mime, retention=Retention.OBSERVATIONS)
+    return (await files.library.store.put_bytes(content, about, scope=files.scope)).id
+
+
+async def test_text_read_part_by_part_is_the_whole_text(files: MyFiles) -> None:
+    text = "äöü€𝄞 line\n" * 3000
+    id_ = await kept(files, text.encode())
+    parts: list[str] = []
+    offset: int | None = 0
+
+    while offset is not None:
+        answer = await read_back("artifact_read", {"id": id_, "offset": offset, "length": 4001}, files)
+        assert len(answer["text"]) <= READ_MAX_CHARS
+        parts.append(answer["text"])
+        offset = answer.get("next_offset")
+
+    assert "".join(parts) == text
+
+
+async def test_a_read_that_begins_within_a_character_begins_with_the_next(files: MyFiles) -> None:
+    id_ = await kept(files, "€uro".encode())
+
+    answer = await read_back("artifact_read", {"id": id_, "offset": 1}, files)
+
+    assert (answer["offset"], answer["text"]) == (3, "uro")
+
+
+async def test_lines_are_counted_from_one_and_the_next_is_named(files: MyFiles) -> None:
+    id_ = await kept(files, "".join(f"line {n}\r\n" for n in range(1, 301)).encode())
+
+    async def lines(first: int, count: int) -> dict[str, object]:
+        return await read_back("artifact_read", {"id": id_, "first_line": first, "lines": count}, files)
+
+    middle, last = await lines(100, 2), await lines(299, 10)
+    assert (middle["text"], middle["next_line"]) == ("line 100\nline 101", 102)
+    assert (last["text"], last.get("next_line")) == ("line 299\nline 300", None)
+
+
+async def test_a_search_says_where_each_match_is(files: MyFiles) -> None:
+    text = "one\ntwo\nthree two\n"
+    id_ = await kept(files, text.encode())
+
+    answer = await read_back("artifact_search", {"id": id_, "pattern": "two$"}, files)
+
+    assert [match["offset"] for match in answer["matches"]] == [4, 14]
+    assert [match["text"] for match in answer["matches"]] == ["two", "three two"]
+    assert "next_offset" not in answer
+
+
+async def test_a_pattern_that_would_never_end_elsewhere_ends(files: MyFiles) -> None:
+    id_ = await kept(files, b"a" * 3_000_000 + b"b")
+
+    answer = await read_back("artifact_search", {"id": id_, "pattern": "(a+)+$"}, files)
+
+    assert len(json.dumps(answer)) < 20_000
+
+
+async def test_a_search_stops_at_its_most_matches_and_says_where_to_go_on(files: MyFiles) -> None:
+    id_ = await kept(files, b"x" * 400_000)
+
+    answer = await read_back("artifact_search", {"id": id_, "pattern": "x", "max_matches": 5}, files)
+
+    assert len(answer["matches"]) == 5
+    assert 0 < answer["next_offset"] <= 65_536
+
+
+@pytest.mark.parametrize("name", ["artifact_read", "artifact_search"])
+async def test_binary_content_is_not_read_as_text(name: str, files: MyFiles) -> None:
+    id_ = await kept(files, b"%PDF-1.7\0\xff" * 100, "application/pdf")
+
+    with pytest.raises(CallError, match=f"is binary .*artifact://{id_}"):
+        await read_back(name, {"id": id_, **({"pattern": "P"} if "search" in name else {})}, files)
+    assert (await read_back("artifact_info", {"id": id_}, files))["kind"] == "binary"
+
+
+async def test_info_says_what_it_is_and_how_it_begins_and_ends(files: MyFiles) -> None:
+    rows = json.dumps([{"a": n, "b": "x"} for n in range(500)])
+    id_ = await kept(files, rows.encode(), "application/json")
+
+    info = await read_back("artifact_info", {"id": f"artifact://{id_}"}, files)
+
+    assert info["shape"] == {"kind": "table", "rows": 500, "columns": ["a", "b"]}
+    assert (info["preview"], info["tail"]) == (rows[:200], rows[-80:])
+    assert info["artifact"]["size_bytes"] == len(rows)
+
+
+async def test_what_another_user_has_is_not_there(files: MyFiles) -> None:
+    id_ = await kept(files, b"secret")
+    stranger = files.library.of("bob")
+
+    assert (await read_back("artifact_read", {"id": id_}, files))["text"] == "secret"
+    with pytest.raises(CallError) as caught:
+        await read_back("artifact_read", {"id": id_}, stranger)
+    assert caught.value.code is Code.E_FILE_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("artifact_read", {}, "id: Field required"),
+        ("artifact_read", {"id": "x", "length": 9001}, "less than or equal to 8000"),
+        ("artifact_read", {"id": "x", "offset": "3"}, "valid integer"),
+        ("artifact_info", {"id": "x", "more": 1}, "more: Extra"),
+        ("artifact_search", "text", "valid dictionary"),
+    ],
+)
+async def test_wrong_arguments_are_explained(
+    name: str, arguments: object, words: str, files: MyFiles
+) -> None:
+    with pytest.raises(CallError, match=words):
+        await read_back(name, arguments, files)
+
+
+async def test_a_pattern_that_re2_does_not_know_is_explained(files: MyFiles) -> None:
+    id_ = await kept(files, b"text")
+
+    result = await reading_result(
+        {"name": "artifact_search", "arguments": {"id": id_, "pattern": "(?=a)"}}, files
+    )
+
+    assert result["isError"]
+    assert "is no RE2 expression" in result["content"][0]["text"]
+
+
+def test_the_tools_say_that_they_only_read() -> None:
+    assert [tool["name"] for tool in described()] == ["artifact_info", "artifact_read", "artifact_search"]
+    assert all(tool["annotations"]["readOnlyHint"] for tool in described())
+    assert all(tool["inputSchema"]["type"] == "object" for tool in described())
+
+
+@given(text=st.text(max_size=300), offset=st.integers(0, 400), length=st.integers(1, 50))
+async def test_a_part_of_a_text_is_a_part_of_it(text: str, offset: int, length: int) -> None:
+    files = Library(store=MemoryStore(), sessions=Sessions(Path("unused"))).of("alice")
+    content = text.replace("\0", "").encode("utf-8", "replace")
+    id_ = await kept(files, content)
+
+    answer = await read_back("artifact_read", {"id": id_, "offset": offset, "length": length}, files)
+
+    assert answer["text"].encode() in content
+    assert answer.get("next_offset", len(content)) >= min(offset + 1, len(content))
