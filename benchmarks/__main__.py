@@ -7,7 +7,8 @@ processor time that a worker costs decides.
 A block beside which other work took the processors is measured again while patience lasts, whatever it
 showed: what counts is the machine, never the figure.
 
-usage: scripts/bench [--quick] [--only stdio|http] [--calls N] [--rounds N] [--patience SECONDS]
+usage: scripts/bench --contract
+       scripts/bench [--quick] [--only stdio|http] [--calls N] [--rounds N] [--patience SECONDS]
 """
 
 import argparse
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from benchmarks import contract
 from benchmarks.blocks import Block, Load, run_block
 from benchmarks.calm import Calm
 from benchmarks.figures import HEADINGS, Pair, Target, table
@@ -48,6 +50,9 @@ SETTLE_S = 0.3
 def main() -> None:
     """Run the benchmark and print its report. The exit status says only that it could be run."""
     options = _options()
+    if options.contract:
+        contract.report(_say, patience_s=options.patience)
+        return
     _say(_machine())
     with tempfile.TemporaryDirectory(prefix="toolcell-bench-") as name:
         folder = Path(name)
@@ -75,6 +80,7 @@ def _options() -> argparse.Namespace:
     about = "Compare runner serve with plain FastMCP."
     parser = argparse.ArgumentParser(prog="scripts/bench", description=about)
     parser.add_argument("--quick", action="store_true", help="few calls: to see that it works")
+    parser.add_argument("--contract", action="store_true", help="only what the contract costs")
     parser.add_argument("--only", choices=RATIO_LIMITS, help="one transport")
     parser.add_argument("--calls", type=int, default=60, help="calls in a block (60)")
     parser.add_argument("--rounds", type=int, default=5, help="blocks of each server (5)")

@@ -10,33 +10,46 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ParamSpec, TypeVar
 
-from runner.artifacts.process import Processed, Stored, failed, process_artifacts
+from runner.artifacts.process import Keep, Processed, failed, process_artifacts
 from runner.catalog import ToolSpec
 from runner.cell import Access, Cell, Seat
-from runner.contract.envelope import tool_not_found
-from runner.contract.normalise import normalise
+from runner.contract.announce import announce
+from runner.contract.display import decide
+from runner.contract.envelope import file_not_found, tool_not_found
+from runner.contract.normalise import Normalised, normalise
 from runner.errors import CallError, Code
 from runner.homes import HomeLease
 from runner.identity import User
-from runner.inputs import Inputs, prepare_inputs
+from runner.inputs import prepare_inputs, read_arguments
 from runner.ladder import CallListener, Client, widened
 from runner.leftovers import Leftovers
+from runner.links import without_tokens
+from runner.my_files import Deferral, MyFiles
+from runner.puts import Puts
+from runner.render import referenced
 from runner.request import VISIBILITY_SUFFIX, RequestFacts
+from runner.store.protocol import Origin, Record
 from runner.telemetry import call_scope
 from runner.verdict import judge
 from sandbox.deadlines import Rung
 from sandbox.errors import LoadError, SandboxError
+from sandbox.lease import Lease
 from sandbox.outcome import Ending, Outcome
 
 __all__ = ["Completed", "Request", "execute", "relay"]
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _QUESTION = ("resultType", "inputRequests", "requestState")
+_FILES = ("artifacts", "deferred_artifacts")
+# What is longer is worth a thread, so that it holds up no other call.
+_SHORT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +116,15 @@ async def _execute(cell: Cell, request: Request) -> Completed:
             raise tool_not_found(name, list(cell.catalog.tools))
         async with (
             cell.admission.admit(request.user.segment),
-            cell.seat(request.user, Access.of(spec)) as seat,
+            cell.seat(request.user, Access.of(spec), links=_takes_links(cell, spec)) as seat,
         ):
             completed = await _run(cell, request, spec, seat, listener)
     except CallError as error:
-        completed = Completed(processed=failed(error), wire={}, spec=spec)
+        helped = await _with_nearest_names(cell, request, error)
+        completed = Completed(processed=_without_tokens(failed(helped)), wire={}, spec=spec)
     except SandboxError as error:
         completed = Completed(processed=failed(_unavailable(error)), wire={}, spec=spec)
+    _announce(cell, request, completed, listener)
     _log_call(request, name, completed, time.monotonic() - started)
     return completed
 
@@ -127,7 +142,7 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
             cell.admission.admit(request.user.segment),
             cell.seat(request.user, Access.NONE) as seat,
         ):
-            outcome = await _lease(cell, request, request.params, seat, listener, tool=None)
+            _, outcome = await _lease(cell, request, request.params, seat, listener, tool=None)
     except SandboxError as error:
         raise _unavailable(error) from error
     return judge(outcome, listener, home=None, limits=cell.settings.limits())
@@ -136,36 +151,47 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
 async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listener: CallListener) -> Completed:
     """Steps 3 to 9 of a call: stage, run, end, normalise, collect, route."""
     home = seat.home if Access.of(spec) is Access.WRITE else None
-    arguments = request.params.get("arguments") or {}
+    files = cell.files(request.user, trace=request.id)
     staging = prepare_inputs(
-        arguments if isinstance(arguments, Mapping) else {},
+        read_arguments(request.params.get("arguments")),
         spec=spec,
         user=request.user,
         home=seat.home,
-        store=cell.store,
+        files=files,
         claims=cell.settings.state_dir / "claims",
+        link=lambda file: (seat.links or cell.links).to(files.holder, file.id),
+        file_delivery="url" if cell.settings.file_delivery == "url" else "path",
     )
-    inputs: Inputs = await asyncio.to_thread(staging.__enter__)
-    try:
+    most, total = cell.settings.max_artifact_bytes, cell.settings.max_call_bytes
+    listener.keep = Puts(files=files, home=home, max_bytes=most, total_max_bytes=total).put
+    async with staging as inputs:
+        if cell.events.heard(user=request.user.segment, session=request.facts.session_id):
+            listener.publish({"type": "tool_start", "arguments": inputs.shown()})
         params = {**request.params, "arguments": inputs.arguments}
-        outcome = await _lease(cell, request, params, seat, listener, tool=spec.name)
+        lease, outcome = await _lease(cell, request, params, seat, listener, tool=spec.name)
         wire = judge(
             outcome,
             listener,
             home=home.path if home is not None else None,
             unknown=inputs.unknown,
-            nearest=lambda name: cell.store.nearest(request.user.name, name),
-            limits=cell.settings.limits(spec.name),
+            limits=lease.limits,
         )
         if wire.get("resultType") == "input_required":
             # Only what the protocol says of a question: the rest would get past the contract.
             question = {key: wire[key] for key in _QUESTION if key in wire}
             return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=question)
-        # The lease has ended, so no process of the call is alive to change what is read now.
-        processed = await asyncio.to_thread(_collect, cell, request, wire, spec, home)
+        read = _at_once if outcome.answer_bytes <= _SHORT_BYTES else asyncio.to_thread
+        normalised = await read(_normalise, cell, wire, spec)
+        if any(normalised.value.get(key) for key in _FILES):
+            # Outputs are read now, and no process of the call may be alive to change them.
+            await lease.buried()
+        processed = await _collect(cell, request, normalised, home)
         return Completed(processed=_annotated(cell, processed, listener, outcome), wire=wire, spec=spec)
-    finally:
-        await asyncio.to_thread(staging.__exit__, None, None, None)
+
+
+def _takes_links(cell: Cell, spec: ToolSpec) -> bool:
+    """Say whether a call of this tool may be given links, and so must be able to fetch them."""
+    return spec.takes_links or (cell.settings.file_delivery == "url" and spec.takes_files)
 
 
 async def _lease(
@@ -176,22 +202,19 @@ async def _lease(
     listener: CallListener,
     *,
     tool: str | None,
-) -> Outcome:
+) -> tuple[Lease, Outcome]:
     """Lease a worker, run the request in it, and discard what an ended call left behind."""
     frame = {
         "method": request.method,
         "params": widened(params),
-        "facts": asdict(request.facts),
+        "facts": request.facts.to_json(),
         "known_state": cell.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
     }
-    leftovers = await asyncio.to_thread(Leftovers.before, seat.home.fd) if seat.home is not None else None
+    leftovers = await Leftovers.before(seat.home.fd) if seat.home is not None else None
     lease = await seat.pool.lease(cell.settings.limits(tool))
     outcome: Outcome | None = None
     try:
         outcome = await lease.run(frame, deadlines=listener.deadlines, listener=listener)
-        if seat.home is not None:
-            # Its outputs are read next, and nobody may be alive to change them then.
-            await lease.buried()
     finally:
         # Partial results are discarded, but never beside another call, whose files they might be.
         ended = outcome is None or outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
@@ -202,7 +225,11 @@ async def _lease(
     for denial in outcome.denials:
         facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
         log.warning("denied", extra={"user": request.user.name, **facts})
-    return outcome
+    return lease, outcome
+
+
+async def _at_once(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    return act(*args, **kwargs)
 
 
 def _listener(cell: Cell, request: Request, tool: str | None) -> CallListener:
@@ -213,26 +240,67 @@ def _listener(cell: Cell, request: Request, tool: str | None) -> CallListener:
         deadlines=cell.settings.deadlines(tool),
         user=request.user.segment,
         state=cell.state,
+        publish=_publisher(cell, request, tool),
     )
 
 
-def _collect(
-    cell: Cell, request: Request, wire: Mapping[str, Any], spec: ToolSpec, home: HomeLease | None
-) -> Processed:
-    return process_artifacts(
-        normalise(wire, wrapped=spec.wraps_result),
+def _publisher(cell: Cell, request: Request, tool: str | None) -> Callable[[Mapping[str, Any]], None]:
+    user, session = request.user.segment, request.facts.session_id
+
+    def publish(event: Mapping[str, Any]) -> None:
+        cell.events.publish({**event, "call": request.id, "tool": tool}, user=user, session=session)
+
+    return publish
+
+
+def _announce(cell: Cell, request: Request, completed: Completed, listener: CallListener) -> None:
+    """Tell the user's interface of the files of a result, if one listens."""
+    if not cell.events.heard(user=request.user.segment, session=request.facts.session_id):
+        return
+    value = referenced(completed.processed)
+    for event in announce(value, decide(value, allowed_origins=cell.settings.iframe_origins)):
+        listener.publish(event)
+
+
+def _normalise(cell: Cell, wire: Mapping[str, Any], spec: ToolSpec) -> Normalised:
+    return normalise(wire, wrapped=spec.wraps_result, results_max_bytes=cell.settings.results_max_bytes)
+
+
+async def _collect(cell: Cell, request: Request, normalised: Normalised, home: HomeLease | None) -> Processed:
+    return await process_artifacts(
+        normalised,
         home=home,
         inline_max_bytes=request.inline_max_bytes,
         max_bytes=cell.settings.max_artifact_bytes,
-        keep=_keep(cell, request.user),
+        total_max_bytes=cell.settings.max_call_bytes,
+        keep=_keep(cell.files(request.user, trace=request.id)),
     )
 
 
-def _keep(cell: Cell, user: User) -> Callable[..., Stored]:
-    def keep(fd: int, *, name: str, mime: str) -> Stored:
-        return cell.store.put_artifact(user.name, fd, name=name, mime=mime, now=datetime.now(UTC))
+def _keep(files: MyFiles) -> Keep:
+    async def keep(fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool) -> Record:
+        origin = Origin.GENERATED if deferral is None else Origin.DEFERRED
+        return await files.put(
+            fd, name=name, mime=mime, origin=origin, deferral=deferral, temporary=temporary
+        )
 
     return keep
+
+
+def _without_tokens(processed: Processed) -> Processed:
+    """Take the tokens out of what a tool said of links that it was given, as it failed."""
+    return replace(processed, value=without_tokens(processed.value))
+
+
+async def _with_nearest_names(cell: Cell, request: Request, error: CallError) -> CallError:
+    """Return an error that says, where a file was not found, which of the user's have a name like it."""
+    if error.code is not Code.E_FILE_NOT_FOUND:
+        return error
+    name = str(error.details.get("name"))
+    try:
+        return file_not_found(name, await cell.files(request.user).nearest(name))
+    except CallError:
+        return error
 
 
 def _annotated(cell: Cell, processed: Processed, listener: CallListener, outcome: Outcome) -> Processed:

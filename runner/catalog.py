@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FILE_ARGUMENTS", "Catalog", "ToolSpec"]
+__all__ = ["FILE_ARGUMENTS", "LINK_ARGUMENTS", "Catalog", "ToolSpec"]
 
 FILE_ARGUMENTS = ("filename", "filenames")
 """The only argument names that are resolved to staged input files (S1-28 to S1-30)."""
+
+LINK_ARGUMENTS = ("file_names",)
+"""Arguments whose files are always handed over as download links (C1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,11 @@ class ToolSpec:
     def takes_files(self) -> bool:
         """Whether the tool is given input files."""
         return any(self.declares(name) for name in FILE_ARGUMENTS)
+
+    @property
+    def takes_links(self) -> bool:
+        """Whether the tool is given download links, whatever the settings say (C1)."""
+        return any(self.declares(name) for name in LINK_ARGUMENTS)
 
     @property
     def wraps_result(self) -> bool:

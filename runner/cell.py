@@ -9,34 +9,49 @@ import contextlib
 import enum
 import logging
 import os
-import shutil
-import tempfile
+import stat
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from runner.admission import Admission
 from runner.catalog import Catalog, ToolSpec
 from runner.environment import (
-    FOLDERS,
     call_environment,
     framework_environment,
     homeless_environment,
     load_environment,
 )
+from runner.errors import CallError
+from runner.events import Events
+from runner.file_events import tell
 from runner.homes import HomeLease, Homes
 from runner.identity import User
+from runner.isolation import in_force
+from runner.links import DownloadLinks
+from runner.my_files import Library, MyFiles, open_library
+from runner.scratch import scratch_folder, sweep
 from runner.settings import Settings
 from runner.state import SessionState
-from runner.store.local import LocalStore
+from runner.store.spooling import SpoolingStore
+from runner.store.sweeper import sweep_now_and_then
 from runner.targets import split_target
-from sandbox.errors import SandboxError
+from runner.tokens import Tokens
+from runner.uids import Uids
+from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.forkserver import Forkserver
+from sandbox.launch import Launched
 from sandbox.policy import Policy
 from sandbox.pool import Pool
+from sandbox.probe import Tier, unreadable
 from sandbox.readable import default_read
+
+if TYPE_CHECKING:
+    from runner.loopback import Loopback
 
 __all__ = ["Access", "Cell", "Seat"]
 
@@ -46,6 +61,8 @@ GUARD_ONLY = ("landlock", "seccomp")
 """What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
 
 _SWEEP_S = 30.0
+# No user's segment is like it.
+_OF_NOBODY = "=nobody"
 
 
 class Access(enum.Enum):
@@ -65,7 +82,21 @@ class Access(enum.Enum):
         return cls.READ if tool.takes_files else cls.NONE
 
 
-_NOBODY = ("", Access.NONE)
+class _Key(NamedTuple):
+    """What a pool is for: no two of these share a zygote.
+
+    Attributes:
+        segment: Whose it is.
+        access: What it may do with that user's home.
+        links: Whether its tools can fetch download links.
+    """
+
+    segment: str
+    access: Access
+    links: bool = False
+
+
+_NOBODY = _Key("", Access.NONE)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -76,20 +107,25 @@ class Seat:
         pool: The workers.
         home: The lease of the home, or None where the pool is bound to nobody.
         scratch: The zygote's warm-up folder.
+        links: Makes the links that its workers can fetch, or None where they can fetch none.
     """
 
     pool: Pool
     home: HomeLease | None
     scratch: Path
+    links: DownloadLinks | None = None
     calls: int = 0
     used_at: float = field(default_factory=time.monotonic)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def idle_s(self, now: float) -> float:
+        """Return for how long no call has used it, in seconds of the monotonic clock."""
+        return 0.0 if self.calls else now - self.used_at
 
     async def close(self) -> None:
         """End the workers, let go of the home, and remove the scratch folder."""
         self.pool.close()
         await asyncio.to_thread(self._stack.close)
-        await asyncio.to_thread(shutil.rmtree, self.scratch, ignore_errors=True)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -100,8 +136,11 @@ class Cell:
         settings: The effective settings.
         targets: The tool files, as given.
         homes: Where users' homes are made.
-        store: My Files of every user.
+        library: My Files of every user.
         state: Session state of the tools.
+        events: What happens, for the users' interfaces.
+        links: Makes download links of stored files, for clients.
+        tier: Isolation tier of every call.
         admission: Who may start a call.
         catalog: What the files offer.
         keep_s: How long homes are kept after this cell, in seconds.
@@ -110,16 +149,25 @@ class Cell:
     settings: Settings
     targets: tuple[str, ...]
     homes: Homes
-    store: LocalStore
+    library: Library
     forkserver: Forkserver
     environment: Mapping[str, str]
     keep_s: float = 0
     state: SessionState = field(default_factory=SessionState)
+    events: Events = field(default_factory=Events)
+    links: DownloadLinks = field(init=False)
+    tier: Tier = field(init=False)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
-    _seats: "dict[tuple[str, Access], asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
+    _seats: "dict[_Key, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
+    _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
+    _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
+        self.library = replace(self.library, changed=partial(tell, self.events))
+        tokens = Tokens(self.settings.state_dir / "tokens.json")
+        self.tier = in_force(self.settings)
+        self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self.admission = Admission(
             max_calls=self.settings.max_calls,
             max_calls_per_user=self.settings.max_calls_per_user,
@@ -129,7 +177,14 @@ class Cell:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, settings: Settings, targets: Sequence[str], *, user: User | None = None, keep_s: float = 0
+        cls,
+        settings: Settings,
+        targets: Sequence[str],
+        *,
+        user: User | None = None,
+        keep_s: float = 0,
+        program: str = "runner.program",
+        launched: Launched | None = None,
     ) -> "AsyncIterator[Cell]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -138,56 +193,84 @@ class Cell:
             targets: Tool files, each perhaps with `:NAME` of the object in it.
             user: The user whose calls are expected first; their workers are made ready at once.
             keep_s: How long homes are kept afterwards, for a session that goes on in a later process.
+            program: Module of the program that loads the files, in the zygotes.
+            launched: A forkserver's process that was started before, if there is one.
 
         Raises:
             LoadError: A tool file is at fault.
             ConfinementError: A layer could not be put in place.
+            IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
         """
         environment = framework_environment(os.environ, settings.allow_env)
-        forkserver = await Forkserver.start("runner.program", environment=environment)
+        forkserver = await Forkserver.start(
+            program, environment=environment, lasting=keep_s == 0, launched=launched
+        )
         cell = cls(
             settings=settings,
             targets=tuple(targets),
-            homes=Homes(settings.homes, settings.state_dir),
-            store=LocalStore(settings.store_path),
+            homes=_homes(settings),
+            library=open_library(settings),
             forkserver=forkserver,
             environment=environment,
             keep_s=keep_s,
         )
-        sweeper: asyncio.Task[None] | None = None
+        sweepers: list[asyncio.Task[None]] = []
         try:
             await cell._load(user)
             await asyncio.to_thread(cell._sweep_after_crash)
-            sweeper = asyncio.create_task(cell._sweep())
+            await cell._end_idle_files()
+            sweepers.append(asyncio.create_task(cell._sweep()))
+            if isinstance(cell.library.store, SpoolingStore):
+                sweepers.append(asyncio.create_task(cell.library.store.run()))
+            if keep_s == 0:
+                # A single call has no time for it: a server, or `runner doctor --repair`, does it.
+                sweepers.append(asyncio.create_task(sweep_now_and_then(cell.library.store)))
             yield cell
         finally:
-            if sweeper is not None:
+            for sweeper in sweepers:
                 sweeper.cancel()
             await cell._close()
 
+    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
+        """Return My Files of a user, in the session in which the user speaks.
+
+        Args:
+            user: The user.
+            trace: The call that works with them.
+        """
+        return self.library.of(user.name, user.session, trace=trace)
+
     @asynccontextmanager
-    async def seat(self, user: User, access: Access) -> AsyncIterator[Seat]:
+    async def seat(self, user: User, access: Access, *, links: bool = False) -> AsyncIterator[Seat]:
         """Hold a pool whose workers may do `access` with the home of `user`.
+
+        Args:
+            user: Who calls.
+            access: What they may do.
+            links: Whether they can fetch download links.
 
         Raises:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        seat = await self._seat(user, access)
+        seat = await self._seat(user, _Key(user.segment, access, links))
         seat.calls += 1
+        if user.session is not None and not self.library.persist:
+            self._spoken.add((user.name, user.session))
         try:
-            yield seat
+            async with self.files(user).in_use():
+                yield seat
         finally:
             seat.calls -= 1
             seat.used_at = time.monotonic()
-            seat.pool.refill()
+            seat.pool.refill_later()
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
         nobody = self._start(_NOBODY, None)
         if user is not None:
             # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
-            self._start((user.segment, Access.WRITE), user)
+            self._start(_Key(user.segment, Access.WRITE), user)
         seat = await asyncio.shield(nobody)
         await seat.pool.ready()
         try:
@@ -195,11 +278,11 @@ class Cell:
         except ValueError as error:
             raise SandboxError(str(error)) from error
         if user is not None and not any(tool.takes_username for tool in self.catalog.tools.values()):
-            await self._drop((user.segment, Access.WRITE))
+            await self._drop(_Key(user.segment, Access.WRITE))
 
-    async def _seat(self, user: User, access: Access) -> Seat:
-        key = (user.segment, access)
-        if access is Access.NONE and key not in self._seats and _NOBODY in self._seats:
+    async def _seat(self, user: User, key: _Key) -> Seat:
+        plain = key == _Key(user.segment, Access.NONE)
+        if plain and key not in self._seats and _NOBODY in self._seats:
             # The pool that gave the catalog belongs to the first user who comes, and to no second one:
             # an import could have prepared a channel that all its workers share.
             self._seats[key] = self._seats.pop(_NOBODY)
@@ -207,28 +290,32 @@ class Cell:
         if task is None or (task.done() and not _usable(task)):
             if task is not None:
                 await self._drop(key)
-            task = self._start(key, None if access is Access.NONE else user)
+            task = self._start(key, None if key.access is Access.NONE else user)
         # Shielded: a caller that goes away must not take the seat from the others who wait for it.
         return await asyncio.shield(task)
 
-    def _start(self, key: tuple[str, Access], user: User | None) -> "asyncio.Task[Seat]":
-        task = asyncio.create_task(self._make(user, key[1]))
+    def _start(self, key: _Key, user: User | None) -> "asyncio.Task[Seat]":
+        task = asyncio.create_task(self._make(user, key))
         self._seats[key] = task
         # Whoever waits for the seat hears the failure; if nobody does, nobody needs to.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _make(self, user: User | None, access: Access) -> Seat:
+    async def _make(self, user: User | None, key: _Key) -> Seat:
         stack = contextlib.ExitStack()
-        home = None
-        scratch = await asyncio.to_thread(self._make_scratch)
+        home, access = None, key.access
+        loopback = await self._open_loopback() if key.links else None
+        owner = await asyncio.to_thread(self._uid, key)
         try:
+            scratch = await asyncio.to_thread(stack.enter_context, self._scratch(owner))
             if user is not None:
-                home = await asyncio.to_thread(
-                    stack.enter_context, self.homes.lease(user.name, keep_s=self.keep_s)
-                )
+                lease = self.homes.lease(user.name, keep_s=self.keep_s)
+                home = await asyncio.to_thread(stack.enter_context, lease)
             # In a thread: what may be read is found by looking through the tool file's folder.
             policy = await asyncio.to_thread(self._policy, user, access, home, scratch)
+            policy = replace(policy, uid=owner)
+            if loopback is not None:
+                policy = replace(policy, reach=(loopback.address,))
             pool = await Pool.start(
                 self.forkserver,
                 policy,
@@ -239,9 +326,20 @@ class Cell:
             )
         except BaseException:
             await asyncio.to_thread(stack.close)
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
             raise
-        return Seat(pool=pool, home=home, scratch=scratch, _stack=stack)
+        links = None if loopback is None else replace(self.links, base=loopback.url)
+        return Seat(pool=pool, home=home, scratch=scratch, links=links, _stack=stack)
+
+    async def _open_loopback(self) -> "Loopback":
+        """Return the address where tools fetch files, opened with the first tool that needs it."""
+        if self._loopback is None:
+            # Only here: few tools take links, and a server takes a while to import.
+            from runner.http.downloads import routes  # noqa: PLC0415
+            from runner.loopback import Loopback  # noqa: PLC0415
+
+            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
+            self._loopback = asyncio.create_task(Loopback.open(downloads))
+        return await asyncio.shield(self._loopback)
 
     def _policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
         read, list_only = self._readable()
@@ -257,13 +355,27 @@ class Cell:
             programs=not self.settings.deny_run,
             environment=load_environment(self.environment, user=name, scratch=scratch),
             limits=self.settings.limits(),
+            namespaces=self.tier is Tier.NAMESPACE,
+            hidden=self.settings.private_paths,
             guard=True,
             without=self._left_out(),
         )
 
     def _left_out(self) -> tuple[str, ...]:
         """Return the layers that the tier leaves out: none, unless `--isolation guard` was asked for."""
-        return GUARD_ONLY if self.settings.isolation == "guard" else ()
+        return GUARD_ONLY if self.tier is Tier.GUARD else ()
+
+    def _uid(self, key: _Key) -> int | None:
+        """Return the user id that the tier gives the processes of a pool, if it gives one."""
+        if self.homes.uids is None:
+            return None
+        uid = self.homes.uids.of(key.segment or _OF_NOBODY)
+        files = [Path(split_target(target)[0]).absolute() for target in self.targets]
+        # In a view of its own only the file itself can be closed: the folders above it are ours.
+        closed = unreadable(files, uid=uid) if self.tier is Tier.USER else _closed(files)
+        if closed is not None:
+            raise IsolationUnavailable((closed,))
+        return uid
 
     def _config(
         self, user: User | None, access: Access, home: HomeLease | None, scratch: Path
@@ -284,19 +396,17 @@ class Cell:
         for target in self.targets:
             file = Path(split_target(target)[0]).absolute()
             more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
-            read += more_read
+            # As it is named too: where a link leads to it, the link has to be there.
+            read += [*more_read, file]
             list_only += more_list
         return tuple(dict.fromkeys(read)), tuple(dict.fromkeys(list_only))
 
-    def _make_scratch(self) -> Path:
-        parent = self.settings.state_dir / "scratch"
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=parent))
-        for folder in (*FOLDERS.values(), "empty"):
-            (scratch / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        return scratch
+    def _scratch(self, owner: int | None) -> AbstractContextManager[Path]:
+        # In tier `user` nobody but us gets into the state folder.
+        within = self.settings.homes if self.tier is Tier.USER else None
+        return scratch_folder(self.settings.state_dir, within=within, owner=owner)
 
-    async def _drop(self, key: tuple[str, Access]) -> None:
+    async def _drop(self, key: _Key) -> None:
         task = self._seats.pop(key, None)
         if task is None:
             return
@@ -308,30 +418,73 @@ class Cell:
 
     def _sweep_after_crash(self) -> None:
         """Tidy up after processes that ended without their own clean-up."""
+        sweep(self.settings.state_dir)
         for segment, emptied in self.homes.sweep().items():
             if emptied.removed:
                 log.info("home swept", extra={"user": segment, "removed": emptied.removed})
-        self.store.sweep()
 
     async def _sweep(self) -> None:
         """End the sessions of users idle for long: their zygotes end, their homes are emptied."""
+        idle_s = self.settings.session_idle_s
         while True:
-            await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
+            await asyncio.sleep(min(_SWEEP_S, idle_s / 2))
             now = time.monotonic()
             for key, task in list(self._seats.items()):
                 if key == _NOBODY or not task.done() or task.cancelled() or task.exception():
                     continue
-                seat = task.result()
-                if seat.calls == 0 and now - seat.used_at > self.settings.session_idle_s:
-                    log.info("session ended", extra={"user": key[0], "reason": "idle"})
-                    self.state.forget(key[0])
+                if task.result().idle_s(now) > idle_s:
+                    log.info("session ended", extra={"user": key.segment, "reason": "idle"})
                     await self._drop(key)
+                    # One of a user's pools may be idle for long while the other is used.
+                    if all(other.segment != key.segment for other in self._seats):
+                        self.state.forget(key.segment)
+            await self._end_idle_files()
+
+    async def end_session(self, session: str) -> None:
+        """End a session, of whoever spoke in it: its files go, where files do not persist."""
+        # Whoever only uploaded files in it has not been heard of here.
+        self._spoken = {spoken for spoken in self._spoken if spoken[1] != session}
+        with _stay_for_now():
+            await self.library.end_sessions_named(session)
+
+    async def _end_idle_files(self) -> None:
+        with _stay_for_now():
+            await self.library.end_idle_sessions(self.settings.session_idle_s)
 
     async def _close(self) -> None:
         for key in list(self._seats):
             self._seats[key].cancel()
             await self._drop(key)
         await self.forkserver.close()
+        if self._loopback is not None:
+            await (await self._loopback).close()
+        if self.keep_s == 0:
+            # The connections are gone, and with them the sessions.
+            for session in {session for _, session in self._spoken}:
+                await self.end_session(session)
+
+
+@contextlib.contextmanager
+def _stay_for_now() -> Iterator[None]:
+    """Go on where the store is out of reach: what ended is noted, and its files go at another time."""
+    try:
+        yield
+    except CallError as error:
+        log.warning("files of ended sessions stay for now", extra={"reason": error.message})
+
+
+def _homes(settings: Settings) -> Homes:
+    has_ids = in_force(settings) in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
+    uids = Uids(settings.state_dir, settings.uids) if has_ids else None
+    return Homes(settings.homes, settings.state_dir, uids)
+
+
+def _closed(files: Sequence[Path]) -> str | None:
+    """Return a sentence if one of the files is closed to users other than its owner."""
+    for file in files:
+        if not file.stat().st_mode & stat.S_IROTH:
+            return f"{file} is closed to other users, and tools run as one; chmod o+r {file}"
+    return None
 
 
 def _usable(task: "asyncio.Task[Seat]") -> bool:

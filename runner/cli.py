@@ -1,4 +1,4 @@
-"""The command line: `runner serve`, `call`, `doctor`, `config`. Its names and exit codes are a contract.
+"""The command line, from `runner serve` to `runner schema`. Its names and exit codes are a contract.
 
 Source: `docs/cli.md`.
 """
@@ -21,6 +21,7 @@ from runner.settings_sources import config_report, config_text, load
 from runner.targets import check_targets
 from runner.telemetry import set_up
 from sandbox.errors import ConfinementError, IsolationUnavailable, LoadError, SandboxError, ZygoteDied
+from sandbox.launch import Launched
 
 __all__ = ["app", "main"]
 
@@ -61,6 +62,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docu
 
 @app.command()
 def serve(
+    context: typer.Context,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="FastMCP files.")],
     *,
     transport: Annotated[str | None, typer.Option(help="auto, stdio or http.")] = None,
@@ -82,11 +84,40 @@ def serve(
         locals(), "transport", "host", "port", "user", "isolation", "store", "allow_net", "allow_env",
         "allow_run", "deny_run", "log_level", "log_format",
     )  # fmt: skip
-    _exit(lambda: _serve(files, flags, config))
+    _exit(lambda: _serve(files, flags, config, context.obj))
+
+
+@app.command()
+def proxy(
+    target: Annotated[
+        list[str], typer.Argument(metavar="URL | mcp.json | -- COMMAND...", help="Servers to stand before.")
+    ],
+    *,
+    transport: Annotated[str | None, typer.Option(help="auto, stdio or http.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    user: _User = None,
+    isolation: _Isolation = None,
+    config: _Config = None,
+    store: _Store = None,
+    allow_net: _AllowNet = None,
+    allow_env: _AllowEnv = None,
+    allow_run: _AllowRun = None,
+    deny_run: _DenyRun = None,
+    log_level: _LogLevel = None,
+    log_format: _LogFormat = None,
+) -> None:
+    """Stand in front of other MCP servers: their results pass the output guard."""
+    flags = _flags(
+        locals(), "transport", "host", "port", "user", "isolation", "store", "allow_net", "allow_env",
+        "allow_run", "deny_run", "log_level", "log_format",
+    )  # fmt: skip
+    _exit(lambda: _proxy(target, flags, config))
 
 
 @app.command()
 def call(
+    context: typer.Context,
     file: _File,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
     arguments: Annotated[
@@ -121,13 +152,16 @@ def call(
     flags |= {"idle_timeout_s": timeout, "total_timeout_s": total_timeout}
     flags["log_level"] = log_level or "warning"
     given = {"tool": tool, "words": arguments or [], "args": args, "put": put or [], "as_json": as_json}
-    _exit(lambda: _call(file, flags, config, {**given, "out": out, "session": session}))
+    _exit(lambda: _call(file, flags, config, {**given, "out": out, "session": session}, context.obj))
 
 
 @app.command()
 def doctor(
     *,
     as_json: _Json = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend the local store, and say what it was.")
+    ] = False,
     isolation: _Isolation = None,
     config: _Config = None,
     store: _Store = None,
@@ -135,7 +169,7 @@ def doctor(
 ) -> None:
     """Say what this machine and configuration can enforce, and what not, with the cure."""
     flags = _flags(locals(), "isolation", "store", "user")
-    _exit(lambda: _doctor(flags, config, as_json=as_json))
+    _exit(lambda: _doctor(flags, config, as_json=as_json, repair=repair))
 
 
 @app.command("config")
@@ -156,9 +190,101 @@ def show_config(
     _exit(lambda: _config(flags, config, as_json=as_json))
 
 
-def main() -> None:
-    """Run the command line."""
-    app()
+@app.command()
+def check(
+    file: _File,
+    *,
+    as_json: _Json = False,
+    isolation: _Isolation = None,
+    config: _Config = None,
+    allow_env: _AllowEnv = None,
+    log_level: _LogLevel = None,
+    log_format: _LogFormat = None,
+) -> None:
+    """Say what in a tool file would surprise its author, each finding with its line and its cure."""
+    flags = _flags(locals(), "isolation", "allow_env", "log_format") | {"log_level": log_level or "warning"}
+    _exit(lambda: _check(file, flags, config, as_json=as_json))
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder to write to.")] = Path(),
+) -> None:
+    """Write a working tool file, its test and a runner.toml; what exists is never overwritten."""
+    _exit(lambda: _init(folder))
+
+
+@app.command()
+def install(
+    client: Annotated[str, typer.Argument(help="claude-desktop, cursor, vscode or mcp-json.")],
+    file: _File,
+    *,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the entry; else of the file.")] = None,
+    user: _User = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the result and write nothing.")] = False,
+) -> None:
+    """Write the entry that an MCP client needs to serve a tool file; its other entries stay."""
+    _exit(lambda: _install(client, file, name=name, user=user, only_print=only_print))
+
+
+@app.command()
+def files(
+    action: Annotated[str, typer.Argument(metavar="ls|put|get|rm|context|end-session")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH... | NAME...]", help="Paths to put; else names.")
+    ] = None,
+    *,
+    user: _User = None,
+    session: Annotated[str, typer.Option(metavar="NAME", help="Session the files are used in.")] = "cli",
+    as_json: _Json = False,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="put: keep the file by this name.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="get: file or folder to write.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="get: overwrite.")] = False,
+    config: _Config = None,
+    store: _Store = None,
+    log_level: _LogLevel = None,
+    log_format: _LogFormat = None,
+) -> None:
+    """List, put, get and remove a user's files, tell a model of them, or end their session."""
+    flags = _flags(locals(), "user", "store", "log_format") | {"log_level": log_level or "warning"}
+    given = {"action": action, "words": tuple(words or ()), "as_json": as_json, "name": name}
+    _exit(lambda: _files(flags, config, session, {**given, "out": out, "force": force}))
+
+
+@app.command()
+def selftest(
+    *,
+    as_json: _Json = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report, too.")
+    ] = None,
+    kind: Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Only this kind.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="ID", help="Only this attempt.")] = None,
+    against: Annotated[
+        str, typer.Option(metavar="sandbox|monkeypatch", help="All layers, or the Python patches alone.")
+    ] = "sandbox",
+    without_guard: Annotated[
+        bool, typer.Option("--without-guard", help="The kernel alone, without the Python patches.")
+    ] = False,
+) -> None:
+    """Try to break out, here and now; the exit status is 0 only if nothing got out."""
+    given = {"kinds": tuple(kind or ()), "only": tuple(only or ()), "against": against, "junit": junit}
+    _exit(lambda: _selftest({**given, "guard": not without_guard, "as_json": as_json}))
+
+
+@app.command()
+def schema() -> None:
+    """Print the result contract, what a tool returns and a caller gets, as JSON Schema."""
+    _exit(_schema)
+
+
+def main(launched: Launched | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        launched: A forkserver's process for `serve` and `call`, which stays the caller's to discard.
+    """
+    app(obj=launched)
 
 
 def _flags(values: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -201,7 +327,7 @@ def _say(error: Exception, status: int) -> int:
 
 
 def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
-    settings = load(flags, config=config)
+    settings = _loaded(flags, config)
     set_up(settings.log_level, settings.log_format)
     if os.path.expanduser("~") == "~":
         # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
@@ -210,32 +336,53 @@ def _settings(flags: dict[str, Any], config: Path | None) -> Settings:
     return settings
 
 
+def _loaded(flags: dict[str, Any], config: Path | None) -> Settings:
+    settings = load(flags, config=config)
+    if settings.output_guard:
+        # What is wrong with the section is said now, and not by the first call.
+        from runner.guarding import config_of  # noqa: PLC0415 - only where the section is given
+
+        config_of(settings)
+    return settings
+
+
 def _check_isolation(settings: Settings) -> None:
     """Refuse an isolation that was asked for by name and that this machine or version cannot give."""
     # The probe asks the kernel; `config` does without.
-    from sandbox.probe import Tier, missing  # noqa: PLC0415
+    from runner.isolation import lacking  # noqa: PLC0415
 
-    wanted = Tier.PROCESS if settings.isolation == "auto" else Tier(settings.isolation)
-    lacking = missing(wanted)
-    if lacking:
-        raise IsolationUnavailable(lacking)
-    if wanted is Tier.GUARD:
+    missing = lacking(settings)
+    if missing:
+        raise IsolationUnavailable(missing)
+    if settings.isolation == "guard":
         log.warning(
             "ISOLATION IS OFF: --isolation guard explains mistakes and stops no attack; "
             "never let others call this server"
         )
 
 
-def _serve(files: list[str], flags: dict[str, Any], config: Path | None) -> int:
+def _serve(files: list[str], flags: dict[str, Any], config: Path | None, launched: Launched | None) -> int:
     targets = check_targets(files)
     settings = _settings(flags, config)
     # FastMCP takes 0.7 s to import; a wrong file name or setting is answered before that.
     from runner.serve import serve as run  # noqa: PLC0415
 
-    return asyncio.run(_explained(run(settings, targets), targets))
+    return asyncio.run(_explained(run(settings, targets, launched=launched), targets))
 
 
-def _call(file: str, flags: dict[str, Any], config: Path | None, given: dict[str, Any]) -> int:
+def _proxy(words: list[str], flags: dict[str, Any], config: Path | None) -> int:
+    from runner.proxy_targets import read_targets  # noqa: PLC0415 - only `proxy` needs these
+
+    targets = read_targets(words)
+    settings = _settings(flags, config)
+    from runner.shell_proxy import serve_proxy  # noqa: PLC0415 - after the cheap checks, as above
+
+    return asyncio.run(serve_proxy(settings, targets))
+
+
+def _call(
+    file: str, flags: dict[str, Any], config: Path | None, given: dict[str, Any], launched: Launched | None
+) -> int:
     target = check_targets([file])[0]
     settings = _settings(flags, config)
     from runner.arguments import parse_arguments  # noqa: PLC0415 - after the cheap checks, as above
@@ -252,7 +399,8 @@ def _call(file: str, flags: dict[str, Any], config: Path | None, given: dict[str
         out=given["out"],
         session=given["session"],
     )
-    return asyncio.run(_explained(call_from_shell(settings, user, options), [target]))
+    called = call_from_shell(settings, user, options, launched=launched)
+    return asyncio.run(_explained(called, [target]))
 
 
 async def _explained(command: Any, targets: list[str]) -> int:
@@ -266,18 +414,72 @@ async def _explained(command: Any, targets: list[str]) -> int:
     return status
 
 
-def _doctor(flags: dict[str, Any], config: Path | None, *, as_json: bool) -> int:
+def _doctor(flags: dict[str, Any], config: Path | None, *, as_json: bool, repair: bool) -> int:
     from runner.doctor import report  # noqa: PLC0415 - tries every layer, which only `doctor` needs
+    from runner.repair import repair as mend  # noqa: PLC0415 - as above
 
     settings = load(flags, config=config)
-    found = report(settings)
+    found = report(settings, *(asyncio.run(mend(settings)) if repair else ()))
     print(json.dumps(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
     return found.exit_status
 
 
 def _config(flags: dict[str, Any], config: Path | None, *, as_json: bool) -> int:
-    settings = load(flags, config=config)
+    settings = _loaded(flags, config)
     print(json.dumps(config_report(settings), indent=2) if as_json else config_text(settings))  # noqa: T201
+    return 0
+
+
+def _check(file: str, flags: dict[str, Any], config: Path | None, *, as_json: bool) -> int:
+    target = check_targets([file])[0]
+    settings = _settings(flags, config)
+    from runner.shell_check import check_from_shell  # noqa: PLC0415 - after the cheap checks, as above
+
+    return asyncio.run(_explained(check_from_shell(settings, target, as_json=as_json), [target]))
+
+
+def _init(folder: Path) -> int:
+    from runner.scaffold import next_steps, write_project  # noqa: PLC0415 - only `init` needs it
+
+    print(next_steps(write_project(folder)))  # noqa: T201
+    return 0
+
+
+def _install(client: str, file: str, *, name: str | None, user: str | None, only_print: bool) -> int:
+    from runner.clients import Entry, install_entry  # noqa: PLC0415 - only `install` needs it
+
+    entry = Entry.of(check_targets([file])[0], name=name, user=user)
+    print(install_entry(client, entry, only_print=only_print))  # noqa: T201
+    return 0
+
+
+def _files(flags: dict[str, Any], config: Path | None, session: str, given: dict[str, Any]) -> int:
+    from runner.identity import resolve  # noqa: PLC0415 - only what works with files needs these
+    from runner.shell_files import FilesOptions, files_from_shell  # noqa: PLC0415
+    from runner.user_files import UserFiles  # noqa: PLC0415
+
+    options = FilesOptions(**given)
+    settings = load(flags, config=config)
+    set_up(settings.log_level, settings.log_format)
+    user = resolve(settings, transport="stdio", claims=None, host=settings.host)
+    return asyncio.run(files_from_shell(UserFiles.of(settings, user, session=session), options))
+
+
+def _selftest(given: dict[str, Any]) -> int:
+    from runner.shell_selftest import SelftestOptions, selftest_from_shell  # noqa: PLC0415 - only `selftest`
+    from sandbox.probe import Tier, missing  # noqa: PLC0415 - asks the kernel
+
+    options = SelftestOptions(**given)
+    lacking = missing(Tier.PROCESS)
+    if lacking:
+        raise IsolationUnavailable(lacking)
+    return asyncio.run(selftest_from_shell(options))
+
+
+def _schema() -> int:
+    from runner.contract.models import contract_schema  # noqa: PLC0415 - only `schema` needs it
+
+    print(json.dumps(contract_schema(), indent=2))  # noqa: T201
     return 0
 
 

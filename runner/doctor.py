@@ -16,11 +16,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from runner.errors import RunnerError
 from runner.identity import auth_provider, check_startable
+from runner.isolation import AUTO
 from runner.openat import ficlone
 from runner.settings import Settings
+from runner.store.asking import fault_of
+from sandbox.gate_probe import try_gate
 from sandbox.probe import Probe, Tier, layers, probe
 
 __all__ = ["SUPPORTED", "Level", "Line", "Report", "reflinks", "report"]
@@ -35,6 +39,7 @@ _CURES = {
     "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
 }
 _OTHER_CURE = "look for a container profile that forbids it; docs/container.md has one that works"
+_GATE_CURE = "they need Linux 5.9, kernel.yama.ptrace_scope at most 1, and no other listener on the filters"
 
 
 class Level(enum.Enum):
@@ -105,17 +110,20 @@ class Report:
         return "\n".join([f"isolation: {self.tier or 'none, calls would be refused'}", *rows])
 
 
-def report(settings: Settings) -> Report:
-    """Look at the machine, the folders, the versions and the configuration."""
-    offered = probe()
+def report(settings: Settings, *more: Line) -> Report:
+    """Look at the machine, the folders, the versions and the configuration; `more` was found elsewhere."""
+    offered = probe(uid=settings.uids.start)
     tier = _tier(settings, offered)
     lines = (
         *_machine(offered),
         *_layers(tier),
+        *_links(),
         *_tiers(settings, offered, tier),
         *_folders(settings),
+        *_bucket(settings),
         *_versions(),
         *_configuration(settings),
+        *more,
     )
     return Report(tier=tier.value if tier else None, lines=lines)
 
@@ -134,7 +142,7 @@ def reflinks(source: Path, target: Path) -> bool:
 
 def _tier(settings: Settings, offered: Probe) -> Tier | None:
     if settings.isolation == "auto":
-        return next((tier for tier in _STRONGEST_FIRST if not offered.missing(tier)), None)
+        return next((tier for tier in AUTO if not offered.missing(tier)), None)
     asked = Tier(settings.isolation)
     return None if offered.missing(asked) else asked
 
@@ -156,6 +164,18 @@ def _layers(tier: Tier | None) -> Iterator[Line]:
             level = Level.NOTE if tier is Tier.GUARD else Level.MISSING
             cure = _CURES.get(layer.name, _OTHER_CURE)
         yield Line(section="layers", name=layer.name, level=level, detail=layer.detail, cure=cure)
+
+
+def _links() -> Iterator[Line]:
+    tried = try_gate()
+    cure = 'links for tools (`file_names`, `file_delivery = "url"`) do not work here; ' + _GATE_CURE
+    yield Line(
+        section="layers",
+        name="links for tools",
+        level=Level.OK if tried.enforced else Level.NOTE,
+        detail=tried.detail,
+        cure=None if tried.enforced else cure,
+    )
 
 
 def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[Line]:
@@ -188,6 +208,19 @@ def _folders(settings: Settings) -> Iterator[Line]:
     yield _own_folder("store", settings.store_path)
     yield _homes_folder(settings.homes)
     yield from _sharing(settings.store_path, settings.homes)
+
+
+def _bucket(settings: Settings) -> Iterator[Line]:
+    if urlsplit(settings.store).scheme != "s3":
+        return
+    fault = fault_of(settings)
+    yield Line(
+        section="store",
+        name="bucket",
+        level=Level.MISSING if fault else Level.OK,
+        detail=f"{settings.store}: {fault.reason if fault else 'answers'}",
+        cure=fault.cure if fault else None,
+    )
 
 
 def _own_folder(name: str, path: Path) -> Line:

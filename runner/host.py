@@ -7,39 +7,44 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import mcp_types
 from fastmcp import FastMCP
-from fastmcp.server.dependencies import get_access_token
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.artifacts.process import ArtifactFile
+from runner.artifacts.process import ArtifactFile, Processed
 from runner.call import Request, execute, relay
 from runner.cell import Cell
+from runner.contract_resource import CONTRACT
 from runner.errors import CallError
-from runner.identity import IdentityError, User, auth_provider, resolve
+from runner.extras import Extras, ExtraTemplate
+from runner.files_extra import AVAILABLE_FILES, FILES
+from runner.guarding import GuardedCall, OutputGuard, config_of
+from runner.identity import User, auth_provider
+from runner.incoming import McpClient, Transport, sender
 from runner.internals import (
-    facts_of,
     is_ready,
     message_levels,
     notify_client,
     relay_innermost,
-    request_client,
     use_input_schemas,
 )
-from runner.ladder import ClientRefusal
-from runner.render import Delivery, inline_limit, render
+from runner.reading import READING, described, reading_result
+from runner.render import Delivery, inline_limit, is_open_schema, render
 from runner.request import RequestFacts, WireError
 from runner.resources import SCHEME, read_artifact
+from runner.subscriptions import announced, offer_subscriptions
 
-__all__ = ["make_host"]
+__all__ = ["DownloadUrl", "make_host"]
 
 log = logging.getLogger(__name__)
 
 DELIVERY_KEY = "toolcell/artifacts"
+_ISOLATION_META = "toolcell/isolation"
 
 _RELAYED = frozenset(
     {
@@ -56,10 +61,22 @@ _RELAYED = frozenset(
 
 _MAX_TEXT = 4096
 
-_UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-"""What every readable result of the modern era says of its own keeping."""
+EXTRAS = Extras(
+    resources=(CONTRACT, FILES),
+    templates=(
+        ExtraTemplate(
+            uri_template="artifact://{id}{?offset,length}",
+            name="artifact",
+            description="A file that a tool made for you, whole or a range of its bytes.",
+        ),
+    ),
+    prompts=(AVAILABLE_FILES,),
+)
+"""What the runner offers of its own, in the order in which it is listed."""
 
-Transport = Literal["stdio", "http"]
+_UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+"""What a resource of the modern era says of its own keeping."""
+
 DownloadUrl = Callable[[User, ArtifactFile], str]
 
 
@@ -80,7 +97,9 @@ def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | N
         icons=[mcp_types.Icon.model_validate(icon) for icon in catalog.icons] or None,
         auth=auth_provider(cell.settings) if transport == "http" else None,
     )
-    relay_innermost(app, _Relay(app, cell, transport, download_url))
+    relay = _Relay(app, cell, transport, download_url)
+    relay_innermost(app, relay)
+    offer_subscriptions(app, cell.events, relay.user_of)
     schemas = {name: tool.parameters for name, tool in catalog.tools.items()}
     use_input_schemas(app, schemas.get)
     return app
@@ -96,6 +115,8 @@ class _Relay:
         self._cell = cell
         self._transport = transport
         self._download_url = download_url
+        self._extras = EXTRAS if cell.settings.extras else Extras()
+        self._guard = OutputGuard(config_of(cell.settings))
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "initialize":
@@ -104,21 +125,38 @@ class _Relay:
             return await call_next(ctx)
         request = self._request(ctx)
         if ctx.method == "tools/call":
+            if self._reads_back(str(request.params.get("name"))):
+                return _in_its_era(ctx, await self._read_back(request))
             return await self._call_tool(ctx, request)
-        uri = str(request.params.get("uri", ""))
-        if ctx.method == "resources/read" and uri.startswith(SCHEME):
-            contents = await read_artifact(self._cell.store, request.user, uri)
-            return (
-                contents if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS else {**_UNCACHED, **contents}
-            )
         try:
-            return dict(await relay(self._cell, request))
+            return await self._relayed(ctx, request)
         except WireError as error:
             raise _mcp_error(error) from error
         except CallError as error:
             raise MCPError(
                 code=mcp_types.INTERNAL_ERROR, message=error.message, data=error.details
             ) from error
+
+    async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
+        """Answer any request but a tool call: what the file offers first, then what is ours."""
+        uri = str(request.params.get("uri", ""))
+        if ctx.method == "resources/read" and uri.startswith(SCHEME):
+            return _in_its_era(ctx, await read_artifact(self._cell.files(request.user), uri))
+        try:
+            answered = await relay(self._cell, request)
+            if ctx.method == "server/discover":
+                return announced(answered)
+            if ctx.method == "tools/list" and request.user.name in self._guard.keepers:
+                return self._with_reading(answered)
+            return self._extras.merged(ctx.method, answered)
+        except WireError as error:
+            # The file's server says so of a name that it does not know.
+            if error.error.get("code") != mcp_types.INVALID_PARAMS:
+                raise
+            ours = await self._extras.answer(ctx.method, request.params, self._cell, request.user)
+            if ours is None:
+                raise
+            return _in_its_era(ctx, ours)
 
     async def _call_tool(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         delivery = self._delivery(request.params, request.facts)
@@ -129,37 +167,72 @@ class _Relay:
         if completed.interim is not None:
             return dict(completed.interim)
         url = self._download_url
+        schema = completed.spec.output_schema if completed.spec is not None else None
+        guarded = GuardedCall(
+            tool=str(request.params.get("name")),
+            files=self._cell.files(request.user, trace=request.id),
+            schema=None if is_open_schema(schema) else schema,
+        )
         message = render(
-            completed.processed,
+            await self._short(completed.processed, guarded),
             wire=completed.wire,
-            output_schema=completed.spec.output_schema if completed.spec is not None else None,
+            output_schema=schema,
             delivery=delivery,
             download_url=None if url is None else lambda file: url(request.user, file),
+            allowed_origins=self._cell.settings.iframe_origins,
         )
+        offered = request.user.name in self._guard.keepers
+        message = await self._guard.message(message, guarded, media_stay=True)
+        if not offered and request.user.name in self._guard.keepers:
+            await self._tell_of_reading(ctx)
+        message["_meta"] = {**message.get("_meta", {}), _ISOLATION_META: self._cell.tier.value}
         if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
             message.setdefault("resultType", "complete")
         return message
 
+    async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
+        """Return a contract value with guarded `results`, from which text and structured content are made."""
+        given = processed.value.get("results")
+        results = await self._guard.results(given, call)
+        if results is given:
+            return processed
+        return replace(processed, value={**processed.value, "results": results})
+
+    def _reads_back(self, name: str) -> bool:
+        return self._cell.settings.extras and name in READING and name not in self._cell.catalog.tools
+
+    async def _read_back(self, request: Request) -> dict[str, Any]:
+        files = self._cell.files(request.user, trace=request.id)
+        call = GuardedCall(tool=str(request.params.get("name")), files=files)
+        answer = await reading_result(request.params, files)
+        return await self._guard.message(answer, call, media_stay=False)
+
+    def _with_reading(self, answered: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a list of tools with those that read back what was taken out of results."""
+        tools = answered.get("tools")
+        if not self._cell.settings.extras or answered.get("nextCursor") is not None:
+            return dict(answered)
+        ours = [tool for tool in described() if tool["name"] not in self._cell.catalog.tools]
+        return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
+
+    async def _tell_of_reading(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        # Later eras tell of changes on streams that a client opens for them; they list tools anew anyway.
+        if self._cell.settings.extras and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            await notify_client(ctx, "notifications/tools/list_changed", {})
+
+    def user_of(self, ctx: ServerRequestContext[Any, Any]) -> User:
+        """Return who a request comes from, in the session in which it came."""
+        return self._request(ctx).user
+
     def _request(self, ctx: ServerRequestContext[Any, Any]) -> Request:
-        token = get_access_token()
-        claims = None if token is None else {"client_id": token.client_id, **token.claims}
-        try:
-            user = resolve(
-                self._cell.settings,
-                transport=self._transport,
-                claims=claims,
-                host=self._cell.settings.host,
-            )
-        except IdentityError as error:
-            raise MCPError(code=mcp_types.INVALID_REQUEST, message=str(error)) from error
+        user, facts = sender(self._cell.settings, self._cell.links.tokens, self._transport, ctx)
         params = dict(ctx.params or {})
-        facts = facts_of(ctx, token)
         return Request(
             user=user,
             method=ctx.method,
             params=params,
             facts=facts,
-            client=_McpClient(ctx),
+            client=McpClient(ctx),
             levels=message_levels(self._app, ctx),
             inline_max_bytes=inline_limit(
                 self._delivery(params, facts), self._cell.settings.inline_max_bytes
@@ -185,20 +258,11 @@ class _Relay:
         return {**result, "capabilities": {**result["capabilities"], **special}}
 
 
-class _McpClient:
-    """The client of one request. A `runner.ladder.Client`."""
-
-    def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
-        self._ctx = ctx
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        await notify_client(self._ctx, method, params)
-
-    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            return await request_client(self._ctx, method, params)
-        except MCPError as error:
-            raise ClientRefusal(error.error.code, error.error.message) from error
+def _in_its_era(ctx: ServerRequestContext[Any, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result that the host made itself in the form of the client's protocol version."""
+    if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return result
+    return {**(_UNCACHED if ctx.method == "resources/read" else {"resultType": "complete"}), **result}
 
 
 def _mcp_error(error: WireError) -> MCPError:

@@ -40,12 +40,14 @@ class User:
 
     Attributes:
         name: The identity, as the token or the operating system gives it; what tools get as `username`.
+        session: The session in which the user speaks, where the protocol has one.
 
     Raises:
         IdentityError: The name cannot name a home.
     """
 
     name: str
+    session: str | None = None
 
     def __post_init__(self) -> None:
         try:

@@ -18,6 +18,7 @@ from typing import Any
 
 from fastmcp import FastMCP
 
+from runner.author import connect
 from runner.hostline import HostLine, strict
 from runner.internals import capabilities, lifespan, serve_raw, single_call_server, warm_type_adapters
 from runner.rehearsal import Rehearsal
@@ -52,6 +53,7 @@ class Program:
         library = logging.getLogger("fastmcp")
         library.addHandler(logging.NullHandler())
         library.propagate = False
+        connect(self._request_host)
         files = [str(file) for file in _list(config["files"])]
         self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]
         server = self._server = load_tool_files(files)
@@ -155,7 +157,7 @@ class Program:
 
     async def _request_host(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         if self._line is None:
-            raise RuntimeError("session state can be used in a call only, not while the file is imported")
+            raise RuntimeError("state and artifacts are for calls; this is the import of the file")
         return await self._line.request(method, params)
 
 

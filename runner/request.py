@@ -36,6 +36,10 @@ class RequestFacts:
     headers: list[tuple[str, str]] | None = None
     can_send_request: bool = False
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as a worker gets them; `RequestFacts(**facts)` is the way back."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 class WireError(Exception):
     """A worker's own server answered with a JSON-RPC error.

@@ -6,8 +6,6 @@ to ask for: `artifact://ID?offset=0&length=500000`, both in bytes.
 Source: MCP `resources/read`; the architecture's decision "Blobs".
 """
 
-import asyncio
-import os
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,8 +14,8 @@ import pybase64
 from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError
-from runner.identity import User
-from runner.store.local import LocalStore, StoredFile
+from runner.my_files import MyFiles
+from runner.store.protocol import Record
 
 __all__ = ["MAX_BLOB_BYTES", "SCHEME", "read_artifact"]
 
@@ -27,7 +25,7 @@ MAX_BLOB_BYTES = 600_000
 """Largest part of a file in one message; in base64 it is a third longer."""
 
 
-async def read_artifact(store: LocalStore, user: User, uri: str) -> dict[str, Any]:
+async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
     """Return the wire result of reading one of the user's files, or a range of it.
 
     Raises:
@@ -35,20 +33,21 @@ async def read_artifact(store: LocalStore, user: User, uri: str) -> dict[str, An
             message can carry.
     """
     parts = urlsplit(uri)
-    file = await asyncio.to_thread(store.by_id, user.name, parts.netloc)
+    file = await files.by_id(parts.netloc)
     if file is None:
         message = f"Resource not found: {uri!r}; it is no file of this user, or was removed"
         raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
     offset, length = _range(uri, parts.query, file)
     try:
-        content = await asyncio.to_thread(_read, store, file, offset, length)
+        async with files.open(file, offset=offset, length=length) as content:
+            data = b"".join([chunk async for chunk in content])
     except CallError as error:
         raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=error.details) from error
-    blob = {"uri": uri, "mimeType": file.mime, "blob": pybase64.b64encode(content).decode("ascii")}
+    blob = {"uri": uri, "mimeType": file.mime, "blob": pybase64.b64encode(data).decode("ascii")}
     return {"contents": [{**blob, "_meta": {"toolcell/size": file.size, "toolcell/name": file.name}}]}
 
 
-def _range(uri: str, query: str, file: StoredFile) -> tuple[int, int]:
+def _range(uri: str, query: str, file: Record) -> tuple[int, int]:
     wanted = _numbers(query)
     offset = wanted.get("offset", 0)
     length = wanted.get("length", file.size - offset)
@@ -68,11 +67,3 @@ def _numbers(query: str) -> dict[str, int]:
     """Read a query of whole numbers; what is none becomes -1, which no range accepts."""
     pairs = parse_qs(query, keep_blank_values=True)
     return {key: int(values[-1]) if values[-1].isdecimal() else -1 for key, values in pairs.items()}
-
-
-def _read(store: LocalStore, file: StoredFile, offset: int, length: int) -> bytes:
-    fd = store.open(file)
-    try:
-        return os.pread(fd, length, offset)
-    finally:
-        os.close(fd)

@@ -7,10 +7,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import version
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
+from typing import Literal, Protocol, TypeVar
 
 import uvicorn
 from fastmcp import FastMCP
@@ -18,41 +19,98 @@ from fastmcp import FastMCP
 from runner.artifacts.process import ArtifactFile
 from runner.cell import Cell
 from runner.errors import UsageError
-from runner.host import make_host
-from runner.http import downloads, health
-from runner.http.body import limit_bodies
-from runner.http.origins import protection
+from runner.events import Events
+from runner.host import DownloadUrl, make_host
+from runner.http.app import make_web
+from runner.http.session_ends import SessionEnds
+from runner.http.site import Site
 from runner.identity import IdentityError, User, check_startable, resolve
+from runner.incoming import Transport
+from runner.links import DownloadLinks
+from runner.my_files import Library, MyFiles
 from runner.settings import Settings
-from runner.tokens import Tokens
+from sandbox.launch import Launched
 
-__all__ = ["serve"]
+__all__ = ["Served", "first_user", "serve", "serve_application", "transport_of"]
 
 log = logging.getLogger(__name__)
 
-_DOWNLOAD_S = 3600
+_THREADS = 64
+
+KEY_S = 30 * 24 * 3600.0
+"""Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
 
 
-async def serve(settings: Settings, targets: Sequence[str]) -> int:
+class Served(Protocol):
+    """What an application works with, as far as what stands beside it over HTTP needs it."""
+
+    links: DownloadLinks
+    library: Library
+    events: Events
+
+    def files(self, user: User) -> MyFiles:
+        """Return the files of a user."""
+
+    async def end_session(self, session: str) -> None:
+        """End a session, of whoever spoke in it."""
+
+
+S = TypeVar("S", bound=Served)
+
+
+async def serve(settings: Settings, targets: Sequence[str], *, launched: Launched | None = None) -> int:
     """Serve the tool files until the client leaves or a signal comes; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        targets: Tool files, each perhaps with `:NAME` of the object in it.
+        launched: A forkserver's process that was started before, if there is one.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
         LoadError: A tool file is at fault.
         ConfinementError: A layer could not be put in place.
     """
-    transport = _transport(settings)
+    transport = transport_of(settings)
+    first = first_user(settings, transport)
+
+    def make(cell: Cell, download_url: DownloadUrl | None) -> FastMCP:
+        return make_host(cell, transport=transport, download_url=download_url)
+
+    opened = Cell.open(settings, targets, user=first, launched=launched)
+    return await serve_application(settings, transport, opened, make)
+
+
+async def serve_application(
+    settings: Settings,
+    transport: Transport,
+    opened: AbstractAsyncContextManager[S],
+    make: Callable[[S, DownloadUrl | None], FastMCP],
+) -> int:
+    """Serve an application until the client leaves or a signal comes; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        transport: What to serve it over.
+        opened: What the application works with, once it is entered.
+        make: Makes the application; over HTTP with what makes download addresses.
+
+    Raises:
+        UsageError: The address cannot be listened on, or nobody says who may call.
+    """
     check_startable(settings, transport)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # A thread that copies a large file must not be what every other user waits for.
+    loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     listener = _listen(settings) if transport == "http" else None
-    async with Cell.open(settings, targets, user=_first_user(settings, transport)) as cell:
+    async with opened as served:
         if listener is None:
-            await _until(stopped, _serve_stdio(make_host(cell, transport="stdio", download_url=None)))
+            await _until(stopped, _serve_stdio(make(served, None)))
         else:
-            await _serve_http(cell, settings, listener, stopped)
+            await _serve_http(served, make, settings, listener, stopped)
     if transport == "stdio" and stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
@@ -60,13 +118,14 @@ async def serve(settings: Settings, targets: Sequence[str]) -> int:
     return 0
 
 
-def _transport(settings: Settings) -> Literal["stdio", "http"]:
+def transport_of(settings: Settings) -> Literal["stdio", "http"]:
+    """Return what to serve over, where `auto` is decided by what standard input is."""
     if settings.transport != "auto":
         return settings.transport
     return "http" if sys.stdin is not None and sys.stdin.isatty() else "stdio"
 
 
-def _first_user(settings: Settings, transport: Literal["stdio", "http"]) -> User | None:
+def first_user(settings: Settings, transport: Literal["stdio", "http"]) -> User | None:
     """Return the user whose workers to make ready before the first call, if one can be named."""
     if settings.user is not None:
         return User(settings.user)
@@ -89,31 +148,34 @@ def _serve_stdio(app: FastMCP) -> "asyncio.Task[None]":
 
 
 async def _serve_http(
-    cell: Cell, settings: Settings, listener: socket.socket, stopped: asyncio.Event
+    served: S,
+    make: Callable[[S, DownloadUrl | None], FastMCP],
+    settings: Settings,
+    listener: socket.socket,
+    stopped: asyncio.Event,
 ) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    tokens = Tokens(settings.state_dir / "tokens.json")
+    served.links = replace(served.links, base=settings.public_url or f"http://{shown}:{port}")
 
     def download_url(user: User, file: ArtifactFile) -> str:
-        token = tokens.sign(
-            user=user.name, key=file.id, purpose=downloads.PURPOSE, now=time.time(), ttl_s=_DOWNLOAD_S
-        )
-        return f"http://{shown}:{port}/api/files/download/{file.id}?token={token}"
+        return served.links.to(served.files(user).holder, file.id)
 
-    app = make_host(cell, transport="http", download_url=download_url)
-    web = app.http_app(path="/mcp", **protection(settings))
-    web.router.routes.extend(health.routes(tier="process", version=version("toolcell"), ready=lambda: True))
-    web.router.routes.extend(downloads.routes(tokens, cell.store, clock=time.time))
-    limit_bodies(web, settings.max_request_bytes)
+    app = make(served, download_url)
+    site = Site(settings=settings, library=served.library, events=served.events, tokens=served.links.tokens)
+    await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
+    web = make_web(app, site)
+    web.add_middleware(SessionEnds, ended=served.end_session)
     config = uvicorn.Config(
         web, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5
     )
     server = _Server(config)
-    print(f"serving {cell.catalog.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await _until(stopped, serving)
     server.should_exit = True
+    # Streams of events would hold the shutdown up to the end of its grace.
+    served.events.close()
     await serving
 
 

@@ -7,9 +7,10 @@ Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/se
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -31,6 +32,12 @@ from sandbox.policy import MIB, Limits
 __all__ = ["Auth", "Settings", "ToolSettings"]
 
 GIB = 1024 * MIB
+_AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
+_UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+# What the kernel takes for "leave it as it is", as its 32 and 16 bits.
+_NO_UID = 2**32 - 1
 _LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
 
 
@@ -42,14 +49,23 @@ def _absolute(path: Path) -> Path:
     return Path(os.path.normpath(path.expanduser().absolute()))
 
 
-def _file_url(url: str) -> str:
+def _store_url(url: str) -> str:
     parts = urlsplit(url)
+    plain = not (parts.query or parts.fragment)
     if parts.scheme == "s3":
-        raise ValueError("stores in S3 come with a later version; use file:///absolute/folder")
-    plain = not (parts.netloc or parts.query or parts.fragment)
-    if parts.scheme != "file" or not plain or not parts.path.startswith("/"):
-        raise ValueError("a store is named as file:///absolute/folder")
+        if not plain or not _BUCKET.fullmatch(parts.netloc) or not _S3_PREFIX.fullmatch(parts.path):
+            raise ValueError("a store in S3 is named as s3://bucket or s3://bucket/prefix, without keys")
+        return url
+    if parts.scheme != "file" or not plain or parts.netloc or not parts.path.startswith("/"):
+        raise ValueError("a store is named as file:///absolute/folder or s3://bucket/prefix")
     return url
+
+
+def _uid_range(text: str) -> str:
+    found = _UID_RANGE.fullmatch(text)
+    if not found or not 1000 <= int(found[1]) <= int(found[2]) < _NO_UID:
+        raise ValueError("user ids are written as FIRST-LAST, from 1000 on, such as 1900000000-1900065535")
+    return text
 
 
 def _https(url: str) -> str:
@@ -58,6 +74,14 @@ def _https(url: str) -> str:
     if parts.scheme != "https" and origin not in _LOOPBACK_URLS:
         raise ValueError("keys are fetched over https only; use an https:// URL")
     return url
+
+
+def _web_address(url: str) -> str:
+    parts = urlsplit(url)
+    plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+    if not plain or "@" in parts.netloc:
+        raise ValueError("an address is written as https://host, perhaps with a path")
+    return url.rstrip("/")
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -157,9 +181,29 @@ class Settings(BaseSettings):
     isolation: Literal["auto", "process", "user", "namespace", "guard"] = Field(
         "auto", description="Isolation tier; `auto` takes the strongest that this machine offers."
     )
-    store: Annotated[str, AfterValidator(_file_url)] = Field(
-        default_factory=_default_store, description="Where My Files are kept, as a file:// URL."
+    uid_range: Annotated[str, AfterValidator(_uid_range)] = Field(
+        "1900000000-1900065535",
+        description="User ids that users get in tiers `user` and `namespace`, first and last.",
     )
+    store: Annotated[str, AfterValidator(_store_url)] = Field(
+        default_factory=_default_store, description="Where My Files are kept, as a file:// or s3:// URL."
+    )
+    store_unavailable: Literal["spool", "fail"] = Field(
+        "spool",
+        description="What a call gets whose file S3 cannot take now: a pending file, or `E_STORE`.",
+    )
+    s3_endpoint: Annotated[str, AfterValidator(_web_address)] | None = Field(
+        None, description="Address of the S3 server; without it, AWS."
+    )
+    s3_region: str | None = Field(None, min_length=1, description="Region of the bucket.")
+    s3_path_style: bool | None = Field(
+        None,
+        description="Whether the bucket's name stands in the path; by default where `s3_endpoint` is given.",
+    )
+    s3_access_key: SecretStr | None = Field(
+        None, description="Key id for S3; by default the standard chain of AWS finds credentials."
+    )
+    s3_secret_key: SecretStr | None = Field(None, description="Secret key for S3.")
     state_dir: Folder = Field(
         default_factory=_default_state_dir,
         description="Folder of the runner's own state: keys, locks, records.",
@@ -171,14 +215,45 @@ class Settings(BaseSettings):
     total_timeout_s: Seconds = Field(600.0, description="Longest call, whatever it reports.")
     base64_size_limit_mb: Count = Field(300, description="Largest artifact handed on inline, in MiB.")
     max_artifact_bytes: Count = Field(50 * GIB, description="Largest artifact accepted at all.")
+    max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")
+    max_user_bytes: Count = Field(
+        200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
+    )
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
     )
     inline_clients: Names = Field(
         (), description="Names of MCP clients that get artifacts inline under `auto`."
     )
+    file_delivery: Literal["auto", "path", "url"] = Field(
+        "auto",
+        description="How tools get the files named by `filename` and `filenames`; `auto` is a path.",
+    )
+    public_url: Annotated[str, AfterValidator(_web_address)] | None = Field(
+        None, description="Address of this server as its users reach it, for download links."
+    )
+    extras: bool = Field(
+        default=True, description="Whether the runner offers resources and prompts of its own."
+    )
+    resource_tools: bool = Field(
+        default=False, description="Whether a proxy offers tools with which a model reads resources."
+    )
+    results_max_bytes: Count = Field(
+        8192, description="Size of `results` above which a warning says that it belongs in a file."
+    )
+    iframe_origins: Names = Field(
+        (), description="Web origins whose pages a result may open beside the chat; `*` is all of them."
+    )
     memory_mb: Count = Field(2048, description="Memory of each process of a call, in MiB.")
     cpu_s: Count = Field(600, description="Processor seconds of each process of a call.")
+    user_memory_mb: Count = Field(
+        4096, description="Memory of all calls of one user together, where they have a cgroup, in MiB."
+    )
+    user_processes: int = Field(
+        512,
+        ge=16,
+        description="Processes and threads of one user together, where they have a user id or a cgroup.",
+    )
     open_files: int = Field(1024, ge=64, description="File descriptors of each process of a call.")
     max_calls: Count = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
@@ -210,12 +285,18 @@ class Settings(BaseSettings):
         (), description="Further web origins whose pages may call the HTTP server."
     )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
+    max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least important record logged."
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of a log record on standard error.")
     tools: Mapping[str, ToolSettings] = Field(
         default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
+    )
+
+    output_guard: Mapping[str, Any] = Field(
+        default_factory=dict,
+        description="What keeps results short: see docs/output-guard.md. In runner.toml only.",
     )
 
     # Kept by `settings_sources.load`: where each value given came from, by dotted name; the file read.
@@ -241,6 +322,8 @@ class Settings(BaseSettings):
                 "allow_run, which narrows the programs a tool may run, comes with a later version; "
                 "leave it out, or close all of them with deny_run"
             )
+        if (self.s3_access_key is None) != (self.s3_secret_key is None):
+            raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
         if self.allow_net:
             raise ValueError(
                 "allow_net comes with a later version: tools have no network in this one; leave it out"
@@ -249,8 +332,14 @@ class Settings(BaseSettings):
 
     @property
     def store_path(self) -> Path:
-        """Return the folder of the local store."""
-        return Path(unquote(urlsplit(self.store).path))
+        """Return the folder of the local store; for one in S3, where files wait until it takes them."""
+        parts = urlsplit(self.store)
+        return self.spool_path if parts.scheme == "s3" else Path(unquote(parts.path))
+
+    @property
+    def spool_path(self) -> Path:
+        """Return the folder of files that wait for a store in S3."""
+        return self.state_dir / "spool"
 
     @property
     def inline_max_bytes(self) -> int:
@@ -258,10 +347,17 @@ class Settings(BaseSettings):
         return self.base64_size_limit_mb * MIB
 
     @property
+    def config_file(self) -> Path | None:
+        """Return the configuration file that was read, if one was."""
+        return self._config
+
+    @property
     def private_paths(self) -> tuple[Path, ...]:
         """Return what no worker may ever read: state and keys, the store, tokens, the configuration file."""
         paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config)
-        return tuple(path for path in paths if path is not None)
+        # Where the credentials of AWS are, if not where nobody may read anyway.
+        named = (os.environ.get(name) for name in _AWS_FILES)
+        return tuple(path for path in (*paths, *(_absolute(Path(n)) for n in named if n)) if path is not None)
 
     def deadlines(self, tool: str | None = None) -> Deadlines:
         """Return the deadlines of one tool, or the general ones."""
@@ -278,4 +374,12 @@ class Settings(BaseSettings):
             cpu_s=self.cpu_s,
             file_bytes=self.max_artifact_bytes,
             open_files=self.open_files,
+            processes=self.user_processes,
+            total_memory_bytes=self.user_memory_mb * MIB,
         )
+
+    @property
+    def uids(self) -> range:
+        """Return the user ids of `uid_range`."""
+        first, last = map(int, self.uid_range.split("-"))
+        return range(first, last + 1)

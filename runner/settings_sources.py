@@ -34,7 +34,10 @@ _FOREIGN = frozenset(
 )  # fmt: skip
 _FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
 _PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"))
+_SECRET = (("auth", "public_key"), ("s3_access_key",), ("s3_secret_key",))
 _REDACTED = "(redacted)"
+# Only the file has these.
+_TABLES = ("tools", "output_guard")
 
 Leaf = tuple[str, ...]
 
@@ -75,18 +78,18 @@ def load(flags: Mapping[str, object], *, config: Path | None = None) -> Settings
 
 def origins(settings: Settings) -> dict[str, str]:
     """Return where each setting came from: `flag`, `environment RUNNER_X`, the file's name or `default`."""
-    names = [".".join(leaf) for leaf in (*_leaves_of_model(), *_tool_leaves(settings))]
+    leaves = (*_leaves_of_model(), *_tool_leaves(settings), *_guard_leaves(settings))
+    names = [".".join(leaf) for leaf in leaves]
     return {name: settings._given.get(name, "default") for name in names}
 
 
 def config_report(settings: Settings) -> dict[str, dict[str, object]]:
     """Return each effective setting with its origin, JSON-serialisable, secrets redacted."""
-    values = dict(_flat(settings.model_dump()))
-    report: dict[str, dict[str, object]] = {}
-    for name, origin in origins(settings).items():
-        value = values.get(tuple(name.split(".", 2)) if name.startswith("tools.") else tuple(name.split(".")))
-        report[name] = {"value": _shown(value), "origin": origin}
-    return report
+    values = {".".join(leaf): value for leaf, value in _flat(settings.model_dump())}
+    return {
+        name: {"value": _shown(values.get(name)), "origin": origin}
+        for name, origin in origins(settings).items()
+    }
 
 
 def config_text(settings: Settings) -> str:
@@ -108,13 +111,17 @@ def _leaves_of_model() -> Iterator[Leaf]:
     for name in Settings.model_fields:
         if name == "auth":
             yield from ((name, inner) for inner in Auth.model_fields)
-        elif name != "tools":
+        elif name not in _TABLES:
             yield (name,)
 
 
 def _tool_leaves(settings: Settings) -> Iterator[Leaf]:
     for tool, own in settings.tools.items():
         yield from (("tools", tool, name) for name in own.model_dump(exclude_none=True))
+
+
+def _guard_leaves(settings: Settings) -> Iterator[Leaf]:
+    return (("output_guard", *leaf) for leaf, _ in _flat(settings.output_guard))
 
 
 def _from_flags(flags: Mapping[str, object]) -> dict[Leaf, _Given]:
@@ -146,6 +153,8 @@ def _unknown_variables() -> Iterator[str]:
             continue
         if name.startswith("RUNNER_TOOLS"):
             yield f"variable {variable}: values for single tools are set in {CONFIG_FILE}, under [tools.NAME]"
+        elif name.startswith("RUNNER_OUTPUT_GUARD"):
+            yield f"variable {variable}: the output guard is set up in {CONFIG_FILE}, under [output_guard]"
         else:
             yield f"variable {variable} is no setting{_nearest(name, known)}"
 
@@ -203,7 +212,7 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
     if item is None:
         return f"{name}: {reason}" if name and name not in reason else reason
-    shown = "the value given" if leaf == ("auth", "public_key") else repr(_shown(item.value))
+    shown = "the value given" if leaf in _SECRET else repr(_shown(item.value))
     return f"{where}{shown} will not do for {name}: {reason[:1].lower()}{reason[1:]}"
 
 

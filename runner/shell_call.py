@@ -1,13 +1,10 @@
 """`runner call`: one call from a shell, by the same spine that serves MCP clients."""
 
 import asyncio
-import json
-import os
-import shutil
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +14,14 @@ from runner.catalog import ToolSpec
 from runner.cell import Cell
 from runner.errors import Code, UsageError
 from runner.identity import User
+from runner.json_pieces import json_pieces
+from runner.my_files import MyFiles
 from runner.render import human
 from runner.request import RequestFacts, WireError
 from runner.settings import Settings
-from runner.store.local import LocalStore, Origin
+from runner.store.protocol import Origin
 from runner.terminal import TOKEN, Terminal
+from sandbox.launch import Launched
 
 __all__ = ["EXIT_INTERRUPTED", "CallOptions", "call_from_shell"]
 
@@ -55,8 +55,16 @@ class CallOptions:
     session: str
 
 
-async def call_from_shell(settings: Settings, user: User, options: CallOptions) -> int:
+async def call_from_shell(
+    settings: Settings, user: User, options: CallOptions, *, launched: Launched | None = None
+) -> int:
     """Run one call, print its result, and return the exit status.
+
+    Args:
+        settings: The effective settings.
+        user: Who calls.
+        options: What to call.
+        launched: A forkserver's process that was started before, if there is one.
 
     Raises:
         UsageError: A file cannot be put into My Files, or the result cannot be written to `out`.
@@ -70,7 +78,10 @@ async def call_from_shell(settings: Settings, user: User, options: CallOptions) 
         loop.add_signal_handler(number, task.cancel)
     terminal = Terminal()
     try:
-        async with Cell.open(settings, [options.target], user=user, keep_s=settings.session_idle_s) as cell:
+        opening = Cell.open(
+            settings, [options.target], user=user, keep_s=settings.session_idle_s, launched=launched
+        )
+        async with opening as cell:
             return await _call(cell, user, options, terminal)
     except asyncio.CancelledError:
         terminal.close()
@@ -80,7 +91,8 @@ async def call_from_shell(settings: Settings, user: User, options: CallOptions) 
 
 async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal) -> int:
     spec = cell.catalog.tools.get(options.tool)
-    names = await asyncio.to_thread(_put_files, cell.store, user, options)
+    user = replace(user, session=options.session)
+    names = await _put_files(cell.files(user), options)
     arguments = _arguments(options.arguments, names, spec)
     request = Request(
         user=user,
@@ -110,7 +122,7 @@ async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal
             "call it from an MCP client"
         )
     if options.out is not None:
-        await asyncio.to_thread(_write_out, completed, cell.store, user, options.out)
+        await _write_out(completed, cell.files(user), options.out)
     _print(completed, options)
     return _exit_status(completed)
 
@@ -133,47 +145,42 @@ def _arguments(
     return arguments
 
 
-def _put_files(store: LocalStore, user: User, options: CallOptions) -> dict[str, list[str]]:
+async def _put_files(files: MyFiles, options: CallOptions) -> dict[str, list[str]]:
     """Put local files into My Files; return for each `name=@path` argument the names they got."""
     for path in options.files:
-        _put(store, user, path)
+        await _put(files, path)
     return {
-        name: [_put(store, user, path) for path in paths] for name, paths in options.arguments.files.items()
+        name: [await _put(files, path) for path in paths] for name, paths in options.arguments.files.items()
     }
 
 
-def _put(store: LocalStore, user: User, path: Path) -> str:
+async def _put(files: MyFiles, path: Path) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return (await files.put(path, name=path.name, origin=Origin.UPLOADED)).shown
     except OSError as error:
         raise UsageError(f"{path} cannot be put into My Files: {error.strerror}") from error
-    try:
-        return store.put_file(user.name, fd, name=path.name, origin=Origin.UPLOADED).name
-    except OSError as error:
-        raise UsageError(f"{path} cannot be put into My Files: {error.strerror}") from error
-    finally:
-        os.close(fd)
 
 
 def _print(completed: Completed, options: CallOptions) -> None:
     processed = completed.processed
     if options.as_json:
-        json.dump(processed.value, sys.stdout, ensure_ascii=False)
+        sys.stdout.writelines(json_pieces(processed.value))
         sys.stdout.write("\n")
     else:
         sys.stdout.write(human(processed) + "\n")
     sys.stdout.flush()
 
 
-def _write_out(completed: Completed, store: LocalStore, user: User, folder: Path) -> None:
+async def _write_out(completed: Completed, files: MyFiles, folder: Path) -> None:
     """Copy every accepted artifact from My Files, whatever its size."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         for file in completed.processed.files:
-            stored = store.by_id(user.name, file.id)
+            stored = await files.by_id(file.id)
             if stored is not None:
-                with os.fdopen(store.open(stored), "rb") as source, (folder / file.name).open("wb") as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
+                async with files.open(stored) as content:
+                    with (folder / file.name).open("wb") as target:
+                        await content.copy_to(target.fileno())
     except OSError as error:
         raise UsageError(f"the artifacts cannot be written to {folder}: {error}") from error
 

@@ -1,7 +1,7 @@
 """From how a worker ended to a wire result or one error of the contract. Decides only."""
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ def judge(
     home: Path | None,
     limits: Limits,
     unknown: Sequence[str] = (),
-    nearest: Callable[[str], list[str]] = lambda _name: [],
 ) -> Mapping[str, Any]:
     """Return the wire result of a call that was answered.
 
@@ -44,7 +43,6 @@ def judge(
         home: The home of the call, or None if its tool may write nothing.
         limits: The resource limits of the call.
         unknown: File arguments that named no file of the user.
-        nearest: Says which names of the user's files are most like a given one.
 
     Raises:
         CallError: The call ended in an error of the contract.
@@ -60,7 +58,7 @@ def judge(
         case Ending.CRASHED:
             raise _crash(outcome, limits.memory_bytes)
         case Ending.ANSWERED:
-            return _answered(outcome, home, unknown, nearest, limits)
+            return _answered(outcome, home, unknown, limits)
 
 
 def _crash(outcome: Outcome, memory_bytes: int) -> CallError:
@@ -73,7 +71,6 @@ def _answered(
     outcome: Outcome,
     home: Path | None,
     unknown: Sequence[str],
-    nearest: Callable[[str], list[str]],
     limits: Limits,
 ) -> Mapping[str, Any]:
     answer: Mapping[str, Any] = outcome.answer or {}
@@ -81,7 +78,7 @@ def _answered(
     if isinstance(raised, Mapping):
         if isinstance(raised.get("denied"), Mapping):
             raise _denied(raised["denied"], outcome.denials, home)
-        raise _raised(raised, home, unknown, nearest, limits)
+        raise _raised(raised, home, unknown, limits)
     if isinstance(answer.get("error"), Mapping):
         raise WireError(answer["error"])
     if not isinstance(result, Mapping):
@@ -93,7 +90,6 @@ def _raised(
     raised: Mapping[str, Any],
     home: Path | None,
     unknown: Sequence[str],
-    nearest: Callable[[str], list[str]],
     limits: Limits,
 ) -> CallError:
     kind, type_name = raised.get("kind"), str(raised.get("type"))
@@ -107,7 +103,8 @@ def _raised(
     if raised.get("errno") == errno.EFBIG:
         return too_large(None, limits.file_bytes)
     if type_name == "FileNotFoundError" and filename in unknown:
-        return file_not_found(str(filename), nearest(str(filename)))
+        # Which names of the user are like it, whoever can ask the store adds.
+        return file_not_found(str(filename), [])
     frames = raised.get("frames")
     return tool_raised(type_name, message, frames=_lines(frames if isinstance(frames, list) else []))
 

@@ -3,12 +3,17 @@
 import dataclasses
 import os
 import re
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support import TOOLS, call, settings_in
+from support import ROOT, TOOLS, call, settings_in
 
 from runner.cell import Access, Cell
 from runner.homes import HomeLease
@@ -23,6 +28,8 @@ __all__ = [
     "children",
     "descendants",
     "found_in_memory",
+    "interpreter_for_anybody",
+    "opened",
     "snapshot",
     "zygotes",
 ]
@@ -96,3 +103,28 @@ def snapshot(top: Path) -> dict[str, tuple[int, int, int, bytes]]:
         content = path.read_bytes() if path.is_file() else b""
         found[str(path.relative_to(top))] = (facts.st_mode, facts.st_nlink, facts.st_mtime_ns, content)
     return found
+
+
+def interpreter_for_anybody(top: Path) -> Path:
+    """Return an interpreter that anybody can run, with our packages: ours, or a link farm on the system's."""
+    names = [sys.executable, f"{sys.base_prefix}/bin/python3", f"/usr/bin/python3.{sys.version_info.minor}"]
+    real = next((Path(name).resolve() for name in names if open_to_all(Path(name).resolve())), None)
+    assert real is not None, "no interpreter of this Python version can be run by an unprivileged user"
+    subprocess.run([real, "-m", "venv", "--without-pip", top / "venv"], check=True)
+    packages = next((top / "venv/lib").glob("python3*/site-packages"))
+    ours = [opened(Path(sysconfig.get_path("purelib")), top / "packages")]
+    ours += [opened(ROOT / name, top / "tree" / name).parent for name in ("runner", "sandbox")]
+    (packages / "ours.pth").write_text("\n".join(str(path) for path in ours))
+    return top / "venv/bin/python"
+
+
+def opened(folder: Path, copy: Path) -> Path:
+    """Return `folder`, or a copy of it where a private folder above it keeps others out."""
+    if open_to_all(folder):
+        return folder
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return copy
+
+
+def open_to_all(path: Path) -> bool:
+    return path.exists() and all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))

@@ -1,6 +1,7 @@
 """A program for tests of the sandbox: does what its call says, without any framework."""
 
 import os
+import socket
 import struct
 import threading
 import time
@@ -71,6 +72,11 @@ class Small:
             channel.send(Kind.NOTIFY, {"number": number})
         return count
 
+    def ask_and_sleep(self, channel: Channel, question: str) -> object:
+        self.ask(channel, question)
+        time.sleep(3600)
+        return None
+
     def ask(self, channel: Channel, question: str) -> object:
         channel.send(Kind.REQUEST, {"id": 1, "question": question})
         frame = channel.receive()
@@ -104,6 +110,13 @@ class Small:
         channel.send(Kind[kind], {"forged": True})
         time.sleep(3600)
         return None
+
+    def fetch(self, _channel: Channel, host: str, port: int) -> object:
+        try:
+            with socket.create_connection((host, port), timeout=10) as connection:
+                return connection.recv(100).decode()
+        except OSError as error:
+            return error.errno
 
     def held_socket(self, channel: Channel) -> object:
         if os.fork() == 0:

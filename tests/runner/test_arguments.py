@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -24,15 +25,21 @@ def test_words_are_sorted_by_their_sign() -> None:
     [
         (["alone"], None, "'alone' is no argument; write name=value, name:=json or name=@path"),
         (["a:={"], None, "a: '{' is not JSON"),
-        ([], "[1]", "--args must be a JSON object"),
-        ([], "{", "--args: '{' is not JSON"),
+        ([], "[1]", "--args: '[1]' is no JSON object: arguments must be one JSON object"),
+        ([], '{"a": b}', "--args: '{\"a\": b}' is no JSON object: Expecting value"),
     ],
 )
 def test_a_word_that_is_no_argument_is_one_clear_sentence(
     words: list[str], args: str | None, sentence: str
 ) -> None:
-    with pytest.raises(UsageError, match=sentence.replace("[", r"\[").replace("{", r"\{")):
+    with pytest.raises(UsageError, match=re.escape(sentence)):
         parse_arguments(words, args)
+
+
+def test_arguments_that_were_cut_off_are_read_as_far_as_they_go() -> None:
+    given = parse_arguments([], '{"filename": "report.pdf", "pages": [1, 2')
+
+    assert given.values == {"filename": "report.pdf", "pages": [1, 2]}
 
 
 @pytest.mark.parametrize(

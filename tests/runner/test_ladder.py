@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -185,3 +186,61 @@ def test_a_worker_is_asked_to_report_everything() -> None:
 
 def test_the_callers_own_token_is_kept() -> None:
     assert widened({"_meta": {"progressToken": 3}})["_meta"]["progressToken"] == 3
+
+
+def update(**fields: object) -> str:
+    return "MCP_UPDATE:" + json.dumps(fields)
+
+
+async def test_a_payload_reaches_the_interface_and_never_the_client_as_json() -> None:
+    events: list[Mapping[str, Any]] = []
+    call = listener({"progressToken": 1})
+    call.publish = events.append
+
+    message = update(type="canvas_update", content="<h1>x</h1>", progress_message="Step 1")
+    await call.notify(progress(1, total=4, message=message))
+    await call.notify(progress(2, total=4, message=update(type="canvas_update", content="<h1>y</h1>")))
+
+    assert [params for _method, params in heard(call)] == [
+        {"progressToken": 1, "progress": 1, "total": 4, "message": "Step 1"},
+        {"progressToken": 1, "progress": 2, "total": 4},
+    ]
+    assert call.last_progress == "2/4"
+    assert [event["type"] for event in events] == ["canvas_content", "tool_progress"] * 2
+
+
+async def test_a_payload_larger_than_a_message_is_read_whole() -> None:
+    events: list[Mapping[str, Any]] = []
+    call = listener()
+    call.publish = events.append
+
+    message = update(type="canvas_update", content="x" * 100_000, progress_message="drawn")
+    await call.notify(progress(1, message=message))
+
+    assert len(events[0]["content"]) == 100_000
+    assert call.last_progress == "drawn"
+
+
+async def test_the_interface_hears_of_messages_and_notices() -> None:
+    events: list[Mapping[str, Any]] = []
+    call = listener()
+    call.publish = events.append
+
+    data = {"msg": "reading", "extra": None}
+    await call.notify({"method": "notifications/message", "params": {"level": "info", "data": data}})
+    await call.rung(Rung.FIRST_NOTICE)
+
+    assert events == [
+        {"type": "tool_log", "level": "info", "message": "reading"},
+        {"type": "tool_notice", "message": "The tool is taking longer than expected. Please wait..."},
+    ]
+
+
+@pytest.mark.parametrize("value", [True, 10**400, -(10**400), float("nan"), float("inf")])
+async def test_a_number_that_no_arithmetic_can_take_is_dropped(value: float) -> None:
+    call = listener({"progressToken": 1})
+
+    await call.notify(progress(value, total=1))
+    await call.notify(progress(1, total=value))
+
+    assert heard(call) == [("notifications/progress", {"progressToken": 1, "progress": 1})]

@@ -1,12 +1,14 @@
 import json
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.doctor import SUPPORTED, Level, Line, Report, reflinks, report
 from runner.settings import Auth, Settings
+from sandbox.probe import probe
 
 
 def settings(folder: Path, **changes: object) -> Settings:
@@ -29,6 +31,14 @@ def test_a_machine_that_has_everything_passes_and_says_its_tier(tmp_path: Path) 
     assert {"landlock", "seccomp"} <= set(lines(found, "layers"))
 
 
+@pytest.fixture
+def _without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that allows none."""
+    offered = replace(probe(), namespaces="namespaces are refused; allow them")
+    monkeypatch.setattr("runner.doctor.probe", lambda **_: offered)
+
+
+@pytest.mark.usefixtures("_without_namespaces")
 def test_a_tier_asked_for_that_is_not_there_fails_with_its_cure(tmp_path: Path) -> None:
     found = report(settings(tmp_path, isolation="namespace"))
 
@@ -37,11 +47,19 @@ def test_a_tier_asked_for_that_is_not_there_fails_with_its_cure(tmp_path: Path) 
     assert line.cure
 
 
+@pytest.mark.usefixtures("_without_namespaces")
 def test_a_tier_not_asked_for_is_a_note_with_its_reason(tmp_path: Path) -> None:
     line = lines(report(settings(tmp_path)), "tiers")["namespace"]
 
     assert line.level is Level.NOTE
-    assert line.detail
+    assert line.detail == "namespaces are refused; allow them"
+
+
+def test_a_tier_that_is_there_is_said_to_be(tmp_path: Path) -> None:
+    asked = report(settings(tmp_path, isolation="namespace"))
+
+    assert (asked.tier, lines(asked, "tiers")["namespace"].detail) == ("namespace", "in force")
+    assert lines(report(settings(tmp_path)), "tiers")["namespace"].detail == "available"
 
 
 def test_folders_that_are_not_there_yet_are_announced(tmp_path: Path) -> None:

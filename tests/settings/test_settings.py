@@ -136,7 +136,6 @@ def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.M
     [
         ({"allow_run": ["git"]}, "allow_run, which narrows"),
         ({"allow_net": ["example.com"]}, "tools have no network in this one"),
-        ({"store": "s3://bucket/prefix"}, "stores in S3 come with a later version"),
         ({"store": "here"}, "file:///absolute/folder"),
         ({"store": "file://server/share"}, "file:///absolute/folder"),
     ],

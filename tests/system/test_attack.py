@@ -6,10 +6,7 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
-import sys
-import sysconfig
 import tempfile
 import time
 import uuid
@@ -26,15 +23,18 @@ from attack_support import (
     children,
     descendants,
     found_in_memory,
+    interpreter_for_anybody,
+    opened,
     snapshot,
     zygotes,
 )
-from support import ROOT, Listening, alive, call, details, error_code, request
+from support import Listening, alive, call, details, error_code, request
 from tools.acts import perform
 
 from runner.call import execute
 from runner.cell import Cell
-from runner.store.local import Origin
+from runner.identity import User
+from runner.store.protocol import Origin
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -156,7 +156,7 @@ async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
 async def test_secrets_of_system_and_runner_are_not_readable(cell: Cell, attacker: str) -> None:
     private = cell.settings.state_dir / "key"
     private.write_text("key of the runner")
-    stored = cell.store.put_bytes(attacker, b"mine", name="mine.txt", origin=Origin.UPLOADED)
+    stored = await cell.files(User(attacker)).put(b"mine", name="mine.txt", origin=Origin.UPLOADED)
     place = next(path for path in cell.settings.store_path.rglob(stored.sha256))
     secrets = [private, place, cell.settings.store_path / "index.sqlite", Path("/proc/self/environ")]
 
@@ -617,7 +617,7 @@ async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(cell: Cell
 async def test_input_files_are_staged_whatever_stands_in_their_place(
     cell: Cell, user: str, kind: str
 ) -> None:
-    cell.store.put_bytes(user, b"the input", name="hostname", origin=Origin.UPLOADED)
+    await cell.files(User(user)).put(b"the input", name="hostname", origin=Origin.UPLOADED)
     system = Path("/etc/hostname").read_bytes()
     with cell.homes.lease(user):
         await call(cell, user, "replace_inputs", kind=kind)
@@ -628,7 +628,7 @@ async def test_input_files_are_staged_whatever_stands_in_their_place(
 
 
 async def test_a_tool_that_takes_files_but_no_name_may_only_read(cell: Cell, user: str) -> None:
-    cell.store.put_bytes(user, b"the input", name="in.txt", origin=Origin.UPLOADED)
+    await cell.files(User(user)).put(b"the input", name="in.txt", origin=Origin.UPLOADED)
 
     completed = await call(cell, user, "act_on_input", filename="in.txt")
 
@@ -702,31 +702,6 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
 
     yield run
     shutil.rmtree(top)
-
-
-def interpreter_for_anybody(top: Path) -> Path:
-    """Return an interpreter that anybody can run, with our packages: ours, or a link farm on the system's."""
-    names = [sys.executable, f"{sys.base_prefix}/bin/python3", f"/usr/bin/python3.{sys.version_info.minor}"]
-    real = next((Path(name).resolve() for name in names if open_to_all(Path(name).resolve())), None)
-    assert real is not None, "no interpreter of this Python version can be run by an unprivileged user"
-    subprocess.run([real, "-m", "venv", "--without-pip", top / "venv"], check=True)
-    packages = next((top / "venv/lib").glob("python3*/site-packages"))
-    ours = [opened(Path(sysconfig.get_path("purelib")), top / "packages")]
-    ours += [opened(ROOT / name, top / "tree" / name).parent for name in ("runner", "sandbox")]
-    (packages / "ours.pth").write_text("\n".join(str(path) for path in ours))
-    return top / "venv/bin/python"
-
-
-def opened(folder: Path, copy: Path) -> Path:
-    """Return `folder`, or a copy of it where a private folder above it keeps others out."""
-    if open_to_all(folder):
-        return folder
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    return copy
-
-
-def open_to_all(path: Path) -> bool:
-    return path.exists() and all(part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
 
 
 def test_an_unprivileged_runner_keeps_users_apart_too(unprivileged: Callable[..., Any], user: str) -> None:

@@ -4,6 +4,7 @@ What a file does wrong is tried with a cell in this process; the exit status is 
 """
 
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from runner.cell import Access, Cell
 from runner.environment import framework_environment
 from runner.homes import Homes
 from runner.identity import User
-from runner.store.local import LocalStore
+from runner.my_files import open_library
 from sandbox.errors import LoadError, SandboxError
 from sandbox.forkserver import Forkserver
 
@@ -95,7 +96,7 @@ async def refusal(forkserver: Forkserver, folder: Path, text: str, **settings: A
         settings=effective,
         targets=(str(written(folder, text)),),
         homes=Homes(effective.homes, effective.state_dir),
-        store=LocalStore(effective.store_path),
+        library=open_library(effective),
         forkserver=forkserver,
         environment=framework_environment(os.environ, ()),
     )
@@ -346,8 +347,8 @@ def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: 
         ([".", "hi"], ". is no file; name a Python file with a FastMCP object in it"),
         (["notes.txt", "hi"], "notes.txt is no Python file: its name must end in .py"),
         (
-            [HELLO, "shout", "--args", "{"],
-            "--args: '{' is not JSON: "
+            [HELLO, "shout", "--args", "{a"],
+            "--args: '{a' is no JSON object: "
             "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         ),
         (
@@ -411,11 +412,16 @@ def test_a_misused_command_is_told_how_it_is_used(
     assert "Traceback" not in ran.err
 
 
-def test_an_isolation_that_cannot_be_had_ends_the_command(run: Callable[..., Ran]) -> None:
-    ran = run("call", HELLO, "shout", "text=hi", "--isolation", "user")
+def test_an_isolation_that_cannot_be_had_ends_the_command(run: Callable[..., Ran], folder: Path) -> None:
+    # In a folder that is closed to every other user, so no user of its own could read it.
+    closed = folder / "closed.py"
+    shutil.copy(HELLO, closed)
+
+    ran = run("call", closed, "shout", "text=hi", "--isolation", "user")
 
     assert ran.status == 5
-    assert one_sentence(ran) == "this version does not implement the tier user yet; use --isolation process"
+    sentence = one_sentence(ran)
+    assert "closed to other users" in sentence or "root" in sentence
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,12 @@ async def test_everything_a_file_offers_is_listed_as_fastmcp_lists_it(
             dumped(await client.list_prompts()),
         ]
 
-    assert ours == expected
+    assert ours[0] == expected[0]
+    assert [mine[: len(theirs)] for mine, theirs in zip(ours, expected, strict=True)] == expected
+    added = [item for mine, theirs in zip(ours, expected, strict=True) for item in mine[len(theirs) :]]
+    assert {"runner://contract/2.1", "artifact://{id}{?offset,length}"} <= {
+        item.get("uri", item.get("uriTemplate")) for item in added
+    }
 
 
 async def test_the_server_introduces_itself_as_the_file_does(
@@ -139,9 +144,14 @@ async def test_the_server_introduces_itself_as_the_file_does(
     era = "legacy" if ours[3] < "2026" else "auto"
 
     async with Client(plain, mode=era) as client:
+        capabilities = client.server_capabilities
+        assert capabilities is not None
+        assert capabilities.resources is not None
+        # The runner's own: clients may subscribe to the user's files.
+        resources = capabilities.resources.model_copy(update={"subscribe": True})
         expected = (
             client.server_info,
-            client.server_capabilities,
+            capabilities.model_copy(update={"resources": resources}),
             client.instructions,
             client.protocol_version,
         )

@@ -22,7 +22,7 @@ from runner.call import Completed, execute
 from runner.cell import Cell
 from runner.host import make_host
 from runner.identity import User
-from runner.store.local import Origin
+from runner.store.protocol import Origin
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -46,13 +46,13 @@ def other_user() -> Iterator[str]:
     shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
-def upload(cell: Cell, user: str, name: str, content: bytes = b"content") -> None:
-    cell.store.put_bytes(user, content, name=name, origin=Origin.UPLOADED)
+async def upload(cell: Cell, user: str, name: str, content: bytes = b"content") -> None:
+    await cell.files(User(user)).put(content, name=name, origin=Origin.UPLOADED)
 
 
-def kept(cell: Cell, user: str) -> dict[str, int]:
+async def kept(cell: Cell, user: str) -> dict[str, int]:
     """Return the sizes of the user's files by name."""
-    return {file.name: file.size for file in cell.store.list_files(user)}
+    return {file.shown: file.size for file in await cell.files(User(user)).all()}
 
 
 async def call_inline(cell: Cell, user: str, tool: str, **arguments: Any) -> Completed:
@@ -100,7 +100,7 @@ async def test_the_identity_overwrites_what_the_client_says(cell: Cell, user: st
 
 
 async def test_a_tool_that_declares_no_identity_is_given_none(cell: Cell, user: str) -> None:
-    upload(cell, user, "a.txt")
+    await upload(cell, user, "a.txt")
 
     completed = await call(cell, user, "files_read_only", filename="a.txt", username="mallory")
 
@@ -108,7 +108,7 @@ async def test_a_tool_that_declares_no_identity_is_given_none(cell: Cell, user: 
 
 
 async def test_an_input_file_is_staged_as_a_read_only_copy(cell: Cell, user: str) -> None:
-    upload(cell, user, "a.txt", b"words")
+    await upload(cell, user, "a.txt", b"words")
 
     completed = await call(cell, user, "files_read", filename="a.txt")
 
@@ -116,8 +116,8 @@ async def test_an_input_file_is_staged_as_a_read_only_copy(cell: Cell, user: str
 
 
 async def test_several_input_files_are_staged(cell: Cell, user: str) -> None:
-    upload(cell, user, "a.txt", b"first")
-    upload(cell, user, "b.txt", b"second")
+    await upload(cell, user, "a.txt", b"first")
+    await upload(cell, user, "b.txt", b"second")
 
     completed = await call(cell, user, "files_read_many", filenames=["b.txt", "a.txt"])
 
@@ -128,7 +128,7 @@ async def test_several_input_files_are_staged(cell: Cell, user: str) -> None:
 
 
 async def test_staged_files_are_gone_after_the_call(cell: Cell, user: str) -> None:
-    upload(cell, user, "a.txt")
+    await upload(cell, user, "a.txt")
 
     with cell.homes.lease(user) as home:
         await call(cell, user, "files_read", filename="a.txt")
@@ -141,11 +141,11 @@ async def test_a_name_that_is_no_file_yet_is_passed_unchanged(cell: Cell, user: 
     completed = await call(cell, user, "odd_files_makes", filename="new.txt", size=3)
 
     assert results(completed) == "new.txt"
-    assert kept(cell, user) == {"new.txt": 3}
+    assert await kept(cell, user) == {"new.txt": 3}
 
 
 async def test_a_tool_that_fails_for_want_of_a_file_names_the_nearest(cell: Cell, user: str) -> None:
-    upload(cell, user, "report-2026.csv")
+    await upload(cell, user, "report-2026.csv")
 
     completed = await call(cell, user, "files_read", filename="report-2025.csv")
 
@@ -155,7 +155,7 @@ async def test_a_tool_that_fails_for_want_of_a_file_names_the_nearest(cell: Cell
 
 
 async def test_a_spoilt_copy_reaches_neither_the_store_nor_the_next_call(cell: Cell, user: str) -> None:
-    upload(cell, user, "a.txt", b"original")
+    await upload(cell, user, "a.txt", b"original")
 
     spoilt = await call(cell, user, "files_spoil", filename="a.txt")
     then = await call(cell, user, "files_read", filename="a.txt")
@@ -165,7 +165,7 @@ async def test_a_spoilt_copy_reaches_neither_the_store_nor_the_next_call(cell: C
 
 
 async def test_two_calls_at_once_get_their_own_copies_of_one_file(cell: Cell, user: str) -> None:
-    upload(cell, user, "a.txt", b"original ")
+    await upload(cell, user, "a.txt", b"original ")
 
     both = await asyncio.gather(
         call(cell, user, "odd_files_meets", filename="a.txt", me="one", other="two"),
@@ -177,7 +177,7 @@ async def test_two_calls_at_once_get_their_own_copies_of_one_file(cell: Cell, us
 
 
 async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(cell: Cell, user: str) -> None:
-    upload(cell, user, "a.txt", b"words")
+    await upload(cell, user, "a.txt", b"words")
 
     allowed = await call(cell, user, "odd_files_reads_and_writes_at_home", filename="a.txt")
     denied = await call(cell, user, "odd_files_reads_and_writes", filename="a.txt")
@@ -197,7 +197,7 @@ async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_referenc
     assert inline.keys() == {"name", "b64", "mime", "size"}
     assert referred.keys() == {"name", "s3_ref", "mime", "size"}
     assert referred["size"] == MIB + 1
-    assert kept(cell, user) == {"small.txt": MIB, "large.txt": MIB + 1}
+    assert await kept(cell, user) == {"small.txt": MIB, "large.txt": MIB + 1}
 
 
 async def test_the_size_of_an_artifact_is_measured_not_believed(cell: Cell, user: str) -> None:
@@ -215,11 +215,11 @@ async def test_a_file_of_the_hard_limit_can_be_written_and_a_larger_one_is_too_l
     assert results(largest) == {"written": MAX_BYTES}
     assert error_code(larger) == "E_FILE_TOO_LARGE"
     assert details(larger)["current_limit_bytes"] == MAX_BYTES
-    assert kept(cell, user) == {"largest.bin": MAX_BYTES}
+    assert await kept(cell, user) == {"largest.bin": MAX_BYTES}
 
 
 async def test_an_input_above_the_hard_limit_cannot_be_handed_back(cell: Cell, user: str) -> None:
-    upload(cell, user, "huge.bin", b"x" * (MAX_BYTES + 1))
+    await upload(cell, user, "huge.bin", b"x" * (MAX_BYTES + 1))
 
     completed = await call(cell, user, "odd_files_hands_back", filename="huge.bin")
 
@@ -242,7 +242,7 @@ async def test_what_is_no_plain_file_of_the_home_is_refused_and_the_rest_deliver
     assert results(completed) == {"user": user}
     assert {refused_path(entry): entry["reason"] for entry in errors} == refused
     assert [entry["size"] for entry in completed.processed.value["artifacts"]] == [4]
-    assert list(kept(cell, user).values()) == [4]
+    assert list((await kept(cell, user)).values()) == [4]
 
 
 async def test_a_refused_artifact_alone_is_the_result(cell: Cell, user: str, folder: Path) -> None:
@@ -254,7 +254,7 @@ async def test_a_refused_artifact_alone_is_the_result(cell: Cell, user: str, fol
     assert completed.processed.value["results"] == {"error": "File operation outside allowed directory"}
     assert error_code(completed) == "E_INVALID_PATH"
     assert details(completed)["attempted_path"] == str(outside)
-    assert kept(cell, user) == {}
+    assert await kept(cell, user) == {}
 
 
 async def test_a_home_belongs_to_its_user_alone(cell: Cell, user: str) -> None:
@@ -321,11 +321,11 @@ async def test_one_user_cannot_reach_the_files_of_another(cell: Cell, user: str,
         "link": "linked",
         "remove": "removed",
     }
-    assert kept(cell, other_user) == {"theirs.txt": 3}
+    assert await kept(cell, other_user) == {"theirs.txt": 3}
 
 
 async def test_an_input_of_one_user_is_no_file_of_another(cell: Cell, user: str, other_user: str) -> None:
-    upload(cell, user, "a.txt", b"mine")
+    await upload(cell, user, "a.txt", b"mine")
 
     own = await call(cell, user, "files_read", filename="a.txt")
     others = await call(cell, other_user, "files_read", filename="a.txt")
@@ -433,7 +433,7 @@ async def test_every_delivered_artifact_is_among_the_users_files(client: "Client
     result = await client.call_tool("makes", {"filename": "kept.txt", "size": 5})
 
     user = str(bound.settings.user)
-    file = bound.store.find(user, "kept.txt")
+    file = await bound.files(User(user)).find("kept.txt")
     assert file is not None
     assert f"artifact://{file.id}" == result.structured_content["artifacts"][0]["uri"]
-    assert (file.size, file.origin) == (5, Origin.GENERATED)
+    assert (file.size, file.said.origin) == (5, Origin.GENERATED)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ from runner.cell import Access, Cell
 from runner.homes import HomeLease
 from runner.identity import User
 from runner.render import Delivery, render
-from runner.store.local import Origin
+from runner.store.protocol import Origin
 from runner.usernames import home_segment
 from sandbox.policy import Policy
 
@@ -202,6 +201,9 @@ async def test_no_secret_of_the_host_is_in_a_worker(
     async with attack_cell(tmp_path) as cell:
         await act(cell, user, "pid")
         environment = (await act(cell, user, "environment"))["value"]
+        async with cell.seat(User(user), Access.WRITE) as seat:
+            # The worker that has answered is still being buried.
+            await seat.pool.zygote.settled()
         below = [cell.forkserver.process.pid, *descendants(cell.forkserver.process.pid)]
 
         with_secret = [pid for pid in below if found_in_memory(pid, hidden.encode())]
@@ -297,8 +299,9 @@ async def test_another_users_files_are_out_of_reach(tmp_path: Path, user: str) -
             answers = [await act(cell, user, name, *texts) for name, texts in tries]
             listed = await act(cell, user, "list", "/tmp")
             unchanged = snapshot(theirs.path) == before
-        stored = cell.store.put_bytes(other, b"theirs", name="kept.txt", origin=Origin.UPLOADED)
-        found = cell.store.find(user, "kept.txt"), cell.store.by_id(user, stored.id)
+        stored = await cell.files(User(other)).put(b"theirs", name="kept.txt", origin=Origin.UPLOADED)
+        files = cell.files(User(user))
+        found = await files.find("kept.txt"), await files.by_id(stored.id)
 
     shutil.rmtree(f"/tmp/{other}", ignore_errors=True)
     assert ["value" in answer for answer in answers] == [True] * 5 + [False] * 5
@@ -336,13 +339,13 @@ async def test_no_artifact_byte_reaches_the_text_of_a_result(tmp_path: Path, use
 async def test_a_promised_file_is_stored_or_its_loss_is_an_error(tmp_path: Path, user: str) -> None:
     async with attack_cell(tmp_path) as cell:
         kept = await call(cell, user, "secret_artifact", text="first")
-        files = [cell.store.by_id(user, file.id) for file in kept.processed.files]
+        my_files = cell.files(User(user))
         contents = []
-        for file in files:
-            assert file is not None
-            fd = cell.store.open(file)
-            contents.append(os.pread(fd, 10_000, 0))
-            os.close(fd)
+        for file in kept.processed.files:
+            record = await my_files.by_id(file.id)
+            assert record is not None
+            async with my_files.open(record) as content:
+                contents.append(b"".join([chunk async for chunk in content]))
         objects = cell.settings.store_path / "users"
         objects.rename(objects.with_name("gone"))
         objects.write_text("no folder any more")
@@ -375,8 +378,8 @@ async def test_names_and_paths_of_callers_are_normalised_before_use(tmp_path: Pa
     async with attack_cell(tmp_path) as cell:
         caller = f"{user}/../x"
         where = (await act(cell, caller, "environment"))["value"]["HOME"]
-        stored = cell.store.put_bytes(
-            user, b"input", name="../../../etc/passwd", origin=Origin.UPLOADED, now=datetime.now(UTC)
+        stored = await cell.files(User(user)).put(
+            b"input", name="../../../etc/passwd", origin=Origin.UPLOADED
         )
         staged = await call(cell, user, "read_input", filename="../../../etc/passwd")
         elsewhere = await call(cell, user, "read_input", filename=f"../{user}-other/none.txt")

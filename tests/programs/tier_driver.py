@@ -1,0 +1,32 @@
+"""Hold a cell in one isolation tier, and run the calls that come as JSON lines: user, tool, arguments.
+
+usage: python tier_driver.py TIER FOLDER TOOL_FILE
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from support import call, open_cell
+
+from runner.identity import User
+from runner.store.protocol import Origin
+
+
+async def main() -> None:
+    tier, folder, tool_file = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    limits: dict[str, Any] = {"user_processes": 60, "user_memory_mb": 400}
+    async with open_cell(tool_file, folder, isolation=tier, **limits) as cell:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            user, tool, arguments = json.loads(line)
+            if tool == "put":
+                await cell.files(User(user)).put(b"given", name=arguments["name"], origin=Origin.UPLOADED)
+                value: object = None
+            else:
+                value = (await call(cell, user, tool, **arguments)).processed.value
+            print(json.dumps(value), flush=True)
+
+
+asyncio.run(main())

@@ -1,0 +1,63 @@
+import pwd
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from runner.errors import CallError
+from runner.settings import Settings
+from runner.uids import Uids
+
+AMONG = range(1_900_000_000, 1_900_000_020)
+
+
+def test_no_two_users_have_the_same_id_however_few_there_are(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG)
+
+    given = {uids.of(f"user-{number}") for number in range(len(AMONG))}
+
+    assert given == set(AMONG)
+
+
+def test_a_user_keeps_the_id_in_any_later_process(tmp_path: Path) -> None:
+    first = [Uids(tmp_path, AMONG).of(name) for name in ("alice", "bob")]
+
+    assert [Uids(tmp_path, AMONG).of(name) for name in ("alice", "bob")] == first
+
+
+def test_two_state_folders_give_a_user_the_same_id_where_it_is_free(tmp_path: Path) -> None:
+    wide = range(1_900_000_000, 1_900_065_536)
+
+    assert Uids(tmp_path / "a", wide).of("alice") == Uids(tmp_path / "b", wide).of("alice")
+    assert Uids(tmp_path / "a", wide).of("alice") != Uids(tmp_path / "b", wide).of("bob")
+
+
+def test_an_id_that_the_system_knows_is_passed_over(tmp_path: Path) -> None:
+    known = max(entry.pw_uid for entry in pwd.getpwall())
+
+    given = Uids(tmp_path, range(known, known + 2)).of("alice")
+
+    assert given == known + 1
+
+
+def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG[:1])
+    uids.of("alice")
+
+    with pytest.raises(CallError, match="all 1 user ids are given; widen the setting `uid_range`"):
+        uids.of("bob")
+
+
+def test_a_record_that_cannot_be_read_is_named_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "uids.json").write_text("[1")
+
+    with pytest.raises(CallError, match=r"uids\.json cannot be read"):
+        Uids(tmp_path, AMONG).of("alice")
+
+    assert (tmp_path / "uids.json").read_text() == "[1"
+
+
+@pytest.mark.parametrize("text", ["0-10", "900-2000", "5000-4000", "1000", "1000-4294967295", "a-b"])
+def test_a_range_that_reaches_real_users_or_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError, match="FIRST-LAST"):
+        Settings(uid_range=text)

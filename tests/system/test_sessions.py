@@ -1,0 +1,139 @@
+"""Sessions: whose files go when, through calls, servers that end, and the repair from a shell."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, TOOLS, open_cell, request
+
+from runner.call import Completed, execute
+from runner.cell import Cell
+from runner.identity import User
+from runner.store.protocol import Origin
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def user() -> Iterator[str]:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+async def call_in(cell: Cell, who: User, tool: str, **arguments: object) -> Completed:
+    return await execute(cell, replace(request(who.name, tool, arguments), user=who))
+
+
+async def names(cell: Cell, who: User) -> list[str]:
+    return [file.shown for file in await cell.files(who).all()]
+
+
+async def test_a_file_of_a_session_is_an_input_there_unknown_elsewhere_and_gone_with_it(
+    tmp_path: Path, user: str
+) -> None:
+    one, two = User(user, session="one"), User(user, session="two")
+    async with open_cell(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as cell:
+        await call_in(cell, one, "make", name="kept.txt", size=3)
+        read = await call_in(cell, one, "read_only", filename="kept.txt")
+        unknown = await call_in(cell, two, "read_only", filename="kept.txt")
+        listed = await names(cell, one), await names(cell, two)
+        await cell.end_session("one")
+        after = await names(cell, one)
+
+    assert not read.processed.is_error
+    assert unknown.processed.value["meta_data"]["error_code"] == "E_FILE_NOT_FOUND"
+    assert unknown.processed.value["meta_data"]["details"]["nearest"] == []
+    assert (listed, after) == ((["kept.txt"], []), [])
+
+
+async def test_a_session_in_which_files_were_only_uploaded_takes_them_along(
+    tmp_path: Path, user: str
+) -> None:
+    one = User(user, session="one")
+    async with open_cell(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as cell:
+        await cell.files(one).put(b"x", name="kept.txt", origin=Origin.UPLOADED)
+        before = await names(cell, one)
+        await cell.end_session("one")
+        after = await names(cell, one)
+
+    assert (before, after) == (["kept.txt"], [])
+
+
+async def test_the_end_of_a_server_ends_the_sessions_of_its_connections_only(
+    tmp_path: Path, user: str
+) -> None:
+    bound, unbound = User(user, session="connection"), User(user)
+    async with open_cell(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as cell:
+        for who in (bound, unbound):
+            await call_in(cell, who, "make", name="kept.txt", size=3)
+
+    assert (await names(cell, bound), await names(cell, unbound)) == ([], ["kept.txt"])
+
+
+async def test_files_persist_by_default(tmp_path: Path, user: str) -> None:
+    async with open_cell(TOOLS / "files.py", tmp_path) as cell:
+        await call_in(cell, User(user, session="one"), "make", name="kept.txt", size=3)
+        await cell.end_session("one")
+
+    assert await names(cell, User(user, session="two")) == ["kept.txt"]
+
+
+async def test_sessions_that_were_idle_for_too_long_have_ended_when_a_server_starts(
+    tmp_path: Path, user: str
+) -> None:
+    options: dict[str, Any] = {"persist_files_across_sessions": False, "session_idle_s": 1000.0}
+    async with open_cell(TOOLS / "files.py", tmp_path, **options) as cell:
+        await call_in(cell, User(user), "make", name="kept.txt", size=3)
+    before = await names(cell, User(user))
+    for note in (cell.settings.state_dir / "sessions").iterdir():
+        os.utime(note, (0, 0))
+
+    async with open_cell(TOOLS / "files.py", tmp_path, **options) as later:
+        after = await names(later, User(user))
+
+    assert (before, after) == (["kept.txt"], [])
+
+
+def test_the_doctor_mends_the_store_and_names_what_is_lost(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")} | {
+        "RUNNER_STATE_DIR": str(tmp_path / "state"),
+        "RUNNER_STORE": (tmp_path / "store").as_uri(),
+    }
+
+    def runner(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "runner.cli", *words]
+        return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    for name in ("good.txt", "lost.txt"):
+        (tmp_path / name).write_text(name)
+        assert runner("files", "put", str(tmp_path / name), "--user", "alice").returncode == 0
+    sound = json.loads(runner("doctor", "--repair", "--json").stdout)
+    for path in (tmp_path / "store").glob("users/alice/objects/*/*"):
+        if path.read_text() == "lost.txt":
+            path.unlink()
+    (tmp_path / "store/users/alice/incoming/left").write_text("12345")
+
+    mended = runner("doctor", "--repair", "--json")
+    text = runner("doctor", "--repair").stdout
+
+    lines = {line["name"]: line for line in json.loads(mended.stdout)["lines"] if line["section"] == "store"}
+    assert [line for line in sound["lines"] if line["name"] == "damaged"] == []
+    assert lines["left over"]["detail"] == "1 removed, 5 bytes"
+    assert lines["damaged"]["detail"] == "'lost.txt' in users/alice: its bytes are missing"
+    assert (lines["damaged"]["level"], mended.returncode) == ("missing", 1)
+    assert "0 removed, 0 bytes" in text
+    assert "runner files rm" in text
