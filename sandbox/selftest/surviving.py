@@ -80,6 +80,8 @@ def _left(life: Callable[[Place], None], fork: Callable[[], int] = os.fork) -> A
 
 def _orphan(place: Place) -> None:
     _child(place, stay)
+    # Only then: its parent's own end says that it is ready, whether it is or not.
+    wait_until_ready(place)
 
 
 def _new_session(place: Place) -> None:
@@ -95,6 +97,7 @@ def _new_group(place: Place) -> None:
 def _raw_session(place: Place) -> None:
     call("setsid")
     _child(place, stay)
+    wait_until_ready(place)
 
 
 def _parents_group(place: Place) -> None:
