@@ -93,7 +93,8 @@ def test_memory_above_the_limit_is_a_memory_error(confined, world):
     small = world.narrowed(limits=Limits(memory_bytes=128 * MIB))
 
     assert confined(small, lambda: take(32 * MIB)).value == 32 * MIB
-    assert confined(small, lambda: take(160 * MIB)).error.startswith("MemoryError")
+    # Far above: what other tests left to be collected in this process, the child may take anew.
+    assert confined(small, lambda: take(2048 * MIB)).error.startswith("MemoryError")
 
 
 def test_memory_the_zygote_has_taken_already_is_not_counted_again(confined, world):
