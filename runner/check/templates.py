@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runner.check.bindings import Bindings
+from runner.check.by_type import ByType
 from runner.check.source import Source
 from runner.check.values import PATHS
 
@@ -38,8 +39,7 @@ class Templates:
     def __init__(self, source: Source, bindings: Bindings) -> None:
         self._source = source
         self._bindings = bindings
-        self._known: dict[ast.AST, Template | None] = {}
-        self._by_type: dict[type[ast.AST], Callable[[ast.AST], Template | None]] = {
+        by_type: dict[type[ast.AST], Callable[[ast.AST], Template | None]] = {
             ast.Constant: _of_constant,
             ast.JoinedStr: self._of_fstring,
             ast.FormattedValue: self._of_inner,
@@ -48,17 +48,11 @@ class Templates:
             ast.Name: self._of_name,
             ast.Call: self._of_call,
         }
+        self._answer = ByType(by_type)
 
     def template(self, expression: ast.AST | None) -> Template | None:
         """Return how a path is written, or None if nothing of it stands in the file."""
-        if expression is None:
-            return None
-        if expression not in self._known:
-            # Until it is known: a name may be bound to something made of itself.
-            self._known[expression] = None
-            find = self._by_type.get(type(expression))
-            self._known[expression] = find(expression) if find is not None else None
-        return self._known[expression]
+        return self._answer(expression)
 
     def _of_fstring(self, node: ast.AST) -> Template | None:
         assert isinstance(node, ast.JoinedStr)  # noqa: S101 - by the table

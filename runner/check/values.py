@@ -5,6 +5,7 @@ import enum
 from collections.abc import Callable
 
 from runner.check.bindings import LISTING, Bindings
+from runner.check.by_type import ByType
 from runner.check.source import Source
 
 __all__ = ["OPENERS", "PATHS", "Kind", "Values"]
@@ -60,8 +61,7 @@ class Values:
     def __init__(self, source: Source, bindings: Bindings) -> None:
         self._source = source
         self._bindings = bindings
-        self._known: dict[ast.AST, Kind | None] = {}
-        self._by_type: dict[type[ast.AST], Callable[[ast.AST], Kind | None]] = {
+        by_type: dict[type[ast.AST], Callable[[ast.AST], Kind | None]] = {
             ast.Constant: _of_constant,
             ast.JoinedStr: lambda _: Kind.TEXT,
             ast.Await: self._of_inner,
@@ -74,17 +74,11 @@ class Values:
             ast.Subscript: self._of_subscript,
             ast.Call: self._of_call,
         }
+        self._answer = ByType(by_type)
 
     def kind(self, expression: ast.AST | None) -> Kind | None:
         """Return what a value is, or None where the text does not tell."""
-        if expression is None:
-            return None
-        if expression not in self._known:
-            # Until it is known: a name may be bound to something made of itself.
-            self._known[expression] = None
-            find = self._by_type.get(type(expression))
-            self._known[expression] = find(expression) if find is not None else None
-        return self._known[expression]
+        return self._answer(expression)
 
     def _first(self, expressions: list[ast.expr]) -> Kind | None:
         kinds = (self.kind(expression) for expression in expressions)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Oracle, Place, Seen
 from sandbox.selftest.calls import call
+from sandbox.selftest.gaining import gain
 from sandbox.selftest.world import World
 
 __all__ = ["REACHING"]
@@ -24,10 +25,6 @@ _AF_NETLINK, _AF_PACKET = 16, 17
 
 def _reached(world: World, _seen: Seen) -> bool:
     return world.reached()
-
-
-def _held(_world: World, seen: Seen) -> bool:
-    return seen.during is True
 
 
 def _has_socket(protocol: str) -> Callable[[World, int], bool]:
@@ -165,18 +162,6 @@ def _reach(name: str, technique: str, act: Act) -> Attempt:
     return _tamper(name, technique, act, _reached, Need.SOCKETS)
 
 
-def _gain(name: str, technique: str, act: Act, during: Callable[[World, int], bool], *needs: Need) -> Attempt:
-    return Attempt(
-        id=f"tamper-{name}",
-        kind=Kind.TAMPER,
-        technique=technique,
-        act=act,
-        escaped=_held,
-        during=during,
-        needs=needs,
-    )
-
-
 REACHING: tuple[Attempt, ...] = (
     _reach("tcp", "connect(2) over TCP", _tcp),
     _reach("tcp6", "connect(2) over TCP, by an address of IPv6", _tcp_six),
@@ -192,16 +177,16 @@ REACHING: tuple[Attempt, ...] = (
     _reach("pair-connect", "socketpair(2) and connect(2) to a named socket", _pair_connect),
     _reach("pair-raw", "socketpair(2) of SOCK_RAW", _raw_pair),
     _reach("pipe", "a FIFO that somebody reads", _pipe),
-    _gain("listen", "listen(2) over TCP", _listen, _listens, Need.SOCKETS),
-    _gain(
+    gain("listen", "listen(2) over TCP", _listen, _listens, Need.SOCKETS),
+    gain(
         "netlink",
         "socket(2) of AF_NETLINK",
         _holding(_AF_NETLINK, socket.SOCK_RAW, 0, (0, 0)),
         _has_socket("netlink"),
     ),
-    _gain("packet", "socket(2) of AF_PACKET", _holding(_AF_PACKET, socket.SOCK_RAW), _has_socket("packet")),
-    _gain("raw", "socket(2) of SOCK_RAW", _holding(socket.AF_INET, socket.SOCK_RAW, 255), _has_socket("raw")),
-    _gain(
+    gain("packet", "socket(2) of AF_PACKET", _holding(_AF_PACKET, socket.SOCK_RAW), _has_socket("packet")),
+    gain("raw", "socket(2) of SOCK_RAW", _holding(socket.AF_INET, socket.SOCK_RAW, 255), _has_socket("raw")),
+    gain(
         "ping",
         "socket(2) of IPPROTO_ICMP",
         _holding(socket.AF_INET, socket.SOCK_DGRAM, 1, ("127.0.0.1", 0)),

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Place, Seen
+from sandbox.selftest.attempt import Attempt, Need, Place
 from sandbox.selftest.calls import call, libc, raised
+from sandbox.selftest.gaining import gain
 from sandbox.selftest.world import World
 
 __all__ = ["RIGHTS"]
@@ -20,10 +21,6 @@ __all__ = ["RIGHTS"]
 _CLONE_NEWUSER, _CLONE_NEWNS, _CLONE_NEWUTS = 0x1000_0000, 0x0002_0000, 0x0400_0000
 _PR_SET_DUMPABLE = 4
 _ADDR_NO_RANDOMIZE = 0x0004_0000
-
-
-def _held(_world: World, seen: Seen) -> bool:
-    return seen.during is True
 
 
 def _has(kind: str) -> Callable[[World, int], bool]:
@@ -134,28 +131,16 @@ def _userfault(place: Place) -> None:
     place.hold()
 
 
-def _gain(name: str, technique: str, act: Act, during: Callable[[World, int], bool], *needs: Need) -> Attempt:
-    return Attempt(
-        id=f"tamper-{name}",
-        kind=Kind.TAMPER,
-        technique=technique,
-        act=act,
-        escaped=_held,
-        during=during,
-        needs=needs,
-    )
-
-
 RIGHTS: tuple[Attempt, ...] = (
-    _gain("unshare", "unshare(2), a user namespace", _unshare, _elsewhere("user")),
-    _gain("unshare-mounts", "unshare(2), a mount namespace", _mounts_unshared, _elsewhere("mnt")),
-    _gain("clone", "clone(2) with CLONE_NEWUSER", _clone, _elsewhere("user")),
-    _gain("clone3", "clone3(2) with CLONE_NEWUSER", _clone3, _elsewhere("user")),
-    _gain("setns", "setns(2)", _setns, _elsewhere("uts")),
-    _gain("chroot", "chroot(2)", _chroot, _in_another_root),
-    _gain("personality", "personality(2)", _personality, _not_randomised),
-    _gain("dumpable", "prctl(2) PR_SET_DUMPABLE", _undumpable, _hidden),
-    _gain("bpf", "bpf(2)", _bpf, _has("bpf-map")),
-    _gain("perf", "perf_event_open(2)", _perf, _has("perf_event"), Need.VICTIM),
-    _gain("userfault", "userfaultfd(2)", _userfault, _has("userfaultfd")),
+    gain("unshare", "unshare(2), a user namespace", _unshare, _elsewhere("user")),
+    gain("unshare-mounts", "unshare(2), a mount namespace", _mounts_unshared, _elsewhere("mnt")),
+    gain("clone", "clone(2) with CLONE_NEWUSER", _clone, _elsewhere("user")),
+    gain("clone3", "clone3(2) with CLONE_NEWUSER", _clone3, _elsewhere("user")),
+    gain("setns", "setns(2)", _setns, _elsewhere("uts")),
+    gain("chroot", "chroot(2)", _chroot, _in_another_root),
+    gain("personality", "personality(2)", _personality, _not_randomised),
+    gain("dumpable", "prctl(2) PR_SET_DUMPABLE", _undumpable, _hidden),
+    gain("bpf", "bpf(2)", _bpf, _has("bpf-map")),
+    gain("perf", "perf_event_open(2)", _perf, _has("perf_event"), Need.VICTIM),
+    gain("userfault", "userfaultfd(2)", _userfault, _has("userfaultfd")),
 )
