@@ -4,6 +4,7 @@ A worker may have TCP sockets, and connects none of them. Its `connect` stops in
 asks the gate; the gate reads the address from the waiting thread, and if it is one that the policy
 names, it connects a socket of its own to it and puts that one in the place of the worker's. What the
 worker wrote at that address meanwhile does not matter: the copy that was judged is the one that is used.
+Which addresses these are, and which of them stand for the host itself, `Ways` knows.
 
 The descriptor that the kernel asks through was sent here before the zygote loaded any code of the
 author, and the kernel allows no second one on top (EBUSY), so no worker can answer itself.
@@ -21,6 +22,7 @@ import fcntl
 import ipaddress
 import logging
 import os
+import resource
 import secrets
 import select
 import socket
@@ -29,8 +31,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Protocol
 
-__all__ = ["Address", "Gate", "address_of"]
+from sandbox.destinations import written
+from sandbox.guise import guise_of
+
+__all__ = ["Address", "Gate", "Ways", "address_of"]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,8 @@ _ADD_IN_PLACE = 1
 
 _SOCKADDR_BYTES = 128
 _CONNECT_S = 10.0
+# A socket that does not block gets its connection at once where it is made at once, as on one machine.
+_AT_ONCE_S = 0.05
 # Whoever keeps knocking at a closed door is answered slowly, so that it costs the host nothing.
 _PATIENT_REFUSALS = 100
 _REFUSAL_S = 0.05
@@ -55,6 +63,26 @@ _MAX_GROUPS = 256
 
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _IP_BIND_ADDRESS_NO_PORT = 24
+
+
+class Ways(Protocol):
+    """Decides for a gate. Each question comes with the process group of who asks."""
+
+    def allows(self, address: Address, group: int) -> bool:
+        """Say whether an address may be reached."""
+        ...
+
+    def tells_gates_apart(self, address: Address) -> bool:
+        """Say whether who listens at a loopback address shall see by its source which gate it is."""
+        ...
+
+    def own(self, address: Address, group: int) -> socket.socket | None:
+        """Return one end of a connection with the host, where the address stands for that; else None.
+
+        Raises:
+            OSError: It stands for that, and there are too many.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +117,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a call is told: an error number, or 0 and the socket that it gets."""
+    """What a call is told: an error number, or 0, and the socket that it gets."""
 
     asked: _Asked
     number: int
@@ -108,15 +136,15 @@ class _Knocks:
 class Gate:
     """Answers every `connect` of one zygote and its workers. Begins at once, in the running loop.
 
-    It connects to a loopback address from one of its own, so that who listens there can tell gates apart.
+    Where it shall be told apart from other gates, it connects from a loopback address of its own.
 
     Attributes:
         listener: Descriptor through which the kernel asks; the gate closes it.
-        allows: Whether an address may be reached.
+        ways: Says what may be reached.
     """
 
     listener: int
-    allows: Callable[[Address], bool]
+    ways: Ways
     _line: "_Line" = field(init=False)
     _source: str = field(init=False, default_factory=lambda: str(_LOOPBACK[2**16 + secrets.randbelow(2**23)]))
     _knocks: dict[int, _Knocks] = field(init=False, default_factory=dict)
@@ -155,15 +183,15 @@ class Gate:
 
     async def _answer(self, asked: _Asked) -> None:
         try:
-            connected = await self._connect(asked)
+            number, connected = await self._connect(asked)
         except OSError as error:
             await self._knocked(asked, error)
             self._line.answer(_Answer(asked, error.errno or errno.EIO))
         else:
-            self._line.answer(_Answer(asked, 0, connected))
+            self._line.answer(_Answer(asked, number, connected))
 
-    async def _connect(self, asked: _Asked) -> socket.socket:
-        """Connect for the one who asked.
+    async def _connect(self, asked: _Asked) -> tuple[int, socket.socket]:
+        """Connect for the one who asked; return what it is told, and the socket.
 
         Raises:
             OSError: It may not be connected there, or cannot be.
@@ -171,24 +199,37 @@ class Gate:
         address = asked.address
         if asked.fault:
             raise OSError(asked.fault, "it cannot be looked at")
-        if address is None or not self.allows(address):
+        if address is None:
+            raise PermissionError(errno.EACCES, "no IP address")
+        blocks = not asked.flags & os.O_NONBLOCK
+        ours = self.ways.own(address, asked.group)
+        if ours is None and not self.ways.allows(address, asked.group):
             raise PermissionError(errno.EACCES, "not one of the addresses of the policy")
+        number = 0
+        try:
+            if ours is None:
+                ours = self._socket(address)
+                number = await _reach(ours, address, blocks=blocks)
+            ours.setblocking(blocks)
+        except BaseException:
+            if ours is not None:
+                ours.close()
+            raise
+        return number, ours
+
+    def _socket(self, address: Address) -> socket.socket:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         ours = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-        try:
-            if ipaddress.ip_address(address[0]) in _LOOPBACK:
-                # The port is chosen with the connection: closed ones would soon have used up all of them.
-                ours.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
-                ours.bind((self._source, 0))
-            async with asyncio.timeout(_CONNECT_S):
-                await asyncio.get_running_loop().sock_connect(ours, address)
-            ours.setblocking(not asked.flags & os.O_NONBLOCK)
-        except TimeoutError:
+        if ours.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
+            # Descriptors are numbered from below: the other half is for calls.
             ours.close()
-            raise TimeoutError(errno.ETIMEDOUT, "nobody answered") from None
-        except BaseException:
-            ours.close()
-            raise
+            raise OSError(errno.ENFILE, "too many connections are being made")
+        # What a client has set on its own socket is lost with it; this is what nearly all of them set.
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.ways.tells_gates_apart(address) and ipaddress.ip_address(address[0]) in _LOOPBACK:
+            # The port is chosen with the connection: closed ones would soon have used up all of them.
+            ours.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            ours.bind((self._source, 0))
         return ours
 
     async def _knocked(self, asked: _Asked, error: OSError) -> None:
@@ -200,7 +241,9 @@ class Gate:
             await asyncio.sleep(_REFUSAL_S)
         elif error.errno == errno.EACCES:
             address = asked.address
-            knocks.refused.append("an address that is no IP address" if address is None else _shown(address))
+            knocks.refused.append(
+                "an address that is no IP address" if address is None else written(*address)
+            )
 
 
 @dataclass(slots=True, eq=False)
@@ -234,9 +277,12 @@ class _Line:
         os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
-        self._serve()
-        os.close(self.listener)
-        os.close(self._wake)
+        try:
+            self._serve()
+        finally:
+            # Whatever ended it: with the listener closed the kernel refuses, and nobody waits for ever.
+            os.close(self.listener)
+            os.close(self._wake)
 
     def _serve(self) -> None:
         answers, both = select.poll(), select.poll()
@@ -293,7 +339,7 @@ class _Line:
         Raises:
             OSError: It cannot be read, or nobody waits any more.
         """
-        with open(f"/proc/{call.thread}/mem", "rb", buffering=0) as memory:
+        with guise_of(call.thread), open(f"/proc/{call.thread}/mem", "rb", buffering=0) as memory:
             group, flags = os.getpgid(call.thread), _flags_of(call)
             # Only now it is sure that this number is still the thread that asked, not a later one.
             fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", call.id))
@@ -308,7 +354,7 @@ class _Line:
         call, number = answer.asked.call, answer.number
         if answer.connected is not None:
             with answer.connected as ours:
-                number = self._put(call, ours, answer.asked.flags)
+                number = self._put(call, ours, answer.asked.flags) or number
         # It may have been killed while it waited, and then there is nobody to tell.
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.listener, _SEND, _RESPONSE.pack(call.id, 0, -number, 0))
@@ -322,6 +368,22 @@ class _Line:
         except OSError as error:
             return error.errno or errno.EIO
         return 0
+
+
+async def _reach(ours: socket.socket, address: Address, *, blocks: bool) -> int:
+    """Connect, and return what who asked is told: 0, or that it is under way, for who does not wait.
+
+    Raises:
+        OSError: Nobody is there, or nobody answers.
+    """
+    try:
+        async with asyncio.timeout(_CONNECT_S if blocks else _AT_ONCE_S):
+            await asyncio.get_running_loop().sock_connect(ours, address)
+    except TimeoutError:
+        if blocks:
+            raise TimeoutError(errno.ETIMEDOUT, "nobody answered") from None
+        return errno.EINPROGRESS
+    return 0
 
 
 def address_of(raw: bytes) -> Address | None:
@@ -346,14 +408,10 @@ def address_of(raw: bytes) -> Address | None:
 def _flags_of(call: _Call) -> int:
     """Read the flags of the descriptor whose place the new socket takes, as the kernel lists them."""
     path = f"/proc/{call.thread}/fdinfo/{call.descriptor}"
-    with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+    # As bytes: a text file would import its codec, here in a thread.
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         for line in file:
-            name, _, value = line.partition(":")
-            if name == "flags":
+            name, _, value = line.partition(b":")
+            if name == b"flags":
                 return int(value, 8)
     raise OSError(errno.EBADF, "the descriptor is not open")
-
-
-def _shown(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

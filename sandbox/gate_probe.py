@@ -11,8 +11,9 @@ import os
 import signal
 import socket
 
+from sandbox.exits import Exits
 from sandbox.gate import Gate
-from sandbox.layers import seccomp
+from sandbox.layers import identity, seccomp
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.probe import LayerReport
 
@@ -22,27 +23,30 @@ _BOUND_S = 10
 _MOST_BYTES = 4096
 
 
-def try_gate() -> LayerReport:
-    """Try the gate by which tools fetch links: a forked child asks for a connection, this process makes it.
+def try_gate(uid: int | None = None) -> LayerReport:
+    """Try the gate by which tools reach links and the network: a forked child asks, this process connects.
 
     Not for a running event loop: it runs one of its own.
+
+    Args:
+        uid: User and group id of the child, where workers have one of their own.
     """
     try:
-        fault = asyncio.run(_try())
+        fault = asyncio.run(_try(uid))
     except OSError as error:
         fault = str(error)
     detail = fault or "a confined process was connected to one address"
     return LayerReport(name="gate", enforced=fault is None, detail=detail)
 
 
-async def _try() -> str | None:
+async def _try(uid: int | None) -> str | None:
     """Return what went wrong, or None."""
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as server:
         here = server.getsockname()
         child = os.fork()
         if child == 0:
-            os._exit(_ask_gate(theirs, here))
+            os._exit(_ask_gate(theirs, here, uid))
         pidfd = os.pidfd_open(child)
         try:
             return await _answer_child(ours, here)
@@ -52,9 +56,11 @@ async def _try() -> str | None:
             os.close(pidfd)
 
 
-def _ask_gate(host: socket.socket, here: tuple[str, int]) -> int:
+def _ask_gate(host: socket.socket, here: tuple[str, int], uid: int | None) -> int:
     """Be the confined child; return its exit status."""
     try:
+        if uid is not None:
+            identity.apply(uid)
         refuse_new_privileges()
         architecture = seccomp.supported_architecture()
         listener = seccomp.main_filter(architecture, signals_are_scoped=True, gated=True).load_asking()
@@ -74,7 +80,7 @@ async def _answer_child(ours: socket.socket, here: tuple[str, int]) -> str | Non
     said, descriptors, _, _ = socket.recv_fds(ours, _MOST_BYTES, 1)
     if not descriptors:
         return f"the kernel takes no filter that asks: {said.decode(errors='replace')}"
-    opened = Gate(listener=descriptors[0], allows=lambda address: address == here)
+    opened = Gate(listener=descriptors[0], ways=Exits(reach=frozenset({here})))
     try:
         said = await asyncio.to_thread(ours.recv, _MOST_BYTES)
     except TimeoutError:

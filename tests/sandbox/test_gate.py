@@ -1,12 +1,14 @@
 """The gate: real sockets, a real filter, and a child that tries to get past it."""
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import fcntl
 import ipaddress
 import json
 import os
+import select
 import socket
 import struct
 import threading
@@ -14,7 +16,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from sandbox.destinations import Destinations
+from sandbox.exits import Exits
 from sandbox.gate import Gate, address_of
+from sandbox.layers import identity
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import main_filter, supported_architecture
 
@@ -45,8 +50,16 @@ def of_our_group(gate):
     return gate.refused(os.getpgid(0))
 
 
-def in_gated_child(act, allowed, *, uid=None, look=of_our_group):
-    """Run `act` behind a gate in a child; return what it said, and what the gate refused."""
+def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=()):
+    """Run `act` behind a gate in a child; return what it said, and what the gate refused.
+
+    Args:
+        act: What the child does.
+        allowed: Addresses that are reached.
+        uid: User that the child is.
+        look: What to know of the gate afterwards.
+        rules: Destinations that are reached beside them.
+    """
     ours, theirs = socket.socketpair()
     said, tell = os.pipe()
     child = os.fork()
@@ -54,8 +67,7 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group):
         try:
             ours.close()
             if uid is not None and os.geteuid() == 0:
-                os.setgid(uid)
-                os.setuid(uid)
+                identity.apply(uid)
             refuse_new_privileges()
             program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
             listener = program.load_asking()
@@ -71,11 +83,13 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group):
 
     async def answer():
         _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
-        gate = Gate(listener=listener, allows=lambda address: address in allowed)
+        exits = Exits(reach=frozenset(allowed), destinations=Destinations.parse(rules))
+        gate = Gate(listener=listener, ways=exits)
         try:
             return await asyncio.to_thread(os.read, said, 65536), look(gate)
         finally:
             gate.close()
+            exits.close()
 
     try:
         answered, refused = asyncio.run(answer())
@@ -184,6 +198,146 @@ def test_no_other_kind_of_socket_can_be_made(family, kind, protocol):
     said, _ = in_gated_child(lambda: attempt(lambda: socket.socket(family, kind, protocol).close()), set())
 
     assert said == "EACCES"
+
+
+EVERYTHING = ("*", "0.0.0.0/0", "[::/0]", *(f":{port}" for port in (53, 80, 443)))
+
+
+def unprotected(act):
+    """Run `act` in a child without any filter; return what it said."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, json.dumps(act()).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        answer = json.loads(said.read())
+    os.waitpid(child, 0)
+    return answer
+
+
+def test_with_everything_allowed_no_datagram_leaves():
+    def act():
+        return [attempt(lambda f=family: send(f)) for family in (socket.AF_INET, socket.AF_INET6)]
+
+    def send(family):
+        with socket.socket(family, socket.SOCK_DGRAM) as mine:
+            mine.sendto(b"out", there[family])
+
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as four,
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as six,
+    ):
+        four.bind(("127.0.0.1", 0))
+        six.bind(("::1", 0))
+        there = {socket.AF_INET: four.getsockname(), socket.AF_INET6: six.getsockname()}
+        for ours in (four, six):
+            ours.settimeout(10)
+
+        assert unprotected(act) == [None, None]
+        assert [ours.recv(10) for ours in (four, six)] == [b"out", b"out"]
+        said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+
+        for ours in (four, six):
+            ours.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                ours.recv(10)
+    assert said == ["EACCES", "EACCES"]
+
+
+def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path):
+    def act():
+        return [attempt(lambda a=address: reach(a)) for address in addresses]
+
+    def reach(address):
+        with socket.socket(socket.AF_UNIX) as mine:
+            mine.connect(address)
+
+    addresses = [str(tmp_path / "there"), f"\0there-{os.getpid()}"]
+    with socket.socket(socket.AF_UNIX) as by_path, socket.socket(socket.AF_UNIX) as abstract:
+        for ours, address in zip((by_path, abstract), addresses, strict=True):
+            ours.bind(address)
+            ours.listen()
+            ours.settimeout(10)
+
+        assert unprotected(act) == [None, None]
+        for ours in (by_path, abstract):
+            ours.accept()[0].close()
+        said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+
+        for ours in (by_path, abstract):
+            ours.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                ours.accept()
+    assert said == ["EACCES", "EACCES"]
+
+
+def test_with_everything_allowed_there_is_no_other_protocol_than_tcp():
+    protocols = [(socket.SOCK_STREAM, 262), (socket.SOCK_RAW, socket.IPPROTO_ICMP), (socket.SOCK_DGRAM, 0)]
+
+    def act():
+        return [
+            attempt(lambda k=kind, p=p: socket.socket(socket.AF_INET, k, p).close()) for kind, p in protocols
+        ]
+
+    # A kernel without MPTCP says so; it is never the filter that does.
+    assert set(unprotected(act)) <= {None, "EPROTONOSUPPORT", "EPERM"}
+    said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+
+    assert said == ["EACCES"] * 3
+
+
+def test_with_everything_allowed_fast_open_carries_nothing_past_the_gate():
+    def act():
+        with socket.socket() as mine:
+            return attempt(lambda: mine.sendto(b"x", 0x20000000, here))
+
+    with listening() as (server, here):
+        server.settimeout(10)
+
+        assert unprotected(act) == 1
+        server.accept()[0].close()
+        said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert said == "EACCES"
+
+
+def test_a_socket_that_does_not_block_need_not_wait_for_its_connection():
+    def act():
+        with socket.socket() as mine:
+            mine.setblocking(False)
+            started = attempt(lambda: mine.connect(here))
+            os.write(tell, b".")
+            select.select([], [mine], [], 20)
+            return [started, mine.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), list(mine.getpeername())]
+
+    heard, tell = os.pipe()
+    with socket.socket() as server, contextlib.ExitStack() as stack:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        here = server.getsockname()
+        # Full: the kernel leaves further connections without an answer until one is taken.
+        stack.enter_context(socket.create_connection(here))
+
+        def take():
+            os.read(heard, 1)
+            for _ in range(2):
+                stack.enter_context(server.accept()[0])
+
+        taker = threading.Thread(target=take)
+        taker.start()
+        said, _ = in_gated_child(act, {here})
+        taker.join(20)
+
+    os.close(heard)
+    os.close(tell)
+    assert said == ["EINPROGRESS", 0, list(here)]
 
 
 def test_fast_open_does_not_go_round_the_gate():
@@ -430,7 +584,7 @@ def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(monkeyp
         return real(*given)
 
     async def until_it_knows(listener):
-        gate = Gate(listener=listener, allows=lambda _: True)
+        gate = Gate(listener=listener, ways=Exits())
         async with asyncio.timeout(20):
             while not gate._line._over:
                 await asyncio.sleep(0)

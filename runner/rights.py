@@ -1,0 +1,184 @@
+"""What tools may do beyond their own folder: reach the network, run programs, see variables.
+
+Given for all tools, or for one tool instead. What a value means is checked here, once; the kernel enforces
+it (`sandbox.exits`, `sandbox.layers.landlock`).
+
+Source: architecture, decisions "Network", "Environment" and "Programs"; `docs/network.md`.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+from pydantic_settings import NoDecode
+
+from runner.errors import UsageError
+from sandbox.destinations import Destinations
+from sandbox.exits import RESOLVER_OPTIONS
+from sandbox.policy import Policy
+
+__all__ = ["Network", "Programs", "Rights", "Variables", "program_files", "spell_out", "with_rights"]
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = "RUNNER_"
+_SCRIPT_HEAD_BYTES = 256
+_MOST_INTERPRETERS = 4
+_ENV = "env"
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _destinations(texts: tuple[str, ...]) -> tuple[str, ...]:
+    Destinations.parse(texts)
+    return texts
+
+
+def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is no name of a variable; give names alone, the values are those of this process"
+            )
+        if name.startswith(_OURS):
+            raise ValueError(f"{name} is a setting of the runner and perhaps a key; tools never see these")
+    return names
+
+
+def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if "\0" in name or ("/" in name and not name.startswith("/")):
+            raise ValueError(f"{name!r} is no program; give a name such as git, or a whole path")
+    return names
+
+
+_List = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Network = Annotated[_List, AfterValidator(_destinations)]
+Variables = Annotated[_List, AfterValidator(_variables)]
+Programs = Annotated[_List, AfterValidator(_programs)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """What tools may do beyond their own folder.
+
+    Attributes:
+        network: Destinations that may be reached.
+        variables: Variables of this process that they may see.
+        may_run: Whether they may run other programs at all.
+        programs: The only ones they may run; empty: any that they may read.
+    """
+
+    network: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    may_run: bool = True
+    programs: tuple[str, ...] = ()
+
+
+def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) -> Policy:
+    """Return a policy that gives these rights as well.
+
+    Args:
+        policy: Without network and variables, with the `PATH` in which programs are looked for.
+        rights: What is given.
+        variables: The variables of this process.
+
+    Raises:
+        UsageError: A program that is named is not there.
+    """
+    seen = {name: variables[name] for name in rights.variables if name in variables}
+    options = RESOLVER_OPTIONS if rights.network else {}
+    return replace(
+        policy,
+        net=rights.network,
+        programs=rights.may_run,
+        run=program_files(rights.programs, path=policy.environment.get("PATH", "")),
+        environment={**seen, **policy.environment, **options},
+    )
+
+
+def spell_out(arguments: Sequence[str]) -> list[str]:
+    """Return command line arguments with `--allow-net` alone written as `--allow-net=*`.
+
+    Its value is optional, so it stands behind an equals sign and never in the next argument.
+
+    Raises:
+        UsageError: The next argument can only have been meant as its value.
+    """
+    found = list(arguments)
+    end = found.index("--") if "--" in found else len(found)
+    for at, argument in enumerate(found[:end]):
+        if argument != "--allow-net":
+            continue
+        following = found[at + 1] if at + 1 < end else ""
+        if re.fullmatch(r"\S*:\d+(,\S+)*", following):
+            raise UsageError(f"what --allow-net opens stands behind an equals sign: --allow-net={following}")
+        found[at] = "--allow-net=*"
+    return found
+
+
+def program_files(names: Sequence[str], *, path: str) -> tuple[Path, ...]:
+    """Return the files that must be executable for these programs to run: they, and who interprets them.
+
+    Args:
+        names: Names or whole paths of programs.
+        path: Where programs are looked for, as `PATH` says it.
+
+    Raises:
+        UsageError: There is no such program.
+    """
+    files: dict[Path, None] = {}
+    for name in names:
+        found = shutil.which(name, path=path)
+        if found is None:
+            raise UsageError(
+                f"allow_run: there is no program {name} in {path}; check the name, or install it"
+            )
+        files |= dict.fromkeys(_with_interpreters(Path(found), path))
+    return tuple(files)
+
+
+def _with_interpreters(program: Path, path: str) -> list[Path]:
+    files: list[Path] = []
+    waiting = [program]
+    while waiting and len(files) <= 2 * _MOST_INTERPRETERS:
+        file = Path(os.path.realpath(waiting.pop()))
+        if file not in files:
+            files.append(file)
+            waiting += [Path(found) for found in _interpreters(file, path)]
+    return files
+
+
+def _interpreters(file: Path, path: str) -> list[str]:
+    """Return the programs that the kernel, or `env`, starts in the place of a file."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(_SCRIPT_HEAD_BYTES)
+            if head.startswith(b"\x7fELF"):
+                loader = _loader(head, opened.read(8192))
+                return [loader] if loader else []
+    except OSError as error:
+        raise UsageError(f"allow_run: {file} cannot be read: {error.strerror}") from error
+    if not head.startswith(b"#!"):
+        # What has no first line is given to the shell by those who start it.
+        return ["/bin/sh"]
+    words = head[2:].partition(b"\n")[0].decode(errors="replace").split()
+    if not words:
+        return []
+    named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    behind_env = shutil.which(named[0], path=path) if Path(words[0]).name == _ENV and named else None
+    return [words[0], *([behind_env] if behind_env else [])]
+
+
+def _loader(head: bytes, rest: bytes) -> str | None:
+    """Return the loader that an ELF file names, which stands near its beginning."""
+    found = re.search(
+        rb"/[\x21-\x7e]*/ld[-.][\x21-\x7e]*\.so[\x21-\x7e]*|/[\x21-\x7e]*/ld\.so[\x21-\x7e]*", head + rest
+    )
+    return found[0].decode() if found else None

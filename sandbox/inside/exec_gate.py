@@ -1,0 +1,37 @@
+"""The gate of a single confined command: asked by the kernel, answered by the process that waits for it.
+
+That process has no event loop, and waits in the kernel for the end; so a thread has one.
+
+Source: `sandbox.gate`, `sandbox.exits`.
+"""
+
+import asyncio
+import socket
+import threading
+
+from sandbox.destinations import Destinations
+from sandbox.exits import Exits
+from sandbox.frames import GATE
+from sandbox.gate import Gate
+from sandbox.policy import Policy
+
+__all__ = ["serve_in_a_thread"]
+
+
+def serve_in_a_thread(channel: socket.socket, policy: Policy) -> None:
+    """Answer what comes through the gate, which comes through `channel`, until this process ends."""
+    threading.Thread(target=_serve, args=(channel, policy), name="gate of the command", daemon=True).start()
+
+
+def _serve(channel: socket.socket, policy: Policy) -> None:
+    with channel:
+        _, descriptors, _, _ = socket.recv_fds(channel, len(GATE), 1)
+    # None, if it could not be confined and says so itself.
+    if descriptors:
+        asyncio.run(_answer(descriptors[0], policy))
+
+
+async def _answer(descriptor: int, policy: Policy) -> None:
+    exits = Exits(reach=frozenset(policy.reach), destinations=Destinations.parse(policy.net))
+    Gate(listener=descriptor, ways=exits)
+    await asyncio.Event().wait()

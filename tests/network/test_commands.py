@@ -1,0 +1,94 @@
+"""A confined command that is no tool file, with a network: who waits for it answers for the host."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from support import ROOT, Ran
+
+from runner.rights import Rights, with_rights
+from sandbox.policy import Policy
+from sandbox.readable import default_read
+
+pytestmark = pytest.mark.kernel
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def run(folder: Path, rights: Rights, *command: str) -> Ran:
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    read, listed = default_read(deny=(), tool_file=Path("/bin/sh"), extra=())
+    policy = Policy(
+        home=home, read=read, list_only=listed, environment={"PATH": "/usr/bin:/bin"}, guard=False
+    )
+    file = folder / "policy.json"
+    file.write_text(json.dumps(with_rights(policy, rights, os.environ).to_json()))
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "sandbox.inside.exec_main", str(file), str(os.getpid()), *command],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Ran(ended.returncode, ended.stdout, ended.stderr)
+
+
+def test_a_command_reaches_what_is_named(tmp_path: Path, port: int) -> None:
+    rights = Rights(network=(f"localhost:{port}",))
+
+    ended = run(tmp_path, rights, "/usr/bin/curl", "-sS", f"http://localhost:{port}/")
+
+    assert (ended.status, ended.out) == (0, "hello"), ended.err
+
+
+def test_a_command_reaches_nothing_else(tmp_path: Path, port: int) -> None:
+    rights = Rights(network=("*", f"localhost:{port + 1 if port < 65535 else port - 1}"))
+
+    ended = run(tmp_path, rights, "/usr/bin/curl", "-sS", f"http://127.0.0.1:{port}/")
+
+    assert ended.status == 7
+    assert ended.out == ""
+
+
+def test_a_command_without_network_cannot_make_a_socket(tmp_path: Path, port: int) -> None:
+    ended = run(tmp_path, Rights(), "/usr/bin/curl", "-sS", f"http://127.0.0.1:{port}/")
+
+    assert ended.status == 7
+    assert ended.out == ""
+
+
+def test_a_command_runs_only_the_programs_that_are_named(tmp_path: Path) -> None:
+    rights = Rights(programs=("sh",))
+
+    ended = run(tmp_path, rights, "/bin/sh", "-c", "echo started; uname; echo went on")
+
+    assert ended.out == "started\nwent on\n"
+    assert "Permission denied" in ended.err

@@ -1,0 +1,223 @@
+"""The host's half of a policy's network: what one call learns, and how much it may ask for."""
+
+import asyncio
+import errno
+import socket
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from sandbox.destinations import Destinations
+from sandbox.exits import Exits, addresses_of
+from sandbox.names import Kind
+
+pytestmark = pytest.mark.anyio
+
+PUBLIC, PRIVATE = "93.184.215.14", "10.1.2.3"
+SERVER = ("192.0.2.53", 53)
+ONE, OTHER = 100, 200
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Book:
+    """Stands for the look-up of this machine."""
+
+    def __init__(self, **names: Sequence[str] | Exception) -> None:
+        self.names = {name.replace("_", "."): found for name, found in names.items()}
+        self.asked: list[tuple[str, Kind]] = []
+
+    def __call__(self, name: str, kind: Kind) -> Sequence[str]:
+        self.asked.append((name, kind))
+        found = self.names.get(name, socket.gaierror(socket.EAI_NONAME, "unknown"))
+        if isinstance(found, Exception):
+            raise found
+        return [address for address in found if (":" in address) is (kind is Kind.IPV6)]
+
+
+def exits_of(*rules: str, **names: Sequence[str] | Exception) -> tuple[Exits, Book]:
+    book = Book(**names)
+    return Exits(destinations=Destinations.parse(rules), look_up=book), book
+
+
+def question(name: str, kind: Kind = Kind.IPV4) -> bytes:
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    message = struct.pack(">6H", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", kind, 1)
+    return struct.pack(">H", len(message)) + message
+
+
+async def ask(exits: Exits, group: int, name: str, kind: Kind = Kind.IPV4) -> tuple[int, int]:
+    """Ask as a worker does; return the code of the answer and how many addresses it has."""
+    theirs = exits.own(SERVER, group)
+    assert theirs is not None
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    writer.write(question(name, kind))
+    (length,) = struct.unpack(">H", await reader.readexactly(2))
+    _, flags, _, count, _, _ = struct.unpack_from(">6H", await reader.readexactly(length))
+    writer.close()
+    return flags & 0xF, count
+
+
+async def test_an_address_is_open_to_the_call_that_asked_for_its_name() -> None:
+    exits, _ = exits_of("good.test:80", good_test=[PUBLIC])
+    before = exits.allows((PUBLIC, 80), ONE)
+
+    assert await ask(exits, ONE, "GOOD.test") == (0, 1)
+
+    assert before is False
+    assert exits.allows((PUBLIC, 80), ONE)
+    assert not exits.allows((PUBLIC, 81), ONE)
+    assert not exits.allows((PUBLIC, 80), OTHER)
+
+
+async def test_what_a_call_has_learned_is_forgotten_with_it() -> None:
+    exits, _ = exits_of("good.test:80", good_test=[PUBLIC])
+    await ask(exits, ONE, "good.test")
+    await ask(exits, ONE, "other.test")
+
+    assert exits.forget(ONE) == ["other.test"]
+
+    assert not exits.allows((PUBLIC, 80), ONE)
+    assert exits.forget(ONE) == []
+
+
+async def test_a_name_that_is_not_allowed_is_never_looked_up() -> None:
+    exits, book = exits_of("good.test:80", other_test=[PUBLIC])
+
+    assert await ask(exits, ONE, "other.test") == (3, 0)
+
+    assert book.asked == []
+
+
+async def test_a_private_address_of_an_allowed_name_stays_closed() -> None:
+    exits, _ = exits_of("good.test:80", good_test=[PRIVATE, PUBLIC])
+
+    await ask(exits, ONE, "good.test")
+
+    assert exits.allows((PUBLIC, 80), ONE)
+    assert not exits.allows((PRIVATE, 80), ONE)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "code"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, ""), Kind.IPV4, 3),
+        (socket.gaierror(socket.EAI_NONAME, ""), Kind.IPV6, 0),
+        (socket.gaierror(socket.EAI_NODATA, ""), Kind.IPV4, 0),
+        (socket.gaierror(socket.EAI_AGAIN, ""), Kind.IPV4, 2),
+        (socket.gaierror(socket.EAI_FAIL, ""), Kind.IPV4, 2),
+        (UnicodeError(), Kind.IPV4, 3),
+        ([PUBLIC], Kind.IPV6, 0),
+    ],
+)
+async def test_what_is_not_found_is_answered_with_why(
+    found: Sequence[str] | Exception, kind: Kind, code: int
+) -> None:
+    exits, _ = exits_of("good.test", good_test=found)
+
+    assert await ask(exits, ONE, "good.test", kind) == (code, 0)
+
+
+async def test_only_where_something_may_be_reached_by_name_is_there_a_name_server() -> None:
+    named, _ = exits_of("good.test")
+    linked = Exits(reach=frozenset({("127.0.0.1", 8080)}))
+
+    given = named.own(SERVER, ONE)
+
+    assert given is not None
+    given.close()
+    assert named.own(("192.0.2.53", 54), ONE) is None
+    assert linked.own(SERVER, ONE) is None
+    assert linked.allows(("127.0.0.1", 8080), ONE)
+
+
+async def test_a_name_server_that_is_allowed_itself_is_reached_itself() -> None:
+    exits, _ = exits_of("192.0.2.53:53")
+
+    assert exits.own(SERVER, ONE) is None
+    assert exits.allows(SERVER, ONE)
+
+
+async def test_more_connections_than_a_client_needs_are_refused() -> None:
+    exits, _ = exits_of("good.test", good_test=[PUBLIC])
+    opened = [exits.own(SERVER, ONE) for _ in range(32)]
+
+    with pytest.raises(ConnectionRefusedError) as refused:
+        exits.own(SERVER, ONE)
+
+    assert refused.value.errno == errno.ECONNREFUSED
+    for connection in opened:
+        assert connection is not None
+        connection.close()
+    async with asyncio.timeout(20):
+        while exits._talks:
+            await asyncio.sleep(0)
+    assert await ask(exits, ONE, "good.test") == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "said", [b"\0\0", b"\0\x05hello", b"\xff\xff" + b"x" * 65535, b"GET / HTTP/1.1\r\n\r\n" * 4000]
+)
+async def test_who_says_nothing_that_is_a_question_is_hung_up_on(said: bytes) -> None:
+    exits, book = exits_of("good.test", good_test=[PUBLIC])
+    theirs = exits.own(SERVER, ONE)
+    assert theirs is not None
+    reader, writer = await asyncio.open_connection(sock=theirs)
+
+    writer.write(said)
+    async with asyncio.timeout(20):
+        try:
+            heard = await reader.read()
+        except ConnectionResetError:
+            heard = b""
+
+    assert heard == b""
+    assert book.asked == []
+    writer.close()
+    assert await ask(exits, ONE, "good.test") == (0, 1)
+
+
+async def test_two_questions_on_one_connection_are_both_answered() -> None:
+    exits, book = exits_of("good.test", good_test=[PUBLIC, "2606:4700::1"])
+    theirs = exits.own(SERVER, ONE)
+    assert theirs is not None
+    reader, writer = await asyncio.open_connection(sock=theirs)
+
+    writer.write(question("good.test", Kind.IPV4) + question("good.test", Kind.IPV6))
+    lengths = []
+    for _ in range(2):
+        (length,) = struct.unpack(">H", await reader.readexactly(2))
+        lengths.append(len(await reader.readexactly(length)))
+
+    assert [kind for _, kind in book.asked] == [Kind.IPV4, Kind.IPV6]
+    assert lengths[1] - lengths[0] == 12
+    writer.close()
+
+
+async def test_the_connection_is_tcp_so_that_every_client_can_use_it() -> None:
+    exits, _ = exits_of("good.test")
+
+    theirs = exits.own(SERVER, ONE)
+
+    assert theirs is not None
+    with theirs:
+        theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert theirs.getsockname() != theirs.getpeername()
+
+
+async def test_groups_without_number_are_not_remembered_without_end() -> None:
+    exits, _ = exits_of("good.test", good_test=[PUBLIC])
+
+    for group in range(300):
+        await ask(exits, group, "good.test")
+
+    assert len(exits._learned) == 256
+    assert exits.allows((PUBLIC, 80), 299)
+
+
+def test_this_machine_finds_its_own_name() -> None:
+    assert "127.0.0.1" in addresses_of("localhost", Kind.IPV4)

@@ -1,0 +1,105 @@
+"""Programs that tools may run and variables that they may see, as calls meet them."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TOOLS, call, details, error_code, open_cell
+
+from runner.cell import Cell
+from runner.errors import UsageError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+RIGHTS = TOOLS / "rights.py"
+ANN = f"t-{uuid.uuid4().hex[:12]}"
+GIT, UNAME = ["git", "--version"], ["uname"]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENED", "for one")
+        patch.setenv("SECRET_OF_THE_HOST", "do-not-tell")
+        tools = {
+            "other_run_each": {"allow_run": ["git", "sh"]},
+            "other_run": {"allow_run": ["git"]},
+            "run": {"deny_run": True},
+            "other_see": {"allow_env": ["OPENED"]},
+        }
+        async with open_cell(RIGHTS, tmp_path_factory.mktemp("rights"), tools=tools) as opened:
+            yield opened
+
+
+def results(completed: Any) -> Any:
+    return completed.processed.value["results"]
+
+
+async def test_programs_run_unless_something_is_said(cell: Cell) -> None:
+    completed = await call(cell, ANN, "run_each", programs=[GIT, UNAME])
+
+    assert [text.split()[0] for text in results(completed)] == ["git", "Linux"]
+
+
+async def test_only_the_programs_that_are_named_run(cell: Cell) -> None:
+    by_shell = ["sh", "-c", "git --version && uname"]
+
+    completed = await call(cell, ANN, "other_run_each", programs=[GIT, UNAME, by_shell])
+
+    git, uname, both = results(completed)
+    assert git.startswith("git version")
+    assert uname == "PermissionError"
+    assert both.startswith("git version")
+    assert "Linux" not in both
+    (denial,) = completed.processed.value["meta_data"]["denials"]
+    assert (denial["operation"], denial["path"]) == ("run", "uname")
+
+
+@pytest.mark.parametrize("tool", ["run", "other_run"])
+async def test_a_tool_that_fails_for_want_of_a_program_is_told_the_flag(cell: Cell, tool: str) -> None:
+    completed = await call(cell, ANN, tool, words=UNAME)
+
+    assert error_code(completed) == "E_INVALID_PATH"
+    assert details(completed)["flag"] == "--allow-run=uname"
+
+
+async def test_a_program_that_is_not_there_is_no_denial(cell: Cell) -> None:
+    completed = await call(cell, ANN, "run", words=["no-such-program"])
+
+    assert error_code(completed) == "E_TOOL"
+
+
+async def test_a_variable_is_seen_by_the_tool_that_it_is_for_and_by_no_other(cell: Cell) -> None:
+    seen = await call(cell, ANN, "other_see", name="OPENED")
+    unseen = await call(cell, ANN, "see", name="OPENED")
+
+    assert results(seen) == ["for one"] * 3
+    assert results(unseen) == [None, None, ""]
+
+
+async def test_nothing_else_of_the_host_s_environment_is_in_a_worker(cell: Cell) -> None:
+    told = json.dumps(results(await call(cell, ANN, "environment")))
+
+    assert "PATH=" in told
+    assert "do-not-tell" not in told
+    assert "for one" not in told
+
+
+async def test_a_program_that_does_not_exist_ends_the_start(folder: Path) -> None:
+    with pytest.raises(UsageError, match="there is no program no-such-program"):
+        async with open_cell(RIGHTS, folder, allow_run=("no-such-program",)):
+            pass
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path

@@ -1,0 +1,120 @@
+"""What operators may write for the rights of tools, and which tool has which."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.errors import UsageError
+from runner.rights import Rights, program_files, spell_out
+from runner.settings import Settings, ToolSettings
+from runner.settings_sources import load
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"allow_net": "https://a.example"}, "write HOST, HOST:PORT"),
+        ({"allow_net": "a.example:0"}, "a port is a number from 1 to 65535"),
+        ({"allow_net": "a.example,10.0.0"}, "'10.0.0' is no address"),
+        ({"allow_env": "A=B"}, "give names alone"),
+        ({"allow_env": "1A"}, "no name of a variable"),
+        ({"allow_env": "RUNNER_S3_SECRET_KEY"}, "tools never see these"),
+        ({"allow_run": "bin/git"}, "a name such as git, or a whole path"),
+        ({"allow_run": "git", "deny_run": True}, "give one of them"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(flags: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        load(flags)
+
+
+def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_ALLOW_NET", "a.example:443, :80")
+    Path("runner.toml").write_text(
+        'allow_env = ["HF_TOKEN"]\nallow_run = ["git"]\n[tools.one]\nallow_net = []\ndeny_run = true\n'
+    )
+
+    settings = load({})
+
+    assert settings.rights() == Rights(
+        network=("a.example:443", ":80"), variables=("HF_TOKEN",), programs=("git",)
+    )
+    assert settings.rights("one") == Rights(variables=("HF_TOKEN",), may_run=False)
+
+
+def test_what_is_wrong_for_one_tool_is_refused_as_well() -> None:
+    Path("runner.toml").write_text('[tools.one]\nallow_net = ["a b"]\n')
+
+    with pytest.raises(UsageError, match="is no destination"):
+        load({})
+
+
+def test_a_tool_has_its_own_rights_instead_of_those_of_all() -> None:
+    settings = Settings(
+        deny_run=True,
+        allow_net=("*",),
+        tools={
+            "runs": ToolSettings(allow_run=("git",)),
+            "free": ToolSettings(deny_run=False),
+            "sees": ToolSettings(allow_env=("A",)),
+        },
+    )
+
+    assert settings.rights("any") == settings.rights() == Rights(network=("*",), may_run=False)
+    assert settings.rights("runs") == Rights(network=("*",), programs=("git",))
+    assert settings.rights("free") == Rights(network=("*",))
+    assert settings.rights("sees") == Rights(network=("*",), variables=("A",), may_run=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["call", "f.py", "t", "--allow-net"], ["call", "f.py", "t", "--allow-net=*"]),
+        (["serve", "--allow-net", "f.py"], ["serve", "--allow-net=*", "f.py"]),
+        (["serve", "--allow-net", "f.py:mcp"], ["serve", "--allow-net=*", "f.py:mcp"]),
+        (["call", "f.py", "t", "--allow-net", "n:=5"], ["call", "f.py", "t", "--allow-net=*", "n:=5"]),
+        (["call", "f.py", "t", "--allow-net=a:1"], ["call", "f.py", "t", "--allow-net=a:1"]),
+        (["proxy", "--", "npx", "--allow-net"], ["proxy", "--", "npx", "--allow-net"]),
+        (["proxy", "--allow-net", "--", "npx"], ["proxy", "--allow-net=*", "--", "npx"]),
+    ],
+)
+def test_the_flag_without_a_value_means_every_public_address(given: list[str], meant: list[str]) -> None:
+    assert spell_out(given) == meant
+
+
+@pytest.mark.parametrize("value", ["a.example:443", ":443", "a.example:443,b.example"])
+def test_a_value_without_the_equals_sign_is_told_where_it_belongs(value: str) -> None:
+    with pytest.raises(UsageError, match=f"--allow-net={value}"):
+        spell_out(["call", "f.py", "t", "--allow-net", value])
+
+
+def test_a_program_needs_its_loader() -> None:
+    git, *others = program_files(["git"], path="/usr/bin")
+
+    assert git.name == "git"
+    assert any(path.name.startswith("ld") for path in others), others
+    assert all(path.is_file() and not path.is_symlink() for path in (git, *others))
+
+
+def test_a_script_needs_who_interprets_it(tmp_path: Path) -> None:
+    real = Path("/bin/sh").resolve()
+    direct, by_env = tmp_path / "direct", tmp_path / "by-env"
+    direct.write_text("#!/bin/sh\n")
+    by_env.write_text("#!/usr/bin/env -S LANG=C sh -e\n")
+    for script in (direct, by_env):
+        script.chmod(0o755)
+
+    assert real in program_files(["direct"], path=f"{tmp_path}:/usr/bin")
+    found = program_files(["by-env"], path=f"{tmp_path}:/usr/bin")
+
+    assert {Path("/usr/bin/env").resolve(), real} <= set(found)
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"there is no program git in {tmp_path}"):
+        program_files(["git"], path=str(tmp_path))

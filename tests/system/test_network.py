@@ -1,0 +1,92 @@
+"""The network of tools as users of the command meet it: flags, variables, exit statuses."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from support import TOOLS
+
+pytestmark = pytest.mark.kernel
+
+NETWORK = TOOLS / "network.py"
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_a_flag_opens_what_it_names(run: Any, port: int) -> None:
+    ended = run(
+        "call", NETWORK, "closed_fetch", f"url=http://localhost:{port}/", f"--allow-net=localhost:{port}"
+    )
+
+    assert ended.status == 0, ended.err
+    assert "hello" in ended.out
+
+
+def test_a_variable_opens_it_too(run: Any, port: int) -> None:
+    url = f"url=http://127.0.0.1:{port}/"
+
+    ended = run("call", NETWORK, "closed_fetch", url, RUNNER_ALLOW_NET=f"a.example,127.0.0.1:{port}")
+
+    assert ended.status == 0, ended.err
+
+
+def test_without_it_the_refusal_names_the_flag(run: Any, port: int) -> None:
+    ended = run("call", NETWORK, "closed_fetch", f"url=http://localhost:{port}/", "--json")
+
+    assert ended.status == 4
+    assert ended.json["meta_data"]["error_code"] == "E_NETWORK_DENIED"
+    assert ended.json["meta_data"]["details"]["flag"] == f"--allow-net=localhost:{port}"
+
+
+def test_the_flag_alone_opens_nothing_of_this_machine(run: Any, port: int) -> None:
+    ended = run("call", NETWORK, "closed_fetch", f"url=http://127.0.0.1:{port}/", "--json", "--allow-net")
+
+    assert ended.status == 4
+    flag = f"--allow-net=127.0.0.1:{port}"
+    assert ended.json["meta_data"]["details"] == {
+        "host": "127.0.0.1",
+        "port": port,
+        "flag": flag,
+        "suggestion": f"Start the runner with {flag}, or give the tool its data as a file",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--allow-net=http://a.example"], "is no destination"),
+        (["--allow-net", "a.example:443"], "--allow-net=a.example:443"),
+        (["--allow-env=A=B"], "give names alone"),
+        (["--allow-run=no-such-program"], "there is no program no-such-program"),
+        (["--allow-run=git", "--deny-run"], "give one of them"),
+    ],
+)
+def test_what_cannot_be_meant_ends_the_start_with_a_sentence(
+    run: Any, arguments: list[str], sentence: str
+) -> None:
+    ended = run("call", NETWORK, "closed_look_up", "host=a.example", *arguments)
+
+    assert ended.status == 2
+    assert sentence in ended.err
+    assert "Traceback" not in ended.err
