@@ -1,25 +1,40 @@
-"""Which isolation tier is in force: the one asked for, or the first of `AUTO` that the machine offers.
+"""Which isolation tier is in force: the one asked for, or the strongest that the machine and the files allow.
 
-Source: architecture, invariant 3; `docs/isolation.md`.
+Source: architecture, invariant 3; requirements, tiers; `docs/isolation.md`.
 """
 
 import functools
+import logging
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from runner.settings import Settings
-from sandbox.probe import Tier, missing
+from sandbox.inside.confine import LAYERS
+from sandbox.probe import Tier, missing, unreadable
+from sandbox.readable import sibling_modules
 
-__all__ = ["AUTO", "in_force", "lacking"]
+__all__ = ["AUTO", "has_ids", "in_force", "lacking", "layers_of", "unfit"]
 
-AUTO: tuple[Tier, ...] = (Tier.PROCESS,)
+log = logging.getLogger(__name__)
+
+AUTO: tuple[Tier, ...] = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
 """What `auto` tries, in this order; the last is taken, or refused, whatever it lacks."""
 
 
-def in_force(settings: Settings) -> Tier:
-    """Return the tier of every call. Whether the machine offers one that was asked for, `lacking` says."""
+def in_force(settings: Settings, files: Sequence[Path] = ()) -> Tier:
+    """Return the tier of every call. Whether the machine offers one that was asked for, `lacking` says.
+
+    Args:
+        settings: The effective settings.
+        files: Tool files; a tier in which one of them could not be read is not taken by `auto`.
+    """
     if settings.isolation != "auto":
         return Tier(settings.isolation)
-    found = (tier for tier in AUTO[:-1] if not _missing(tier, settings.uids.start))
-    return next(found, AUTO[-1])
+    uid = settings.uids.start
+    offered = (tier for tier in AUTO[:-1] if not _missing(tier, uid))
+    return next((tier for tier in offered if _fits(tier, files, uid)), AUTO[-1])
 
 
 def lacking(settings: Settings) -> tuple[str, ...]:
@@ -27,7 +42,63 @@ def lacking(settings: Settings) -> tuple[str, ...]:
     return _missing(in_force(settings), settings.uids.start)
 
 
+def has_ids(tier: Tier) -> bool:
+    """Say whether each user has a user id in a tier."""
+    return tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
+
+
+def unfit(tier: Tier, files: Sequence[Path], *, uid: int) -> str | None:
+    """Return a sentence, with its cure, if a user id could not read a tool file or a module beside it.
+
+    Args:
+        tier: The tier.
+        files: The tool files.
+        uid: A user's id.
+    """
+    if not has_ids(tier) or not files:
+        return None
+    needed = [path for file in files for path in _needed(file)]
+    # In a view of its own only the file itself can be closed: the folders above it are ours.
+    return unreadable(needed, uid=uid) if tier is Tier.USER else _closed(needed, uid)
+
+
+def _fits(tier: Tier, files: Sequence[Path], uid: int) -> bool:
+    reason = unfit(tier, files, uid=uid)
+    if reason is not None:
+        log.warning("a stronger isolation is passed over", extra={"tier": tier.value, "reason": reason})
+    return reason is None
+
+
+def _needed(file: Path) -> Iterator[Path]:
+    yield file
+    for module in sibling_modules(file):
+        yield module
+        yield from sorted(module.rglob("*.py"))
+
+
+def _closed(files: Sequence[Path], uid: int) -> str | None:
+    for file in files:
+        facts = file.stat()
+        wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(facts.st_mode) else 0)
+        if facts.st_uid != uid and facts.st_mode & wanted != wanted:
+            rights = "rx" if stat.S_ISDIR(facts.st_mode) else "r"
+            return f"{file} is closed to other users, and tools run as one; chmod o+{rights} {file}"
+    return None
+
+
 @functools.cache
 def _missing(tier: Tier, uid: int) -> tuple[str, ...]:
     # A trial takes a tenth of a second, and its outcome stays.
     return missing(tier, uid=uid)
+
+
+def layers_of(tier: Tier) -> tuple[str, ...]:
+    """Return the layers that a tier puts in place, in their order."""
+    without: set[str] = set()
+    if tier is not Tier.NAMESPACE:
+        without |= {"cgroup", "namespaces"}
+    if tier not in (Tier.USER, Tier.NAMESPACE) or os.geteuid() != 0:
+        without.add("identity")
+    if tier is Tier.GUARD:
+        without |= {"landlock", "seccomp"}
+    return tuple(layer for layer in LAYERS if layer not in without)

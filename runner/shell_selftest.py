@@ -14,17 +14,22 @@ from xml.etree import ElementTree as Xml
 
 from runner.errors import UsageError
 from runner.selftest_program import EVERY
+from runner.settings import Settings
+from runner.settings_sources import load
 from sandbox.inside.confine import LAYERS
-from sandbox.selftest.attempt import Attempt, Kind
+from sandbox.probe import TRIAL_UID, Tier
+from sandbox.selftest.attempt import Attempt, Blind, Kind
 from sandbox.selftest.run import Report, run
 from sandbox.selftest.trial import Setup, Trial, Verdict
 
-__all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell"]
+__all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
 
 AGAINST = ("sandbox", "monkeypatch")
 """What attempts can be made against: all of it, or the Python patches alone."""
 
 _PROGRAM = "runner.selftest_program"
+# Of no use here, and a user without a home folder has no default for them.
+_NOWHERE: dict[str, object] = {"state_dir": Path("/"), "store": "file:///"}
 # The host could not tell a worker from its zygote otherwise, nor end it.
 _KEPT = ("session",)
 _ORDER = (Verdict.GOT_OUT, Verdict.LEFT_OPEN, Verdict.NOT_PROVABLE, Verdict.HELD)
@@ -39,6 +44,8 @@ class SelftestOptions:
         only: Attempts to try, by their ids; all where none is named.
         against: One of `AGAINST`.
         guard: Whether the Python patches are in place.
+        tier: The tier that the attempts are made in.
+        uids: User ids that the tier may give to users.
         as_json: Whether to print one JSON document instead of the table.
         junit: Where to write a JUnit report, if anywhere.
     """
@@ -47,8 +54,15 @@ class SelftestOptions:
     only: Sequence[str] = ()
     against: str = "sandbox"
     guard: bool = True
+    tier: Tier = Tier.PROCESS
+    uids: range = range(TRIAL_UID, TRIAL_UID + 1)
     as_json: bool = False
     junit: Path | None = None
+
+    @property
+    def isolation(self) -> str:
+        """What the attempts meet, by its name on the command line."""
+        return self.tier.value if self.against == "sandbox" else Tier.GUARD.value
 
     def setup(self) -> Setup:
         """Return what the attempts are made against.
@@ -59,7 +73,7 @@ class SelftestOptions:
         if self.against not in AGAINST:
             raise UsageError(f"--against takes {' or '.join(AGAINST)}, got {self.against!r}")
         if self.against == "sandbox":
-            return Setup(program=_PROGRAM, guard=self.guard)
+            return Setup(program=_PROGRAM, guard=self.guard, tier=self.tier, uids=self.uids)
         if not self.guard:
             raise UsageError("--against monkeypatch is the guard alone; leave out --without-guard")
         left_out = tuple(layer for layer in LAYERS if layer not in _KEPT)
@@ -89,6 +103,29 @@ class SelftestOptions:
         return chosen
 
 
+def settings_to_attack(isolation: str | None, *, against: str) -> Settings:
+    """Return the settings of the calls that the attempts stand for.
+
+    Args:
+        isolation: The tier of `--isolation`, if one was given.
+        against: One of `AGAINST`.
+
+    Raises:
+        UsageError: A setting is wrong, or the tier has nothing to hold attempts with.
+    """
+    if against == "monkeypatch":
+        if isolation is not None:
+            raise UsageError("--against monkeypatch is the guard alone, in no tier; leave out --isolation")
+        isolation = Tier.PROCESS.value
+    settings = load({**_NOWHERE, "isolation": isolation} if isolation else _NOWHERE)
+    if settings.isolation == Tier.GUARD.value:
+        raise UsageError(
+            "--isolation guard holds nothing; --against monkeypatch shows what gets out there, "
+            "and --isolation process, user or namespace what is held"
+        )
+    return settings
+
+
 async def selftest_from_shell(options: SelftestOptions) -> int:
     """Make the attempts, print what came of them, and return the exit status: 1 when something got out.
 
@@ -103,8 +140,8 @@ async def selftest_from_shell(options: SelftestOptions) -> int:
     report = await run(attempts, setup, tell=counter.tell)
     counter.close()
     if options.junit is not None:
-        options.junit.write_bytes(_junit(report))
-    print(json.dumps(_json(report, options), indent=2) if options.as_json else _text(report))  # noqa: T201
+        options.junit.write_bytes(_junit(report, options))
+    print(json.dumps(_json(report, options), indent=2) if options.as_json else _text(report, options))  # noqa: T201
     return 0 if report.held else 1
 
 
@@ -128,8 +165,8 @@ class _Counter:
             sys.stderr.flush()
 
 
-def _text(report: Report) -> str:
-    lines: list[str] = []
+def _text(report: Report, options: SelftestOptions) -> str:
+    lines = [f"isolation: {options.isolation}", ""]
     for kind in Kind:
         trials = [trial for trial in report.trials if trial.attempt.kind is kind]
         if trials:
@@ -150,6 +187,8 @@ def _rows(trials: Sequence[Trial]) -> Iterator[str]:
 def _why(trial: Trial) -> str:
     if trial.verdict is Verdict.LEFT_OPEN and trial.attempt.residue is not None:
         return f"SECURITY.md: {trial.attempt.residue.value}"
+    if isinstance(trial.seen.during, Blind):
+        return trial.seen.during.reason
     if trial.verdict is Verdict.NOT_PROVABLE:
         return f"unconfined: {trial.control.error or 'no effect'}"
     return trial.stopped_by
@@ -157,7 +196,10 @@ def _why(trial: Trial) -> str:
 
 def _explained(report: Report) -> Iterator[str]:
     if report.of(Verdict.NOT_PROVABLE):
-        yield "not provable here: it does not get out of an unconfined process either, and is not counted"
+        yield (
+            "not provable here: it does not get out of an unconfined process either, "
+            "or the host may not look; it is not counted"
+        )
     if report.of(Verdict.LEFT_OPEN):
         yield "left open: SECURITY.md says what it comes to, under the heading named; it is not counted"
 
@@ -171,6 +213,7 @@ def _summary(report: Report) -> str:
 def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
     return {
         "against": options.against,
+        "isolation": options.isolation,
         "guard": options.guard,
         "held": report.held,
         "counted": len(report.counted),
@@ -192,8 +235,9 @@ def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
     }
 
 
-def _junit(report: Report) -> bytes:
-    suites = Xml.Element("testsuites", name="runner selftest", time=f"{report.elapsed_s:.1f}")
+def _junit(report: Report, options: SelftestOptions) -> bytes:
+    name = f"runner selftest, isolation {options.isolation}"
+    suites = Xml.Element("testsuites", name=name, time=f"{report.elapsed_s:.1f}")
     for kind in Kind:
         trials = [trial for trial in report.trials if trial.attempt.kind is kind]
         if trials:

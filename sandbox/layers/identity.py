@@ -3,10 +3,12 @@
 What the host and other users own is then out of reach by the oldest rule of all, signals included; and
 the limit on the number of processes, which counts by user id, counts one user.
 
-Source: credentials(7), setresuid(2), setgroups(2).
+Source: credentials(7), setresuid(2), setgroups(2), PR_SET_DUMPABLE(2const).
 """
 
 import os
+
+from sandbox.syscalls import PR_SET_DUMPABLE, prctl
 
 __all__ = ["apply"]
 
@@ -20,3 +22,6 @@ def apply(uid: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    # As after an exec. Otherwise all that /proc has of this process would belong to root, and a host without
+    # the capability SYS_PTRACE, as containers are by default, could not look at what it watches over.
+    prctl(PR_SET_DUMPABLE, 1)

@@ -125,8 +125,10 @@ class Rule:
 
 def zygote_rules(policy: Policy) -> list[Rule]:
     """Return what a zygote with this policy may do by path; home and scratch are granted by descriptor."""
-    read = _READ | Access.EXECUTE if policy.programs else _READ
+    read = _READ | Access.EXECUTE if policy.programs and not policy.run else _READ
     rules = [Rule(path, read) for path in policy.read]
+    if policy.programs:
+        rules += [Rule(path, Access.EXECUTE) for path in policy.run]
     rules += [Rule(path, Access.READ_DIR) for path in policy.list_only]
     rules += [Rule(Path(name), Access.READ_FILE) for name in (*_PROC_FILES, *_SYS_FILES, *_SOURCES)]
     rules += _devices(may_write=policy.home is not None)

@@ -4,10 +4,14 @@ Memory is RLIMIT_DATA, counted from what the process has already. RLIMIT_AS woul
 space that is reserved and never touched (allocators reserve 64 MiB to 1 GiB at a time) and every
 library the zygote has mapped, so it kills honest programs long before the limit that it names.
 
-What this layer cannot bound: shared anonymous memory and the sum over several processes, which need a
-cgroup; and the number of processes where users share a user id.
+What this layer cannot bound: shared anonymous memory and the sum over several processes, which the host
+watches and a cgroup bounds; and the number of processes where users share a user id.
 
-Source: getrlimit(2), proc_pid_status(5).
+A worker is handed to the host by a message that carries descriptors, and the kernel refuses such messages
+to a process once its whole user id has more of them under way than that process may have open. So what
+hands over may have more open than a call may: whatever a call sends itself, the next worker gets through.
+
+Source: getrlimit(2), proc_pid_status(5), unix(7) on ETOOMANYREFS.
 """
 
 import os
@@ -17,7 +21,20 @@ from collections.abc import Mapping
 
 from sandbox.policy import Limits
 
-__all__ = ["apply", "data_bytes", "narrowed", "open_status", "worker_limits", "zygote_limits"]
+__all__ = [
+    "SPARE_DESCRIPTORS",
+    "apply",
+    "call_limits",
+    "data_bytes",
+    "narrowed",
+    "open_status",
+    "worker_limits",
+    "zygote_limits",
+]
+
+SPARE_DESCRIPTORS = 8192
+"""Descriptors that may be open, beyond what a call may have open, where a worker is handed over. A message
+carries up to 253, so thirty processes could send one each past a call's limit at the same moment."""
 
 _KIB = 1024
 _LOCKED_BYTES = 64 * _KIB
@@ -54,7 +71,7 @@ def zygote_limits(limits: Limits, *, data: int, own_uid: bool = False) -> Pairs:
     fixed = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: limits.file_bytes,
-        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_NOFILE: limits.open_files + SPARE_DESCRIPTORS,
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_STACK: _STACK_BYTES,
@@ -77,6 +94,20 @@ def worker_limits(limits: Limits, *, data: int) -> Pairs:
         resource.RLIMIT_DATA: (memory, memory),
         # One second between SIGXCPU, which Python code may see, and SIGKILL.
         resource.RLIMIT_CPU: (limits.cpu_s, limits.cpu_s + 1),
+    }
+
+
+def call_limits(limits: Limits, *, granted: Limits) -> Pairs:
+    """Return the limits of a worker, made within `granted`, for a call that has `limits` of its own."""
+    data = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    cut = granted.memory_bytes - limits.memory_bytes
+    # Where the layer was left out there is nothing to count from.
+    memory = data if data == resource.RLIM_INFINITY else data - cut
+    return {
+        resource.RLIMIT_DATA: (memory, memory),
+        resource.RLIMIT_CPU: (limits.cpu_s, limits.cpu_s + 1),
+        resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),
+        resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
     }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.selftest.world import World
 
-__all__ = ["Act", "Attempt", "Kind", "Need", "Oracle", "Place", "Residue", "Seen", "told"]
+__all__ = ["Act", "Attempt", "Blind", "Kind", "Need", "Oracle", "Place", "Residue", "Seen", "told"]
 
 
 class Kind(enum.Enum):
@@ -38,13 +38,11 @@ class Need(enum.Enum):
 
 
 class Residue(enum.Enum):
-    """What the tier leaves open and an attempt can show, by its heading in SECURITY.md."""
+    """What one tier or another leaves open and an attempt can show, by its heading in SECURITY.md."""
 
     HOMES = "Metadata of homes"
     ELSEWHERE = "Metadata elsewhere"
     LOCKS = "Locks"
-    SUM = "Memory and processes in sum"
-    DISK = "Disk"
 
 
 def _nobody_waits() -> None:
@@ -133,6 +131,13 @@ class Place:
         return cls(**values, hold=hold, report=report)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """Why the host found nothing when it looked at a process: it was not allowed to."""
+
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What the host has of one act when it is over.
@@ -157,6 +162,11 @@ class Seen:
     def text(self) -> str:
         """The claim as text, to look for a planted word in."""
         return str(self.claim)
+
+    @property
+    def blind(self) -> bool:
+        """Whether the host was not allowed to look, so that nothing is known."""
+        return isinstance(self.during, Blind)
 
     @property
     def measured(self) -> float:
@@ -185,7 +195,7 @@ class Attempt:
         escaped: Says, in the host and after the call, whether it got out.
         during: What the host does and finds when the act asks it to look.
         needs: What must be planted.
-        residue: Under which heading of SECURITY.md this is left open, if it is.
+        residue: Under which heading of SECURITY.md this is left open, in the tiers that leave it open.
         limit_s: Seconds that the call may take.
     """
 

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 
 from sandbox.layers.syscall_table import present_architecture
 
-__all__ = ["Argument", "call", "libc", "raised"]
+__all__ = ["MORE", "Argument", "call", "libc", "raised"]
 
 Argument = int | bytes | bytearray | None | ctypes.Array[ctypes.c_char]
 
-# Those that the filter has no reason to name, for x86_64 and aarch64.
-_MORE: Mapping[str, tuple[int, int | None]] = {
+MORE: Mapping[str, tuple[int, int | None]] = {
     "brk": (12, 214),
     "copy_file_range": (326, 285),
     "execveat": (322, 281),
@@ -33,6 +32,7 @@ _MORE: Mapping[str, tuple[int, int | None]] = {
     "statx": (332, 291),
     "unlinkat": (263, 35),
 }
+"""Numbers of calls that the filter has no reason to name, for x86_64 and aarch64."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -64,7 +64,7 @@ def _number(name: str) -> int:
         raise OSError(errno.ENOSYS, "no table of system calls for this architecture")
     if name in architecture.numbers:
         return architecture.number(name)
-    number = _MORE[name][0 if architecture.name == "x86_64" else 1] if name in _MORE else None
+    number = MORE[name][0 if architecture.name == "x86_64" else 1] if name in MORE else None
     if number is None:
         raise OSError(errno.ENOSYS, f"{name} does not exist on {architecture.name}")
     return number

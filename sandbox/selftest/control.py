@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from sandbox.errors import FrameError, SandboxError
 from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode, receive, send
+from sandbox.guise import guise_of
 from sandbox.policy import MIB
-from sandbox.selftest.attempt import Attempt, Seen
+from sandbox.selftest.attempt import Attempt, Blind, Seen
 from sandbox.selftest.world import Ground, World, world
 
 __all__ = ["Controls", "claimed", "controls", "looked"]
@@ -42,10 +43,12 @@ class Controls:
         """
         output = self.ground.homes.parent / f"output-{attempt.id}"
         with (
-            world(self.ground, attempt.needs) as made,
+            world(self.ground, attempt.needs) as theirs,
             output.open("wb") as file,
-            self._started(attempt, made, file.fileno()) as (child, connection),
+            self._started(attempt, theirs, file.fileno()) as (child, connection),
         ):
+            # Whoever the home belongs to, this one acts as who we are.
+            made = replace(theirs, uid=os.geteuid())
             during, answer = child.converse(attempt, made, connection)
             if answer is not None:
                 # What never answers is not ended: that takes a host with limits.
@@ -160,9 +163,16 @@ def looked(attempt: Attempt, made: World, pid: int) -> object:
     if attempt.during is None:
         return None
     try:
-        return attempt.during(made, pid)
+        try:
+            return attempt.during(made, pid)
+        except PermissionError:
+            # Root without SYS_PTRACE. Not at once: what else is looked at may be ours alone.
+            with guise_of(pid):
+                return attempt.during(made, pid)
+    except PermissionError as error:
+        return Blind(f"the host may not look at a process of the sandbox: {error.strerror}")
     except OSError as error:
-        # It has ended meanwhile, or hides: nothing was found.
+        # It has ended meanwhile: nothing was found.
         return f"the host could not look: {error.strerror}"
 
 

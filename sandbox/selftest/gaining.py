@@ -1,11 +1,15 @@
 """Attempts to gain a right that shows only while whoever has it lives: the host looks during the act."""
 
+import time
 from collections.abc import Callable
 
 from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Seen
 from sandbox.selftest.world import World
 
-__all__ = ["gain"]
+__all__ = ["gain", "lasting"]
+
+# Longer than the host takes to find out, also on a machine that is busy.
+_LAST_S = 4.0
 
 
 def gain(name: str, technique: str, act: Act, during: Callable[[World, int], bool], *needs: Need) -> Attempt:
@@ -19,6 +23,23 @@ def gain(name: str, technique: str, act: Act, during: Callable[[World, int], boo
         during=during,
         needs=needs,
     )
+
+
+def lasting(measure: Callable[[World, int], float], bound: float) -> Callable[[World, int], float]:
+    """Return what measures whether a process stays above a bound that the host can only watch over.
+
+    Args:
+        measure: Says how much a process has.
+        bound: What it must not have for long.
+    """
+
+    def during(world: World, pid: int) -> float:
+        deadline = time.monotonic() + _LAST_S
+        while (found := measure(world, pid)) > bound and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+    return during
 
 
 def _held(_world: World, seen: Seen) -> bool:

@@ -6,7 +6,6 @@ Source: getrlimit(2), proc_pid_status(5), mmap(2), mremap(2), brk(2), mprotect(2
 mlock(2).
 """
 
-import contextlib
 import ctypes
 import os
 import resource
@@ -15,8 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Residue
+from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place
 from sandbox.selftest.calls import call, libc, raised
+from sandbox.selftest.gaining import lasting
 from sandbox.selftest.world import LIMITS, World
 
 __all__ = ["MEMORY"]
@@ -31,11 +31,28 @@ _MANY = 50
 _HELD_BYTES = 3 * LIMITS.memory_bytes
 # A worker uses some memory before it takes more; it stays below this.
 _TOO_MUCH_BYTES = int(2.5 * LIMITS.memory_bytes)
+_CHILDREN, _IN_CHILD_BYTES = 8, int(0.8 * LIMITS.memory_bytes)
+_TOGETHER_BYTES = 6 * LIMITS.memory_bytes
+_TOO_MUCH_TOGETHER = 1.1 * LIMITS.call_memory_bytes
 
 
 def _resident(_world: World, pid: int) -> int:
-    """Return the memory of a process and its children, in bytes."""
-    return sum(_status(each, "VmRSS") for each in _family(pid))
+    """Return the memory of a process, in bytes."""
+    return _status(pid, "VmRSS")
+
+
+def _shares(_world: World, pid: int) -> int:
+    """Return the memory of a process and its children, in bytes; what they share is shared out."""
+    return sum(_share(each) for each in _family(pid))
+
+
+def _share(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except ProcessLookupError:
+        # Dead, and not yet buried: it holds nothing any more, and the others may hold too much.
+        return 0
+    return next((int(line.split()[1]) * _KIB for line in lines if line.startswith("Pss:")), 0)
 
 
 def _locked(_world: World, pid: int) -> int:
@@ -78,10 +95,10 @@ def _heap(place: Place) -> None:
     del held
 
 
-def _mapped(flags: int, name: str | None = None) -> Act:
+def _mapped(flags: int, length: int = _HELD_BYTES, *, name: str | None = None) -> Act:
     def act(place: Place) -> None:
         descriptor = -1 if name is None else os.open(name, os.O_RDWR)
-        _touch(_map(_HELD_BYTES, _PROT_READ_WRITE, flags, descriptor), _HELD_BYTES)
+        _touch(_map(length, _PROT_READ_WRITE, flags, descriptor), length)
         place.hold()
 
     return act
@@ -166,17 +183,19 @@ def _shared_file(place: Place) -> None:
 
 
 def _several(place: Place) -> None:
-    """Take in three processes what one may not have."""
+    """Take in several processes what one may not have."""
     read, write = os.pipe()
-    for _ in range(4):
+    for _ in range(_CHILDREN):
         if os.fork() == 0:
-            held = bytearray(int(0.8 * LIMITS.memory_bytes))
+            held = bytearray(_IN_CHILD_BYTES)
             os.write(write, b"+")
+            os.close(write)
             time.sleep(20)
             os._exit(len(held) and 0)
-    with contextlib.suppress(OSError):
-        for _ in range(4):
-            os.read(read, 1)
+    # Nobody but the children, so that the end of one that got none is heard as well.
+    os.close(write)
+    while os.read(read, 1):
+        pass
     place.hold()
 
 
@@ -216,14 +235,20 @@ def _take(name: str, technique: str, act: Act, escaped: Oracle, **more: object) 
     )
 
 
-def _memory(name: str, technique: str, act: Act, residue: Residue | None = None) -> Attempt:
-    return _take(name, technique, act, _above(_TOO_MUCH_BYTES), during=_resident, residue=residue)
+def _memory(name: str, technique: str, act: Act) -> Attempt:
+    return _take(name, technique, act, _above(_TOO_MUCH_BYTES), during=_resident)
+
+
+def _together(name: str, technique: str, act: Act) -> Attempt:
+    return _take(
+        name, technique, act, _above(_TOO_MUCH_TOGETHER), during=lasting(_shares, _TOO_MUCH_TOGETHER)
+    )
 
 
 MEMORY: tuple[Attempt, ...] = (
     _memory("heap", "malloc(3), as Python objects", _heap),
     _memory("mmap", "mmap(2), private and anonymous", _mapped(_MAP_PRIVATE_ANONYMOUS)),
-    _memory("mmap-zero", "mmap(2), private, of /dev/zero", _mapped(2, "/dev/zero")),
+    _memory("mmap-zero", "mmap(2), private, of /dev/zero", _mapped(2, name="/dev/zero")),
     _memory("brk", "brk(2)", _break),
     _memory("mprotect", "mprotect(2) of what was mapped to read", _protected_later),
     _memory("mremap", "mremap(2)", _moved),
@@ -233,9 +258,9 @@ MEMORY: tuple[Attempt, ...] = (
     _take("memfd-secret", "memfd_secret(2)", _secret_memory, _is(1), during=_has_secret_memory),
     _memory("stack", "the stack, after setrlimit(2) RLIMIT_STACK", _stack),
     _memory("growsdown", "mmap(2) with MAP_GROWSDOWN", _mapped(_MAP_PRIVATE_ANONYMOUS | _MAP_GROWSDOWN)),
-    _memory("shared", "mmap(2), shared and anonymous", _mapped(_MAP_SHARED_ANONYMOUS), Residue.SUM),
-    _memory("several", "memory of several processes together", _several, Residue.SUM),
-    _take("fork", "fork(2), fifty times", _many, _above(_MANY), during=_processes, residue=Residue.SUM),
+    _together("shared", "mmap(2), shared and anonymous", _mapped(_MAP_SHARED_ANONYMOUS, _TOGETHER_BYTES)),
+    _together("several", "memory of several processes together", _several),
+    _take("fork", "fork(2), fifty times", _many, _above(_MANY), during=lasting(_processes, _MANY)),
     _take("mlock", "mlock(2)", _lock_page, _above(1024 * _KIB), during=_locked),
     _take("mlockall", "mlockall(2)", _lock_all, _above(1024 * _KIB), during=_locked),
     _take("mmap-locked", "mmap(2) with MAP_LOCKED", _map_locked, _above(1024 * _KIB), during=_locked),

@@ -31,7 +31,8 @@ def _has_socket(protocol: str) -> Callable[[World, int], bool]:
     """Return what says whether a process has a socket of a family, by the kernel's list of them."""
 
     def during(_world: World, pid: int) -> bool:
-        lines = Path(f"/proc/net/{protocol}").read_text().splitlines()
+        # As the process sees it: in a network of its own, its sockets are in no other list.
+        lines = Path(f"/proc/{pid}/net/{protocol}").read_text().splitlines()
         known = {word for line in lines[1:] for word in line.split()}
         links = (os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd"))
         return any(link.startswith("socket:") and link[8:-1] in known for link in links)

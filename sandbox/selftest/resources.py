@@ -8,17 +8,21 @@ Source: getrlimit(2), fallocate(2), copy_file_range(2), splice(2), sendfile(2), 
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import resource
 import signal
 import socket
+import stat
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Residue, Seen
+from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Seen
 from sandbox.selftest.calls import call
+from sandbox.selftest.gaining import lasting
 from sandbox.selftest.life import pulse, stay
 from sandbox.selftest.world import LIMITS, World
 
@@ -29,6 +33,7 @@ _IOPRIO_REALTIME = 1 << 13
 # One second lies between the signal and the end.
 _BURNT_S = LIMITS.cpu_s + 1.2
 _LONG = LIMITS.file_bytes * 2
+_PARTS = 2 * LIMITS.home_bytes // LIMITS.file_bytes
 
 
 def _highest_descriptor(_world: World, pid: int) -> int:
@@ -44,13 +49,16 @@ def _burnt(_world: World, pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _file_limit(_world: World, pid: int) -> float:
-    # `ulimit` has no number; nor has what is larger than any file.
-    return min(resource.prlimit(pid, resource.RLIMIT_FSIZE)[0] % 2**63, 2.0**62)
+def _limit(name: str) -> Callable[[World, int], float]:
+    """Return what says how far a resource limit of a process goes."""
 
+    def during(_world: World, pid: int) -> float:
+        # Not by prlimit(2), which wants a privilege for the process of another user id.
+        lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        soft = next(line for line in lines if line.startswith(name))[len(name) :].split()[0]
+        return math.inf if soft == "unlimited" else float(soft)
 
-def _descriptor_limit(_world: World, pid: int) -> int:
-    return resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
+    return during
 
 
 def _favour(_world: World, pid: int) -> int:
@@ -77,8 +85,17 @@ def _too_long(world: World, _seen: Seen) -> bool:
     return any(path.stat().st_size > LIMITS.file_bytes for path in world.home.iterdir() if path.is_file())
 
 
-def _too_many_bytes(world: World, _seen: Seen) -> bool:
-    return sum(path.stat().st_size for path in world.home.iterdir()) > 2 * LIMITS.file_bytes
+def _disk(world: World, pid: int) -> float:
+    """Return what the home of a process that lives holds on disk, in bytes."""
+    os.stat(f"/proc/{pid}")
+    return sum(path.stat().st_blocks * 512 for path in world.home.iterdir())
+
+
+def _held_open(_world: World, pid: int) -> float:
+    """Return what the files hold on disk that a process has open, in bytes."""
+    folder = f"/proc/{pid}/fd"
+    facts = [os.stat(f"{folder}/{name}") for name in os.listdir(folder)]
+    return sum(each.st_blocks * 512 for each in facts if stat.S_ISREG(each.st_mode) and each.st_nlink == 0)
 
 
 def _outlived(world: World, _seen: Seen) -> bool:
@@ -141,8 +158,17 @@ def _through_map(place: Place) -> None:
 
 
 def _many_files(place: Place) -> None:
-    for number in range(4):
-        os.truncate(_new(place, f"part-{number}"), LIMITS.file_bytes)
+    for number in range(_PARTS):
+        os.write(_new(place, f"part-{number}"), bytes(place.file_bytes))
+    place.hold()
+
+
+def _nameless_files(place: Place) -> None:
+    for number in range(_PARTS):
+        descriptor = _new(place, f"part-{number}")
+        os.unlink(f"{place.home}/part-{number}")
+        os.write(descriptor, bytes(place.file_bytes))
+    place.hold()
 
 
 def _opened(place: Place) -> None:
@@ -272,7 +298,20 @@ RESOURCES: tuple[Attempt, ...] = (
     _length("copy-file-range", "copy_file_range(2)", _copied),
     _length("sendfile", "sendfile(2)", _sent),
     _length("splice", "splice(2)", _spliced),
-    _take("files", "many files, each within the limit", _many_files, _too_many_bytes, residue=Residue.DISK),
+    _take(
+        "files",
+        "many files, each within the limit",
+        _many_files,
+        _above(LIMITS.home_bytes),
+        during=lasting(_disk, LIMITS.home_bytes),
+    ),
+    _take(
+        "nameless",
+        "files without a name, held open",
+        _nameless_files,
+        _above(LIMITS.home_bytes),
+        during=lasting(_held_open, LIMITS.home_bytes),
+    ),
     _take("open", "openat(2) without end", _opened, _above(LIMITS.open_files), during=_descriptors),
     _take("dupfd", "fcntl(2) F_DUPFD", _duplicated, _above(LIMITS.open_files), during=_highest_descriptor),
     _take("dup2", "dup2(2)", _placed, _above(LIMITS.open_files), during=_highest_descriptor),
@@ -284,14 +323,14 @@ RESOURCES: tuple[Attempt, ...] = (
         "prlimit64(2) of one's own limits",
         _raised_limit(resource.RLIMIT_FSIZE, LIMITS.file_bytes * 8),
         _above(LIMITS.file_bytes),
-        during=_file_limit,
+        during=_limit("Max file size"),
     ),
     _take(
         "setrlimit",
         "setrlimit(2), the old system call",
         _raised_limit_the_old_way,
         _above(LIMITS.open_files),
-        during=_descriptor_limit,
+        during=_limit("Max open files"),
     ),
     _take("cpu", "SIGXCPU ignored", _burn, _above(_BURNT_S), during=_burnt, limit_s=60.0),
     _take("nice", "setpriority(2) of oneself, upwards", _favoured, _above(0), during=_favour),

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Seen
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.life import live, pulse, ready, stay, wait_until_ready
-from sandbox.selftest.planted import USER_KEYRING, key_named, message_queue_of
+from sandbox.selftest.looking import Leftover
+from sandbox.selftest.planted import USER_KEYRING
 from sandbox.selftest.world import World
 
 __all__ = ["SURVIVING"]
@@ -31,28 +31,12 @@ def _outlived(world: World, _seen: Seen) -> bool:
     return world.outlived()
 
 
-def _has_segment(world: World, _seen: Seen) -> bool:
-    return bool(libc.shmget(world.place.fresh, 0, 0) >= 0)
-
-
-def _has_messages(world: World, _seen: Seen) -> bool:
-    return bool(libc.msgget(world.place.fresh, 0) >= 0)
-
-
-def _has_semaphore(world: World, _seen: Seen) -> bool:
-    return bool(libc.semget(world.place.fresh, 0, 0) >= 0)
-
-
-def _has_queue(world: World, _seen: Seen) -> bool:
-    return bool(message_queue_of(f"toolcell-{world.place.fresh}"))
+def _left_in_kernel(kind: Leftover) -> Oracle:
+    return lambda world, _seen: kind in world.leftovers()
 
 
 def _has_shared(world: World, _seen: Seen) -> bool:
-    return Path(f"/dev/shm/toolcell-{world.place.fresh}").exists()  # noqa: S108 - what shm_open(3) names
-
-
-def _has_key(world: World, _seen: Seen) -> bool:
-    return key_named(f"toolcell-{world.place.fresh}") is not None
+    return (world.root / f"dev/shm/toolcell-{world.place.fresh}").exists()
 
 
 def _child(place: Place, life: Callable[[Place], None], fork: Callable[[], int] = os.fork) -> int:
@@ -172,6 +156,18 @@ def _shared(place: Place) -> None:
     call("openat", -100, path, os.O_CREAT | os.O_RDWR, 0o600)
 
 
+def _segment(place: Place) -> None:
+    call("shmget", place.fresh, 4096, _IPC_CREAT | 0o600)
+
+
+def _messages(place: Place) -> None:
+    call("msgget", place.fresh, _IPC_CREAT | 0o600)
+
+
+def _semaphore(place: Place) -> None:
+    call("semget", place.fresh, 1, _IPC_CREAT | 0o600)
+
+
 def _queued(place: Place) -> None:
     name = f"toolcell-{place.fresh}".encode()
     queue = call("mq_open", name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
@@ -201,14 +197,10 @@ SURVIVING = (
     _survive("clone3", "clone3(2)", _left(stay, _clone3)),
     _survive("spawn", "posix_spawn(3) with POSIX_SPAWN_SETSID", _spawned),
     _survive("program", "vfork(2) and execve(2) of another program", _started),
-    _survive(
-        "segment", "shmget(2)", lambda p: call("shmget", p.fresh, 4096, _IPC_CREAT | 0o600), _has_segment
-    ),
-    _survive("messages", "msgget(2)", lambda p: call("msgget", p.fresh, _IPC_CREAT | 0o600), _has_messages),
-    _survive(
-        "semaphore", "semget(2)", lambda p: call("semget", p.fresh, 1, _IPC_CREAT | 0o600), _has_semaphore
-    ),
-    _survive("queue", "mq_open(2)", _queued, _has_queue),
+    _survive("segment", "shmget(2)", _segment, _left_in_kernel(Leftover.SEGMENT)),
+    _survive("messages", "msgget(2)", _messages, _left_in_kernel(Leftover.MESSAGES)),
+    _survive("semaphore", "semget(2)", _semaphore, _left_in_kernel(Leftover.SEMAPHORE)),
+    _survive("queue", "mq_open(2)", _queued, _left_in_kernel(Leftover.QUEUE)),
     _survive("shared", "shm_open(3)", _shared, _has_shared),
-    _survive("key", "add_key(2)", _key, _has_key),
+    _survive("key", "add_key(2)", _key, _left_in_kernel(Leftover.KEY)),
 )

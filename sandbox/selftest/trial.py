@@ -15,8 +15,9 @@ from sandbox.forkserver import Forkserver
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
 from sandbox.pool import Pool
+from sandbox.probe import TRIAL_UID, Tier
 from sandbox.readable import Readable, default_read
-from sandbox.selftest.attempt import Attempt, Seen
+from sandbox.selftest.attempt import Attempt, Residue, Seen
 from sandbox.selftest.attempt import Kind as AttemptKind
 from sandbox.selftest.control import Controls, claimed, controls, looked
 from sandbox.selftest.secret import SECRET_FILE, SECRET_WORD
@@ -49,6 +50,7 @@ class Trial:
         escaped: Whether it got out of the confinement.
         seen: What the host had of the confined act.
         control: What the host had of the unconfined one.
+        left_open: Whether the tier leaves this open, as SECURITY.md says.
     """
 
     attempt: Attempt
@@ -56,13 +58,14 @@ class Trial:
     escaped: bool
     seen: Seen
     control: Seen
+    left_open: bool = False
 
     @property
     def verdict(self) -> Verdict:
         """What came of it."""
         if self.escaped:
-            return Verdict.GOT_OUT if self.attempt.residue is None else Verdict.LEFT_OPEN
-        return Verdict.HELD if self.provable else Verdict.NOT_PROVABLE
+            return Verdict.LEFT_OPEN if self.left_open else Verdict.GOT_OUT
+        return Verdict.HELD if self.provable and not self.seen.blind else Verdict.NOT_PROVABLE
 
     @property
     def stopped_by(self) -> str:
@@ -84,12 +87,27 @@ class Setup:
         guard: Whether the Python patches are in place.
         without: Layers left out.
         naive: Whether the host handles outputs as one without a sandbox does.
+        tier: Which layers there are.
+        uids: User ids to give to users, in tiers that do so.
     """
 
     program: str = "sandbox.selftest.program"
     guard: bool = True
     without: tuple[str, ...] = ()
     naive: bool = False
+    tier: Tier = Tier.PROCESS
+    uids: range = range(TRIAL_UID, TRIAL_UID + 1024)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether each user has a user id."""
+        return self.tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
+
+    def leaves_open(self) -> frozenset[Residue]:
+        """Return what is left open here, as SECURITY.md says of the tier."""
+        if self.has_ids or self.tier is Tier.NAMESPACE:
+            return frozenset({Residue.LOCKS})
+        return frozenset(Residue)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +119,7 @@ class Bench:
     forkserver: Forkserver
     setup: Setup
     readable: Readable
+    left_open: frozenset[Residue]
 
     async def trial(self, attempt: Attempt) -> Trial:
         """Try one attempt, first without confinement and then in a worker.
@@ -110,10 +129,19 @@ class Bench:
         """
         provable, control = await asyncio.to_thread(self.controls.run, attempt)
         escaped, seen = await self._confined(attempt)
-        return Trial(attempt=attempt, provable=provable, escaped=escaped, seen=seen, control=control)
+        return Trial(
+            attempt=attempt,
+            provable=provable,
+            escaped=escaped,
+            seen=seen,
+            control=control,
+            left_open=attempt.residue in self.left_open,
+        )
 
     async def _confined(self, attempt: Attempt) -> tuple[bool, Seen]:
-        async with _in_thread(world(self.ground, attempt.needs)) as made, self._pool(made) as pool:
+        async with _in_thread(world(self.ground, attempt.needs)) as bare, self._pool(bare) as pool:
+            elsewhere = self.setup.tier is Tier.NAMESPACE
+            made = replace(bare, zygote=pool.zygote.pid if elsewhere else 0)
             lease = await pool.lease(LIMITS)
             listener = _Listener(attempt=attempt, world=made, pid=lease.worker.pid)
             deadlines = Deadlines(idle_s=attempt.limit_s, total_s=1.5 * attempt.limit_s)
@@ -132,6 +160,9 @@ class Bench:
             homes=(self.ground.homes,),
             environment={"PATH": _PATH, "HOME": str(made.home), "TMPDIR": str(made.home)},
             limits=LIMITS,
+            uid=made.uid if self.setup.has_ids else None,
+            namespaces=self.setup.tier is Tier.NAMESPACE,
+            hidden=(self.ground.state,),
             guard=self.setup.guard,
             without=self.setup.without,
         )
@@ -173,7 +204,7 @@ class _Listener:
 @asynccontextmanager
 async def bench(setup: Setup) -> AsyncIterator[Bench]:
     """Make a scratch world and a forkserver for attempts; take both away at the end."""
-    with ground() as made:
+    with ground(setup.uids if setup.has_ids else None) as made:
         environment = {
             "PATH": _PATH,
             "LANG": "C.UTF-8",
@@ -195,14 +226,17 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
                     forkserver=forkserver,
                     setup=setup,
                     readable=readable,
+                    left_open=setup.leaves_open(),
                 )
         finally:
             await forkserver.close()
 
 
 def _seen(outcome: Outcome) -> Seen:
+    limit = "" if outcome.reached is None else outcome.reached.limit
     ended = {
         Ending.ANSWERED: None,
+        Ending.OVER_LIMIT: f"limit {limit}",
         Ending.CRASHED: (outcome.status or "crashed").removeprefix("signal "),
         Ending.BROKE_PROTOCOL: "refused by the host",
         Ending.IDLE_TIMEOUT: "ended for its silence",

@@ -5,6 +5,7 @@ Source: user_namespaces(7) and flock(2) for how the host looks; sandbox notes on
 
 import contextlib
 import fcntl
+import itertools
 import os
 import random
 import secrets
@@ -15,13 +16,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.policy import MIB, Limits
 from sandbox.selftest import planted
 from sandbox.selftest.attempt import Need, Place
 from sandbox.selftest.calls import call
+from sandbox.selftest.looking import Leftover, left_at, left_here
 
 __all__ = ["LIMITS", "Ground", "World", "ground", "world"]
 
@@ -32,6 +34,11 @@ LIMITS = Limits(
     open_files=64,
     frame_bytes=4 * MIB,
     output_bytes=MIB // 4,
+    processes=40,
+    total_memory_bytes=128 * MIB,
+    call_memory_bytes=128 * MIB,
+    call_processes=40,
+    home_bytes=8 * MIB,
 )
 """Low, so that going beyond them costs this machine little."""
 
@@ -52,6 +59,7 @@ class Ground:
         shared: What every worker may read.
         word: What is planted in the process that all workers come from.
         word_file: A file that holds the same word, opened by that process.
+        ids: User ids to give away, one after the other; None where all is ours.
     """
 
     homes: Path
@@ -59,6 +67,16 @@ class Ground:
     shared: Path
     word: str
     word_file: Path
+    ids: Iterator[int] | None = None
+
+    def give(self, *folders: Path) -> int | None:
+        """Give folders and what is in them to a user that has an id of its own, if users have; return it."""
+        if self.ids is None:
+            return None
+        uid = next(self.ids)
+        for each in itertools.chain.from_iterable((top, *top.rglob("*")) for top in folders):
+            os.chown(each, uid, uid, follow_symlinks=False)
+        return uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +94,8 @@ class World:
         victim: A stranger's process, where one was planted.
         ears: What listens, where something does.
         terminal: Descriptor of the far end of a terminal, where one was planted.
+        uid: User id of whoever may write the home.
+        zygote: Process whose namespaces the act is in, where they are not the host's; else 0.
     """
 
     place: Place
@@ -88,6 +108,19 @@ class World:
     victim: planted.Victim | None = None
     ears: planted.Ears | None = None
     terminal: int = -1
+    uid: int = field(default_factory=os.geteuid)
+    zygote: int = 0
+
+    @property
+    def root(self) -> Path:
+        """The top of the file system as the act saw it."""
+        return Path(f"/proc/{self.zygote}/root" if self.zygote else "/")
+
+    def leftovers(self) -> frozenset[Leftover]:
+        """Return what is in the kernel under the free number, seen from where the act stood."""
+        if not self.zygote and self.uid == os.geteuid():
+            return left_here(self.place.fresh)
+        return left_at(self.zygote, self.uid, self.place.fresh)
 
     @property
     def path(self) -> Path:
@@ -138,8 +171,12 @@ class World:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
-    """Make a scratch folder for the worlds of one run, and remove it."""
+def ground(ids: range | None = None) -> Iterator[Ground]:
+    """Make a scratch folder for the worlds of one run, and remove it.
+
+    Args:
+        ids: User ids that may be given to users; None where all users have ours.
+    """
     with tempfile.TemporaryDirectory(prefix="toolcell-selftest-", ignore_cleanup_errors=True) as name:
         top = Path(name).resolve()
         made = {part: top / part for part in ("homes", "state", "shared")}
@@ -147,7 +184,11 @@ def ground() -> Iterator[Ground]:
             folder.mkdir(mode=0o700)
         word = _word()
         (made["state"] / "word").write_text(word)
-        yield Ground(**made, word=word, word_file=made["state"] / "word")
+        if ids is not None:
+            for folder in (top, made["homes"], made["shared"]):
+                folder.chmod(0o755)
+        given = None if ids is None else itertools.cycle(reversed(ids))
+        yield Ground(**made, word=word, word_file=made["state"] / "word", ids=given)
 
 
 @contextmanager
@@ -169,6 +210,9 @@ def world(ground: Ground, needs: tuple[Need, ...]) -> Iterator[World]:
         _label(shared / "readable.txt", "readable")
         _furnish(other, canary)
         _furnish(state, canary)
+        if ground.ids is not None:
+            shared.chmod(0o755)
+        uid, _ = ground.give(home), ground.give(other)
         # Positive, and none that another program would think of.
         fresh = random.SystemRandom().randrange(0x7000_0000, 0x7FFF_FFFF)
         stack.enter_context(planted.leftovers(fresh))
@@ -187,7 +231,14 @@ def world(ground: Ground, needs: tuple[Need, ...]) -> Iterator[World]:
             output_bytes=LIMITS.output_bytes,
         )
         bare = World(
-            place=place, canary=canary, ground=ground, home=home, home_fd=home_fd, other=other, before={}
+            place=place,
+            canary=canary,
+            ground=ground,
+            home=home,
+            home_fd=home_fd,
+            other=other,
+            before={},
+            uid=os.geteuid() if uid is None else uid,
         )
         made = _plant(stack, bare, needs)
         stack.callback(made.end_survivors)

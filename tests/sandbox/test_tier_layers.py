@@ -251,6 +251,21 @@ def test_a_control_group_has_its_limits_and_goes_with_its_processes():
     assert [folder for folder in folders if folder.exists()] == []
 
 
+def test_a_group_that_a_killed_maker_left_goes_when_the_next_is_made():
+    assert cgroup.places(), "mount control groups with the controllers memory and pids"
+    made = run_in_child(
+        lambda: [str(folder) for folder in cgroup.make(f"{os.getpid()}-1", Limits())], lambda: None
+    )
+    left = [Path(name) for name in made.value]
+    was_there = [folder.exists() for folder in left]
+
+    cgroup.remove(cgroup.make(f"{os.getpid()}-2", Limits()))
+
+    assert was_there == [True] * len(left)
+    assert left
+    assert [folder for folder in left if folder.exists()] == []
+
+
 def test_groups_of_version_1_are_found_by_controller(tmp_path):
     (tmp_path / "memory" / "own").mkdir(parents=True)
     (tmp_path / "pids").mkdir()

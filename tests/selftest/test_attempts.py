@@ -1,16 +1,16 @@
 """What is tried, and what of it SECURITY.md leaves open; what oracles and controls say of a harmless act."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.selftest import ARTIFACTS
 from runner.selftest_program import EVERY
-from sandbox.selftest.attempt import Kind, Need, Place, Residue, Seen
+from sandbox.probe import Tier
+from sandbox.selftest.attempt import Blind, Kind, Need, Place, Residue, Seen
 from sandbox.selftest.run import Report
-from sandbox.selftest.trial import Trial, Verdict
+from sandbox.selftest.trial import Setup, Trial, Verdict
 from sandbox.selftest.world import ground, world
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +19,8 @@ NOT_TRIED = {
     "Earlier calls of the same user",
     "The home is shared by a user's calls",
     "Descriptors in flight",
+    # The watch sees to what one call has; many calls together are more than one act.
+    "Sums over calls",
     "The host's time",
     "Same uid as the host",
     "Time and load",
@@ -32,11 +34,15 @@ def headings() -> set[str]:
     return set(re.findall(r"(?m)^- \*\*(.+?)\.\*\*", section))
 
 
-def trial(
-    *, provable: bool, escaped: bool, residue: Residue | None = None, seen: Seen | None = None
-) -> Trial:
-    attempt = replace(EVERY[0], residue=residue)
-    return Trial(attempt=attempt, provable=provable, escaped=escaped, seen=seen or Seen(), control=Seen())
+def trial(*, provable: bool, escaped: bool, left_open: bool = False, seen: Seen | None = None) -> Trial:
+    return Trial(
+        attempt=EVERY[0],
+        provable=provable,
+        escaped=escaped,
+        seen=seen or Seen(),
+        control=Seen(),
+        left_open=left_open,
+    )
 
 
 def test_there_are_at_least_120_attempts_of_six_kinds_beside_what_is_left_open() -> None:
@@ -68,25 +74,42 @@ def test_documentation_names_every_kind_and_every_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("escaped", "provable", "residue", "verdict"),
+    ("escaped", "provable", "left_open", "verdict"),
     [
-        (True, True, None, Verdict.GOT_OUT),
-        (True, False, None, Verdict.GOT_OUT),
-        (True, True, Residue.LOCKS, Verdict.LEFT_OPEN),
-        (False, True, None, Verdict.HELD),
-        (False, True, Residue.LOCKS, Verdict.HELD),
-        (False, False, None, Verdict.NOT_PROVABLE),
+        (True, True, False, Verdict.GOT_OUT),
+        (True, False, False, Verdict.GOT_OUT),
+        (True, True, True, Verdict.LEFT_OPEN),
+        (False, True, False, Verdict.HELD),
+        (False, True, True, Verdict.HELD),
+        (False, False, False, Verdict.NOT_PROVABLE),
     ],
 )
 def test_only_what_gets_out_unconfined_can_be_held(
-    escaped: bool, provable: bool, residue: Residue | None, verdict: Verdict
+    escaped: bool, provable: bool, left_open: bool, verdict: Verdict
 ) -> None:
-    assert trial(escaped=escaped, provable=provable, residue=residue).verdict is verdict
+    assert trial(escaped=escaped, provable=provable, left_open=left_open).verdict is verdict
+
+
+def test_nothing_is_held_where_the_host_was_not_allowed_to_look() -> None:
+    blind = Seen(during=Blind("the host may not look"))
+
+    assert trial(escaped=False, provable=True).verdict is Verdict.HELD
+    assert trial(escaped=False, provable=True, seen=blind).verdict is Verdict.NOT_PROVABLE
+
+
+def test_tiers_above_the_first_leave_less_open() -> None:
+    process, user, namespace = (
+        Setup(tier=tier).leaves_open() for tier in (Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
+    )
+
+    assert process == set(Residue)
+    assert process > user
+    assert user == namespace == {Residue.LOCKS}
 
 
 def test_a_report_holds_unless_something_got_out_that_is_not_left_open() -> None:
     fine = trial(escaped=False, provable=True)
-    known = trial(escaped=True, provable=True, residue=Residue.HOMES)
+    known = trial(escaped=True, provable=True, left_open=True)
     unproved = trial(escaped=False, provable=False)
     out = trial(escaped=True, provable=True)
 

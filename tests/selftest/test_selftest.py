@@ -1,24 +1,34 @@
 """The self-test on this machine: as whoever runs the tests, as nobody, and with layers left out."""
 
 import json
+import os
 import platform
 import xml.etree.ElementTree as Xml
 from pathlib import Path
+from typing import Any
 
 import pytest
-from unprivileged import run_here, run_unprivileged
+from unprivileged import run_for_others, run_here, run_unprivileged
 
 from runner.selftest_program import EVERY
 from runner.shell_selftest import SelftestOptions
 from sandbox.errors import SandboxError
 from sandbox.inside.confine import LAYERS
-from sandbox.selftest.attempt import Attempt
+from sandbox.probe import Tier
+from sandbox.selftest.attempt import Attempt, Residue
+from sandbox.selftest.looking import Leftover
 from sandbox.selftest.run import Report, run
 from sandbox.selftest.trial import Setup, Verdict
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 PROGRAM = "runner.selftest_program"
+AS_ROOT = "what is tried here takes privileges: run these tests as root"
+LEFT_OPEN = {
+    Tier.PROCESS: set(Residue),
+    Tier.USER: {Residue.LOCKS},
+    Tier.NAMESPACE: {Residue.LOCKS},
+}
 # Root can do these, if the container lets it.
 PRIVILEGED = {
     "write-device",
@@ -86,27 +96,73 @@ def may_do_all() -> bool:
     return int(line.split()[1], 16) & (1 << 21) != 0
 
 
-async def test_nothing_gets_out_with_the_guard_removed() -> None:
-    report = await run(EVERY, Setup(program=PROGRAM, guard=False))
+def named_by(said: dict[str, Any], verdict: str) -> set[str]:
+    return {each["id"] for each in said["attempts"] if each["verdict"] == verdict}
+
+
+@pytest.mark.parametrize("tier", [Tier.PROCESS, Tier.NAMESPACE])
+async def test_nothing_gets_out_with_the_guard_removed(tier: Tier) -> None:
+    assert os.geteuid() == 0, AS_ROOT
+    report = await run(EVERY, Setup(program=PROGRAM, guard=False, tier=tier))
 
     unproved = ids(report, Verdict.NOT_PROVABLE)
     assert ids(report, Verdict.GOT_OUT) == set()
     assert {trial.attempt.id for trial in report.trials if trial.seen.guarded} == set()
     assert unproved <= ANYWAY | (set() if may_do_all() else PRIVILEGED | UNPRIVILEGED_TOO), platform.release()
+    assert {trial.attempt.residue for trial in report.of(Verdict.LEFT_OPEN)} <= LEFT_OPEN[tier]
     assert len(report.counted) >= 120
     assert len(report.kinds) == 6
 
 
-async def test_nothing_gets_out_where_a_user_without_privileges_runs_it() -> None:
-    done = run_unprivileged(["selftest", "--json"], seconds=115)
+def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
+    done = run_for_others(["selftest", "--json", "--without-guard", "--isolation", "user"], seconds=115)
 
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
-    unproved = {each["id"] for each in said["attempts"] if each["verdict"] == "not_provable"}
-    assert (said["held"], said["verdicts"]["got_out"], len(said["kinds"])) == (True, 0, 6)
+    open_by = {each["left_open_by"] for each in said["attempts"] if each["verdict"] == "left_open"}
+    assert (said["isolation"], said["verdicts"]["got_out"], len(said["kinds"])) == ("user", 0, 6)
+    assert named_by(said, "not_provable") <= ANYWAY | (set() if may_do_all() else PRIVILEGED)
+    assert open_by <= {residue.value for residue in LEFT_OPEN[Tier.USER]}
+
+
+@pytest.mark.parametrize("tier", ["process", "namespace"])
+def test_nothing_gets_out_where_a_user_without_privileges_runs_it(tier: str) -> None:
+    done = run_unprivileged(["selftest", "--json", "--isolation", tier], seconds=115)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    assert (said["isolation"], said["verdicts"]["got_out"], len(said["kinds"])) == (tier, 0, 6)
     assert said["counted"] >= 120
-    assert unproved <= PRIVILEGED | UNPRIVILEGED_TOO | ANYWAY
+    assert named_by(said, "not_provable") <= PRIVILEGED | UNPRIVILEGED_TOO | ANYWAY
     assert {each["stopped_by"] for each in said["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
+
+
+def test_a_tier_that_cannot_be_had_is_not_attacked() -> None:
+    done = run_unprivileged(["selftest", "--isolation", "user", "--only", "tamper-kill"], seconds=60)
+
+    assert done.returncode == 5
+    assert "only root can" in done.stderr
+
+
+async def test_what_namespaces_hide_from_the_host_is_found_in_them() -> None:
+    assert os.geteuid() == 0, AS_ROOT
+    attempts = named(*(f"survive-{kind.value}" for kind in Leftover), "tamper-netlink")
+
+    # A message queue is denied by each of the three.
+    without = ("seccomp", "rlimits", "landlock")
+    report = await run(attempts, Setup(program=PROGRAM, guard=False, tier=Tier.NAMESPACE, without=without))
+
+    assert ids(report, Verdict.GOT_OUT) == {attempt.id for attempt in attempts}
+
+
+async def test_what_namespaces_make_absent_is_there_without_them() -> None:
+    attempts = named("other-stat", "other-access", "other-readlink", "other-getxattr", "other-statx")
+
+    without = await run(attempts, Setup(program=PROGRAM, guard=False))
+    within = await run(attempts, Setup(program=PROGRAM, guard=False, tier=Tier.NAMESPACE))
+
+    assert {trial.verdict for trial in without.trials} == {Verdict.LEFT_OPEN}
+    assert {trial.verdict for trial in within.trials} == {Verdict.HELD}
 
 
 @pytest.mark.parametrize("layer", STOPPED_BY)
@@ -172,12 +228,13 @@ def test_a_report_for_machines_names_what_got_out(tmp_path: Path) -> None:
 
 
 def test_a_table_ends_with_one_line_that_says_it_all() -> None:
-    done = run_here(["selftest", "--only", "tamper-kill", "--only", "other-flock", "--without-guard"])
+    done = run_here(["selftest", "--isolation", "process", "--only", "tamper-kill", "--only", "other-flock"])
 
     lines = done.stdout.splitlines()
     assert done.returncode == 0
     assert [line.split()[:2] for line in lines if "tamper-kill" in line] == [["held", "tamper-kill"]]
     assert "SECURITY.md: Locks" in done.stdout
+    assert lines[0] == "isolation: process"
     assert lines[-1].startswith("1 attempts, 1 kinds, ")
     assert lines[-1].endswith(": nothing got out")
 
@@ -189,6 +246,9 @@ def test_a_table_ends_with_one_line_that_says_it_all() -> None:
         (["--only", "nonsense"], "nonsense"),
         (["--against", "nonsense"], "monkeypatch"),
         (["--against", "monkeypatch", "--without-guard"], "--without-guard"),
+        (["--against", "monkeypatch", "--isolation", "user"], "leave out --isolation"),
+        (["--isolation", "guard"], "--against monkeypatch"),
+        (["--isolation", "nonsense"], "isolation"),
         (["--kind", "write", "--only", "tamper-kill"], "no attempt"),
         (["--junit", "/nowhere/report.xml", "--only", "tamper-kill"], "/nowhere"),
     ],

@@ -1,5 +1,6 @@
 """Every way a call can end, each in one cell that serves the next call all the same."""
 
+import os
 import signal
 from collections.abc import AsyncIterator
 from functools import partial
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support import TOOLS, Listening, alive, call, details, error_code, open_cell, request
+from support import TOOLS, Listening, call, details, error_code, held, open_cell, request
+from tools.acts import WAYS_TO_STAY
 
 from runner.call import execute
 from runner.cell import Access, Cell
@@ -20,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
     folder = tmp_path_factory.mktemp("ends")
     async with open_cell(
-        TOOLS / "ends.py", folder, idle_timeout_s=1.0, total_timeout_s=3.0, memory_mb=256
+        TOOLS / "ends.py", folder, idle_timeout_s=1.0, total_timeout_s=3.0, memory_mb=96
     ) as it:
         yield it
 
@@ -95,31 +97,31 @@ async def test_partial_files_of_an_ended_call_are_discarded(cell: Cell, user: st
 
 
 async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, user: str) -> None:
-    ways = ("plain", "setsid", "double", "ignoring", "stopped")
     with cell.homes.lease(user):
         completed = await call(cell, user, "survivors")
-        pids = {way: int(Path(f"/tmp/{user}/{way}").read_text()) for way in ways}
+        marks = {way: Path(f"/tmp/{user}/{way}") for way in WAYS_TO_STAY}
+        made = [mark.exists() for mark in marks.values()]
+        living = [way for way, mark in marks.items() if held(mark)]
 
     assert completed.processed.value == {"results": "left"}
-    assert {way: alive(pid) for way, pid in pids.items()} == dict.fromkeys(ways, False)
+    assert made == [True] * len(WAYS_TO_STAY)
+    assert living == []
 
 
 async def test_a_cancelled_call_leaves_nothing_running(cell: Cell, user: str) -> None:
-    mark = Path(f"/tmp/{user}/pid")
+    mark = Path(f"/tmp/{user}/mark")
 
     async with anyio.create_task_group() as group:
         group.start_soon(partial(call, cell, user, "marks"))
         with anyio.fail_after(20):
-            while not (mark.exists() and mark.read_text()):
+            while not held(mark):
                 await anyio.sleep(0.01)
-        pid = int(mark.read_text())
-        running = alive(pid)
         group.cancel_scope.cancel()
     async with cell.seat(User(user), Access.WRITE) as seat:
         await seat.pool.zygote.settled()
 
-    assert running
-    assert not alive(pid)
+    assert mark.exists()
+    assert not held(mark)
     assert await fine(cell, user)
 
 
@@ -142,17 +144,17 @@ async def test_a_worker_that_dies_by_a_signal_is_a_crash(cell: Cell, user: str, 
 
 
 async def test_a_tool_above_its_memory_limit_is_told_so(cell: Cell, user: str) -> None:
-    enough = await call(cell, user, "eats", megabytes=64)
+    enough = await call(cell, user, "eats", megabytes=32)
     too_much = await call(cell, user, "eats", megabytes=2048)
 
-    assert enough.processed.value == {"results": "64"}
+    assert enough.processed.value == {"results": "32"}
     assert error_code(too_much) == "E_MEMORY"
-    assert details(too_much)["limit_bytes"] == 256 * 1024 * 1024
+    assert details(too_much)["limit_bytes"] == 96 * 1024 * 1024
     assert await fine(cell, user)
 
 
 async def test_a_flood_of_output_neither_blocks_nor_fills_the_host(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "floods", megabytes=64)
+    completed = await call(cell, user, "floods", megabytes=16)
 
     assert completed.processed.value == {"results": "flooded"}
 
@@ -177,3 +179,27 @@ async def test_wrong_arguments_name_the_argument(cell: Cell, user: str) -> None:
 
     assert error_code(completed) == "E_INVALID_ARGUMENT"
     assert details(completed)["argument"] == "status"
+
+
+async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_next(
+    tmp_path: Path, user: str
+) -> None:
+    async with open_cell(TOOLS / "ends.py", tmp_path, idle_workers=0) as it:
+        assert await fine(it, user)
+        async with it.seat(User(user), Access.NONE) as seat:
+            ended = seat.pool.zygote.pid
+        # It takes no order any more, so the call waits for a worker.
+        os.kill(ended, signal.SIGSTOP)
+        async with anyio.create_task_group() as group:
+            answers: list[bool] = []
+
+            async def ask() -> None:
+                answers.append(await fine(it, user))
+
+            group.start_soon(ask)
+            with anyio.fail_after(60):
+                while not seat.pool.zygote.idle:
+                    await anyio.sleep(0.01)
+            os.kill(ended, signal.SIGKILL)
+
+    assert answers == [True]

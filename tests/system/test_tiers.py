@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_support import interpreter_for_anybody, opened, snapshot
-from support import ROOT, TOOLS, Ran
+from attack_support import children, descendants, interpreter_for_anybody, opened, snapshot
+from support import ROOT, TOOLS, Ran, alive, held
+from tools.acts import WAYS_TO_STAY
 
 from runner.scratch import sweep
 from sandbox.layers.cgroup import places
@@ -50,11 +51,14 @@ class Driver:
     user: str
     other: str
 
-    def ask(self, user: str, tool: str, /, **arguments: Any) -> Any:
+    def begin(self, user: str, tool: str, /, **arguments: Any) -> None:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps([user, tool, arguments]) + "\n")
         self.process.stdin.flush()
+
+    def ask(self, user: str, tool: str, /, **arguments: Any) -> Any:
+        self.begin(user, tool, **arguments)
+        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the cell in tier {self.tier} has ended"
         return json.loads(line)
@@ -66,12 +70,15 @@ class Driver:
 
 
 @contextlib.contextmanager
-def driving(anybody: tuple[Path, Path], tier: str) -> Iterator[Driver]:
+def driving(anybody: tuple[Path, Path], tier: str, *, without: str | None = None) -> Iterator[Driver]:
     python, tool_file = anybody
     folder = Path(tempfile.mkdtemp(prefix="toolcell-tier-", dir="/var/tmp"))
     names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(2)]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "tests")}
     command = [python, ROOT / "tests/programs/tier_driver.py", tier, folder, tool_file]
+    if without is not None:
+        # What is not in the bounding set is not in what comes after an exec.
+        command = ["setpriv", f"--bounding-set=-{without}", *command]
     pipe = subprocess.PIPE
     with subprocess.Popen(
         list(map(str, command)), stdin=pipe, stdout=pipe, env=environment, text=True
@@ -167,8 +174,23 @@ def is_left(group: Path) -> bool:
     return not Path("/proc", maker).exists()
 
 
-def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
+def zygote_of(home: Path, forkserver: int) -> int:
+    """Return the zygote from which the calls come that have marks in a home."""
+    inode = (home / "plain").stat().st_ino
+    [found] = [zygote for zygote in children(forkserver) if inode in locked_below(zygote)]
+    return found
+
+
+def locked_below(pid: int) -> set[int]:
+    """Return the inodes of the files on which a process below has a lock."""
+    below = set(descendants(pid))
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    fields = [line for line in lines if "FLOCK" in line and "->" not in line]
+    return {int(line[5].split(":")[2]) for line in fields if int(line[4]) in below}
+
+
+def until(condition: Callable[[], bool], *, seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
     return condition()
@@ -270,28 +292,40 @@ def test_no_other_process_is_reached_by_a_signal(driver: Driver) -> None:
 
 
 def test_nothing_survives_a_call(driver: Driver) -> None:
+    home = Path(f"/tmp/{driver.user}")
+
     assert driver.ask(driver.user, "leaves") == {"results": "left"}
 
+    assert {way for way in WAYS_TO_STAY if (home / way).exists()} == set(WAYS_TO_STAY)
+    assert [way for way in WAYS_TO_STAY if held(home / way)] == []
     # The zygote and its parked workers remain, and nothing that sleeps for long.
-    assert Path(f"/tmp/{driver.user}/left").exists()
     running = processes_of(uid_of(driver.user))
     assert [pid for pid in running if leads_no_group(pid)] == []
     assert running
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_nothing_survives_a_host_that_is_killed(anybody: tuple[Path, Path], tier: str) -> None:
+@pytest.mark.parametrize("tier", ["process", *TIERS])
+@pytest.mark.parametrize("victim", ["host", "forkserver", "zygote"])
+def test_nothing_survives_the_host_or_what_a_worker_comes_from(
+    anybody: tuple[Path, Path], tier: str, victim: str
+) -> None:
     with driving(anybody, tier) as driver:
-        assert driver.process.stdin is not None
-        driver.process.stdin.write(json.dumps([driver.user, "leaves", {"hang": True}]) + "\n")
-        driver.process.stdin.flush()
-        assert until(Path(f"/tmp/{driver.user}/left").exists)
-        uid = uid_of(driver.user)
-        running = processes_of(uid)
-        driver.process.send_signal(signal.SIGKILL)
+        driver.begin(driver.user, "leaves", hang=True)
+        home = Path(f"/tmp/{driver.user}")
+        assert until((home / "left").exists)
+        marks = [home / way for way in WAYS_TO_STAY]
+        held_before = [held(mark) for mark in marks]
+        below = descendants(driver.process.pid)
+        lineage = {"host": driver.process.pid, "forkserver": below[0], "zygote": zygote_of(home, below[0])}
+        # The host, the forkserver and the zygote of nobody live on where it is another that dies.
+        dying = below if victim == "host" else descendants(lineage[victim])
 
-        assert len(running) >= 3
-        assert until(lambda: not processes_of(uid))
+        os.kill(lineage[victim], signal.SIGKILL)
+
+        assert held_before == [True] * len(marks)
+        assert len(dying) >= len(marks)
+        # A second on a machine that has nothing else to do.
+        assert until(lambda: not any(map(held, marks)) and not any(map(alive, dying)), seconds=30)
 
 
 def test_what_a_killed_host_left_is_removed_by_the_next(run: Callable[..., Ran], tmp_path: Path) -> None:
@@ -327,6 +361,34 @@ def test_memory_is_limited_in_sum_where_there_are_control_groups(
     assert [group for place in places() for group in place.folder.glob("toolcell-*") if is_left(group)] == []
 
 
+def test_a_call_that_the_control_group_ends_is_told_which_limit_it_was(
+    by_namespace: Driver, process: Driver
+) -> None:
+    assert places(), "mount control groups with the controllers memory and pids, so that one can be made"
+
+    refused = by_namespace.ask(by_namespace.user, "touches", mib=600)
+    allowed = process.ask(process.user, "touches", mib=600)
+    after = by_namespace.ask(by_namespace.user, "touches", mib=50)
+
+    assert allowed == {"results": 600}
+    assert refused["meta_data"]["error_code"] == "E_MEMORY"
+    assert refused["meta_data"]["details"]["setting"] == "user_memory_mb"
+    assert after == {"results": 50}
+
+
+def test_links_work_without_the_right_to_look_at_every_process(
+    anybody: tuple[Path, Path], tmp_path: Path
+) -> None:
+    python, tools = anybody[0], anybody[1].parent
+    results = {}
+    for tier in TIERS:
+        with driving((python, tools / "links.py"), tier, without="sys_ptrace") as driver:
+            driver.ask(driver.user, "put", name="in.txt")
+            results[tier] = driver.ask(driver.user, "fetch", file_names=["in.txt"])
+
+    assert results == {tier: {"results": {"texts": ["given"]}} for tier in TIERS}
+
+
 # What is said.
 
 
@@ -345,16 +407,43 @@ def test_a_tool_file_that_is_closed_to_others_is_named(
 ) -> None:
     file = tmp_path / "tiers.py"
     shutil.copy(anybody[1], file)
+    shutil.copy(anybody[1].parent / "acts.py", tmp_path)
 
     in_closed_folder = run("user", "fine", file=file)
     in_namespace = run("namespace", "fine", file=file)
     file.chmod(0o600)
     closed = run("namespace", "fine", file=file)
+    by_default = run("auto", "fine", file=file)
 
     assert in_namespace.json == {"results": "fine"}
     assert (in_closed_folder.status, closed.status) == (5, 5)
     assert "is closed to other users" in in_closed_folder.err
     assert f"chmod o+r {file}" in closed.err
+    # Nobody asked for a tier in which it cannot be read.
+    assert by_default.json == {"results": "fine"}
+    assert f"chmod o+r {file}" in by_default.err
+
+
+def test_a_closed_module_beside_the_tool_file_is_named(
+    run: Callable[..., Ran], anybody: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for name in ("tiers.py", "acts.py"):
+        shutil.copy(anybody[1].parent / name, tmp_path)
+    (tmp_path / "acts.py").chmod(0o600)
+
+    ran = run("namespace", "fine", file=tmp_path / "tiers.py")
+
+    assert ran.status == 5
+    assert f"chmod o+r {tmp_path}/acts.py" in ran.err
+
+
+def test_by_default_the_strongest_tier_is_in_force(run: Callable[..., Ran]) -> None:
+    user = f"t-{uuid.uuid4().hex[:12]}"
+
+    ran = run("auto", "who", user=user)
+    shutil.rmtree(f"/tmp/{user}")
+
+    assert ran.json["results"]["parent"] == 1
 
 
 @pytest.mark.parametrize("tier", TIERS)

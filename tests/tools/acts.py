@@ -1,7 +1,9 @@
 """Things that a tool may try and must not be able to do; a test does them unconfined first."""
 
+import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -12,9 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ACTS", "connections", "observed", "perform"]
+__all__ = ["ACTS", "WAYS_TO_STAY", "connections", "leave_all", "mark", "observed", "perform"]
 
+_PR_SET_PDEATHSIG = 1
 _PR_GET_SECCOMP = 21
+_PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_NO_NEW_PRIVS = 39
 _PTRACE_SEIZE = 0x4206
 _PROCESS_VM_READV = {"x86_64": 310, "aarch64": 270}
@@ -30,6 +34,74 @@ def perform(name: str, arguments: list[Any]) -> dict[str, Any]:
         return {"denied": errno.errorcode.get(error.errno or 0, str(error))}
 
 
+def mark(path: str) -> None:
+    """Lock a file as long as this process lives, or one that it forks."""
+    fcntl.flock(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
+
+
+def leave_all(folder: str) -> None:
+    """Leave processes behind in every way there is, each with a mark of its name in `folder`."""
+    read, write = os.pipe()
+    for way, prepare in WAYS_TO_STAY.items():
+        if os.fork() == 0:
+            mark(f"{folder}/{way}")
+            with contextlib.suppress(OSError):
+                prepare()
+            os.write(write, b"+")
+            if way == "stopped":
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if way == "program":
+                _inheritable()
+                os.execvp("sleep", ["sleep", "3600"])
+            time.sleep(3600)
+            os._exit(0)
+    for _ in WAYS_TO_STAY:
+        os.read(read, 1)
+    os.close(read)
+    os.close(write)
+
+
+def _twice() -> None:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+
+
+def _deaf() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+
+
+def _patron() -> None:
+    """Take in orphans, and have one."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(0)
+
+
+def _inheritable() -> None:
+    """Keep every descriptor, and so the host's sockets, across the start of a program."""
+    for descriptor in range(3, 256):
+        with contextlib.suppress(OSError):
+            os.set_inheritable(descriptor, True)
+
+
+WAYS_TO_STAY: dict[str, Callable[[], Any]] = {
+    "plain": lambda: None,
+    "setsid": os.setsid,
+    "group": lambda: os.setpgid(0, 0),
+    "double": _twice,
+    "ignoring": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "deaf": _deaf,
+    "patron": _patron,
+    "stopped": lambda: None,
+    "program": lambda: None,
+}
+
+
 def observed() -> dict[str, Any]:
     """Say how this process is confined, and whether it could write where it must not."""
     return {
@@ -37,7 +109,8 @@ def observed() -> dict[str, Any]:
         "seccomp": _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0),
         "shadow": perform("read", ["/etc/shadow"]),
         "tmp": perform("create", [f"/tmp/toolcell-at-import-{os.getpid()}"]),
-        "parent": perform("signal", [os.getppid()]),
+        # 0 would be whoever asks: the first process of a pid namespace has no parent.
+        "parent": perform("signal", [os.getppid()]) if os.getppid() else {"denied": "ESRCH"},
     }
 
 
@@ -88,8 +161,6 @@ def _pidfd_signal(pid: int) -> None:
 
 def _owner_signal(pid: int) -> None:
     """Have the kernel send the signal, to the owner of a descriptor."""
-    import fcntl
-
     ours, theirs = socket.socketpair()
     with ours, theirs:
         fcntl.fcntl(ours, fcntl.F_SETOWN, pid)
@@ -145,15 +216,18 @@ def _datagram(path: str) -> None:
 
 
 def _leave(path: str, group: bool) -> None:
-    """Leave a process behind that writes its number to `path` and stays."""
+    """Leave a process behind that makes a mark at `path` and stays."""
+    read, write = os.pipe()
     if os.fork() == 0:
         if group:
             os.setpgid(0, 0)
-        Path(path).write_text(str(os.getpid()))
+        mark(path)
+        os.write(write, b"+")
         time.sleep(3600)
         os._exit(0)
-    while not Path(path).exists() or not Path(path).read_text():
-        time.sleep(0.005)
+    os.read(read, 1)
+    os.close(read)
+    os.close(write)
 
 
 ACTS: dict[str, Callable[..., Any]] = {

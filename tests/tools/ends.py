@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from acts import leave_all, mark
 from fastmcp import Context, FastMCP
 
 mcp = FastMCP("ends")
@@ -65,8 +66,8 @@ async def chatty(ctx: Context, seconds: float) -> str:
 
 @mcp.tool
 def marks(username: str) -> str:
-    """Say its process id in a file and hang."""
-    Path(f"/tmp/{username}/pid").write_text(str(os.getpid()))
+    """Make a mark and hang."""
+    mark(f"/tmp/{username}/mark")
     time.sleep(3600)
     return "never"
 
@@ -81,25 +82,8 @@ def leaves_partial(username: str) -> str:
 
 @mcp.tool
 def survivors(username: str) -> str:
-    """Leave processes behind in every way there is, and hang."""
-    for way in ("plain", "setsid", "double", "ignoring", "stopped"):
-        child = os.fork()
-        if child == 0:
-            if way in ("setsid", "double"):
-                os.setsid()
-            if way == "double" and os.fork():
-                os._exit(0)
-            if way == "ignoring":
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if way == "stopped":
-                Path(f"/tmp/{username}/{way}").write_text(str(os.getpid()))
-                os.kill(os.getpid(), signal.SIGSTOP)
-            Path(f"/tmp/{username}/{way}").write_text(str(os.getpid()))
-            time.sleep(3600)
-            os._exit(0)
-    ways = ("plain", "setsid", "double", "ignoring", "stopped")
-    while not all(Path(f"/tmp/{username}/{way}").exists() for way in ways):
-        time.sleep(0.01)
+    """Leave processes behind in every way there is."""
+    leave_all(f"/tmp/{username}")
     return "left"
 
 

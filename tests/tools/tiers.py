@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from acts import leave_all
 from fastmcp import FastMCP
 
 mcp = FastMCP("tiers")
@@ -83,15 +84,17 @@ def fills(children: int, mib: int, username: str) -> int:
 
 
 @mcp.tool
+def touches(mib: int, username: str) -> int:
+    """Have memory in this process alone."""
+    held = bytearray(mib * MIB)
+    held[::4096] = b"x" * len(held[::4096])
+    return len(held) // MIB
+
+
+@mcp.tool
 def leaves(username: str, hang: bool = False) -> str:
-    """Leave a daemon, in a session of its own as far as it can, that ignores what can be ignored."""
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork():
-            os._exit(0)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-        time.sleep(600)
+    """Leave processes behind in every way there is."""
+    leave_all(f"/tmp/{username}")
     Path(f"/tmp/{username}/left").touch()
     time.sleep(600 if hang else 0)
     return "left"

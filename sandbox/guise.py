@@ -1,0 +1,35 @@
+"""The guise of another process's user, taken by one thread for one look at that process.
+
+Root may look at every process only with the capability SYS_PTRACE, which containers do not give by default.
+Whoever has the same user and group id may look without it, and a thread of root can have them for a moment,
+with the capabilities SETUID and SETGID. Not for anything that changes something. The kernel then no longer
+lets others without that capability look at us, root's other processes included.
+
+Source: ptrace(2), "Ptrace access mode checking"; setfsuid(2), setfsgid(2); proc_pid_mem(5).
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandbox.syscalls import setfsids
+
+__all__ = ["guise_of"]
+
+
+@contextmanager
+def guise_of(pid: int) -> Iterator[None]:
+    """Be the user whose process it is, for the kernel's question who opens a file; then be oneself again.
+
+    Raises:
+        OSError: The process has ended.
+    """
+    owner, ours = os.stat(f"/proc/{pid}").st_uid, os.geteuid()
+    if ours != 0 or owner == ours:
+        yield
+        return
+    setfsids(owner)
+    try:
+        yield
+    finally:
+        setfsids(ours)
