@@ -1,15 +1,22 @@
-"""What a call leaves behind in its home when it is ended: partial files, which are discarded.
+"""What a call finds in its home, and leaves there when it is ended: partial files, which are discarded.
 
-Source: requirement S1-123; the architecture's decisions "Time" and "Homes".
+A home that is over its limit when a call begins, as bursts too short to be seen can fill it, may be made
+smaller by the call and not larger: it is measured when the call has answered.
+
+Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/limits.md.
 """
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
 
+from runner.emptying import remove
 from runner.openat import CONFINED, openat2
+from sandbox.home_usage import HomeUsage, measure
+from sandbox.outcome import Reached
+from sandbox.policy import Limits
 
 __all__ = ["Leftovers", "walk"]
 
@@ -26,26 +33,60 @@ class Leftovers:
 
     A home with more than 20,000 entries is not remembered, and nothing is discarded from it: too
     much is kept rather than something of an earlier call lost.
+
+    Attributes:
+        known: The inodes, or None where there are too many.
+        usage: What the home held, as far as it was walked.
     """
 
     known: frozenset[int] | None
+    usage: HomeUsage = field(default_factory=HomeUsage)
 
     @classmethod
     async def before(cls, home_fd: int) -> "Leftovers":
         """Remember what is in the home now."""
         known: set[int] = set()
+        usage = HomeUsage()
         entries = walk(home_fd)
         # A home with much in it would hold up every other call.
-        all_known = _remember(entries, known, min(_FEW_ENTRIES, _MAX_ENTRIES)) or await asyncio.to_thread(
-            _remember, entries, known, _MAX_ENTRIES
+        all_known = _remember(entries, known, usage, min(_FEW_ENTRIES, _MAX_ENTRIES)) or (
+            await asyncio.to_thread(_remember, entries, known, usage, _MAX_ENTRIES)
         )
-        return cls(frozenset(known) if all_known else None)
+        return cls(frozenset(known) if all_known else None, usage)
+
+    def room(self, limits: Limits) -> Limits:
+        """Return the limits of a call with as much room as the home takes already, if that is more."""
+        if not self._is_over(limits):
+            return limits
+        return replace(
+            limits,
+            home_bytes=max(limits.home_bytes, self.usage.bytes),
+            home_entries=max(limits.home_entries, self.usage.entries),
+        )
+
+    async def overfilled(self, home_fd: int, limits: Limits) -> Reached | None:
+        """Return the limit that a call has exceeded which found its home full, or too full to be counted."""
+        if self.known is not None and not self._is_over(limits):
+            return None
+        room = self.room(limits)
+        usage = await asyncio.to_thread(measure, home_fd, most_entries=room.home_entries)
+        if usage.bytes > room.home_bytes:
+            return Reached(limit="home_bytes", value=room.home_bytes, used=usage.bytes)
+        if usage.entries > room.home_entries:
+            return Reached(limit="home_entries", value=room.home_entries, used=usage.entries)
+        return None
+
+    def _is_over(self, limits: Limits) -> bool:
+        return self.usage.bytes > limits.home_bytes or self.usage.entries > limits.home_entries
 
     def discard(self, home_fd: int) -> int:
-        """Remove every file that was not there before; return how many. Never follows a link."""
+        """Remove all that was not there before; return how much. Never follows a link.
+
+        A new folder stays if something of before was moved into it.
+        """
         if self.known is None:
             return 0
-        removed = 0
+        removed = self._discard_folders(home_fd, self.known)
         for folder, entry in walk(home_fd):
             if entry.inode() not in self.known and not entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(OSError):
@@ -53,11 +94,51 @@ class Leftovers:
                     removed += 1
         return removed
 
+    def _discard_folders(self, home_fd: int, known: frozenset[int]) -> int:
+        """Remove new folders with what is in them, however deep: what no path names cannot be measured."""
+        removed = 0
+        pending = ["."]
+        while pending:
+            path = pending.pop()
+            with contextlib.suppress(OSError), _opened(home_fd, path) as folder:
+                for name, inode in _folders_in(folder):
+                    if inode in known:
+                        pending.append(f"{path}/{name}")
+                    elif not _holds(folder, name, known):
+                        removed += remove(folder, name).removed
+        return removed
 
-def _remember(entries: Walk, known: set[int], limit: int) -> bool:
-    """Add the inodes of further entries until there are `limit`; say whether that was all."""
+
+@contextlib.contextmanager
+def _opened(folder: int, path: str) -> Iterator[int]:
+    opened = openat2(folder, path, _FOLDER, resolve=CONFINED)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _folders_in(folder: int) -> list[tuple[str, int]]:
+    with os.scandir(folder) as entries:
+        return [(entry.name, entry.inode()) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _holds(folder: int, name: str, known: frozenset[int]) -> bool:
+    """Say whether something of before lies in a new folder."""
+    try:
+        with _opened(folder, name) as inside:
+            return any(entry.inode() in known for _folder, entry in walk(inside))
+    except OSError:
+        # Nobody honest makes a folder that cannot be listed.
+        return False
+
+
+def _remember(entries: Walk, known: set[int], usage: HomeUsage, limit: int) -> bool:
+    """Add the inodes and sizes of further entries until there are `limit`; say whether that was all."""
     for _folder, entry in entries:
         known.add(entry.inode())
+        with contextlib.suppress(OSError):
+            usage.count(entry.stat(follow_symlinks=False))
         if len(known) > limit:
             return False
     return True

@@ -1,7 +1,7 @@
 """From how a worker ended to a wire result or one error of the contract. Decides only."""
 
-import errno
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,24 @@ from runner.contract.envelope import (
     invalid_argument,
     invalid_result,
     network_denied,
-    out_of_memory,
     outside_home,
+    program_denied,
+    socket_denied,
     timed_out,
-    too_large,
     tool_not_found,
     tool_raised,
 )
 from runner.errors import CallError
 from runner.ladder import CallListener
+from runner.limits import DISK_FULL, disk_full, over_limit
 from runner.request import WireError
-from sandbox.outcome import Denial, Ending, Outcome
+from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
 
 __all__ = ["judge"]
+
+# What a worker may say that it ran into; what else is limited the host sees for itself.
+_TOLD = ("memory_bytes", "open_files", "file_bytes", "processes", DISK_FULL)
 
 
 def judge(
@@ -53,18 +57,34 @@ def judge(
             raise timed_out(listener.deadlines, limit="idle", last_progress=listener.last_progress)
         case Ending.TOTAL_TIMEOUT:
             raise timed_out(listener.deadlines, limit="total", last_progress=listener.last_progress)
+        case Ending.OVER_LIMIT | Ending.BROKE_PROTOCOL if outcome.reached is not None:
+            raise _over(outcome.reached, limits, outcome.memory_peak_bytes)
         case Ending.BROKE_PROTOCOL:
             raise invalid_result("frame", outcome.fault or "the worker sent something that is no frame")
-        case Ending.CRASHED:
-            raise _crash(outcome, limits.memory_bytes)
+        case Ending.CRASHED | Ending.OVER_LIMIT:
+            raise _crash(outcome, limits)
         case Ending.ANSWERED:
             return _answered(outcome, home, unknown, limits)
 
 
-def _crash(outcome: Outcome, memory_bytes: int) -> CallError:
+def _crash(outcome: Outcome, limits: Limits) -> CallError:
     if "MemoryError" in outcome.output[-2000:]:
-        return out_of_memory(memory_bytes)
-    return crashed(outcome.status, output=outcome.output[-4000:])
+        return _ran_into("memory_bytes", limits, outcome.memory_peak_bytes)
+    return crashed(outcome.status, memory_peak_bytes=outcome.memory_peak_bytes, output=outcome.output[-4000:])
+
+
+def _over(reached: Reached, limits: Limits, memory_peak_bytes: int | None) -> CallError:
+    """Return the error of a limit that the host has seen exceeded."""
+    # A home that was too full before the call has more room for it; the limit is the setting's.
+    value = min(reached.value, getattr(limits, reached.limit))
+    return over_limit(replace(reached, value=value), memory_peak_bytes=memory_peak_bytes)
+
+
+def _ran_into(limit: str, limits: Limits, memory_peak_bytes: int | None = None) -> CallError:
+    """Return the error of a limit that the tool has run into and says so."""
+    if limit == DISK_FULL:
+        return disk_full()
+    return over_limit(Reached(limit=limit, value=getattr(limits, limit)), memory_peak_bytes=memory_peak_bytes)
 
 
 def _answered(
@@ -78,7 +98,10 @@ def _answered(
     if isinstance(raised, Mapping):
         if isinstance(raised.get("denied"), Mapping):
             raise _denied(raised["denied"], outcome.denials, home)
-        raise _raised(raised, home, unknown, limits)
+        limit = raised.get("limit")
+        if limit in _TOLD:
+            raise _ran_into(str(limit), limits, outcome.memory_peak_bytes)
+        raise _raised(raised, unknown)
     if isinstance(answer.get("error"), Mapping):
         raise WireError(answer["error"])
     if not isinstance(result, Mapping):
@@ -86,22 +109,13 @@ def _answered(
     return result
 
 
-def _raised(
-    raised: Mapping[str, Any],
-    home: Path | None,
-    unknown: Sequence[str],
-    limits: Limits,
-) -> CallError:
+def _raised(raised: Mapping[str, Any], unknown: Sequence[str]) -> CallError:
     kind, type_name = raised.get("kind"), str(raised.get("type"))
     message, filename = str(raised.get("message", "")), raised.get("filename")
     if kind == "arguments":
         return _arguments(raised.get("faults"))
     if kind == "not found":
         return tool_not_found(message, [])
-    if type_name == "MemoryError":
-        return out_of_memory(limits.memory_bytes)
-    if raised.get("errno") == errno.EFBIG:
-        return too_large(None, limits.file_bytes)
     if type_name == "FileNotFoundError" and filename in unknown:
         # Which names of the user are like it, whoever can ask the store adds.
         return file_not_found(str(filename), [])
@@ -110,13 +124,25 @@ def _raised(
 
 
 def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], home: Path | None) -> CallError:
-    """Return the error of a denial that ended a call: of a path, or of an address on the network."""
-    if not str(denied.get("operation", "")).startswith("socket."):
-        return outside_home(str(denied.get("path", "")), home)
-    # The kernel denies the socket, before any address is named; the guard has heard the address.
-    addresses = [item.path for item in denials if item.operation.startswith("socket.") and item.path]
-    host, _, port = (addresses[-1] if addresses else "").rpartition(":")
-    return network_denied(host or None, int(port) if port.isdecimal() else None)
+    """Return the error of a denial that ended a call: of a path, a program, or a place on the network."""
+    operation, path = str(denied.get("operation", "")), str(denied.get("path", ""))
+    if operation == "run":
+        return program_denied(path)
+    if not operation.startswith("socket."):
+        return outside_home(path, home)
+    if path.startswith("AF_"):
+        return socket_denied(path)
+    # The kernel denies the socket, before any address is named; the guard, or the gate, has heard it.
+    heard = [item.path for item in denials if item.operation.startswith(("socket.", "connect")) and item.path]
+    return network_denied(*_place(path or (heard[-1] if heard else "")))
+
+
+def _place(text: str) -> tuple[str | None, int | None]:
+    """Return host and port of a place as it is written."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or (":" in host and not host.startswith("[")):
+        host, port = text, ""
+    return host.strip("[]") or None, int(port[:6]) if port else None
 
 
 def _arguments(faults: object) -> CallError:

@@ -1,9 +1,12 @@
 """Innermost middleware of a worker's server: what a tool raised, and on which of the author's lines.
 
 FastMCP turns an exception into a text. The contract wants to know more: its type, the author's own
-frames, the denial behind it.
+frames, the denial behind it, the limit that it ran into.
 """
 
+import errno
+import mmap
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,22 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from pydantic import ValidationError as PydanticValidationError
 
 from runner.hostline import strict
+from runner.limits import DISK_FULL
 from runner.toolfile import author_frames
 from sandbox.inside.program import Channel
 
 __all__ = ["Witness"]
 
 _MAX_TEXT = 8000
+# What the C library asks for as the stack of a thread.
+_STACK_BYTES = 8 * 1024 * 1024
+_LIMITS = {
+    errno.ENOMEM: "memory_bytes",
+    errno.EMFILE: "open_files",
+    errno.EFBIG: "file_bytes",
+    errno.ENOSPC: DISK_FULL,
+    errno.EDQUOT: DISK_FULL,
+}
 
 
 class Witness(Middleware):
@@ -57,9 +70,39 @@ def _describe(error: Exception, folder: Path) -> dict[str, object]:
         "type": type(cause).__name__,
         "message": str(cause)[:_MAX_TEXT],
         "frames": author_frames(cause, folder)[-20:],
-        "errno": getattr(cause, "errno", None) if isinstance(cause, OSError) else None,
+        "limit": _limit_behind(cause),
         "filename": str(filename)[:4096] if isinstance(filename, str | bytes | Path) else None,
     }
+
+
+def _limit_behind(error: BaseException) -> str | None:
+    """Return the limit that an error of the system stands for, if it stands for one."""
+    if isinstance(error, MemoryError):
+        return "memory_bytes"
+    if isinstance(error, OSError) and error.errno in _LIMITS:
+        return _LIMITS[error.errno]
+    # Also what a pipe says that has nothing to read yet; so it is tried.
+    is_sign = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    if is_sign or (isinstance(error, OSError) and error.errno == errno.EAGAIN):
+        return _limit_of_starting()
+    return None
+
+
+def _limit_of_starting() -> str | None:
+    """Return the limit that keeps a thread from being started now, if one does."""
+    try:
+        threading.Thread(target=_nothing).start()
+    except RuntimeError:
+        try:
+            mmap.mmap(-1, _STACK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+        except OSError:
+            return "memory_bytes"
+        return "processes"
+    return None
+
+
+def _nothing() -> None:
+    """Run as a thread that ends at once."""
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, object]:

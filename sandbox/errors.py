@@ -4,6 +4,7 @@ SandboxError
 ├── ConfinementError      a layer could not be put in place; nothing ran
 ├── IsolationUnavailable  this machine cannot enforce the isolation asked for
 ├── FrameError            the peer broke the frame protocol
+│   └── FrameTooLong      by a frame above its limit
 ├── LoadError             the program could not be loaded in the zygote
 └── ZygoteDied            a zygote or the forkserver ended unexpectedly
 """
@@ -11,6 +12,7 @@ SandboxError
 __all__ = [
     "ConfinementError",
     "FrameError",
+    "FrameTooLong",
     "IsolationUnavailable",
     "LoadError",
     "SandboxError",
@@ -50,6 +52,20 @@ class IsolationUnavailable(SandboxError):
 
 class FrameError(SandboxError):
     """The peer sent something that is not a frame, or a frame above its limit."""
+
+
+class FrameTooLong(FrameError):
+    """The peer announced a frame above its limit.
+
+    Attributes:
+        length: Its length in bytes.
+        limit_bytes: The limit.
+    """
+
+    def __init__(self, length: int, limit_bytes: int) -> None:
+        super().__init__(f"a frame of {length} bytes is above the limit of {limit_bytes}")
+        self.length = length
+        self.limit_bytes = limit_bytes
 
 
 class LoadError(SandboxError):

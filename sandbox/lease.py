@@ -1,6 +1,7 @@
 """The right to one worker, from its call to its certain death.
 
-`Lease.run` sends the call, carries frames both ways, applies the ladder and returns how it ended.
+`Lease.run` sends the call, carries frames both ways, applies the ladder and the limits, and returns how
+it ended.
 When it returns, every process of the call has been sent SIGKILL: none executes another instruction of
 its own. `Lease.buried` returns when none of them is alive; outputs are read after that, not before.
 Neither raises for what a worker does.
@@ -11,15 +12,17 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from sandbox.connection import receive_some, send_all
 from sandbox.deadlines import Deadlines, Ladder, Rung
-from sandbox.errors import FrameError
+from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import Decoder, Kind, decode, encode
-from sandbox.outcome import Denial, Ending, Outcome
+from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
+from sandbox.usage import Process, oom_kills, read_process
+from sandbox.watch import FIRST_LOOK_S, Watch, behind_death
 from sandbox.worker import Worker
 from sandbox.zygote import Zygote
 
@@ -34,7 +37,8 @@ _NOTICE_BYTES = 8 * 1024 * 1024
 _BACKLOG = 1024
 _BACKLOG_BYTES = 16 * 1024 * 1024
 _DRAIN_S = 1.0
-_REAP_S = 5.0
+# Who is killed on a machine with far too much to do takes seconds to be gone.
+_REAP_S = 20.0
 _MAX_DENIALS = 100
 
 
@@ -81,17 +85,33 @@ class _Backlog:
 
 @dataclass(slots=True, kw_only=True)
 class Lease:
-    """One worker, for one call."""
+    """One worker, for one call.
+
+    Attributes:
+        zygote: Where it comes from.
+        worker: The worker.
+        limits: The limits of the call.
+        narrows: Whether they are narrower than those the worker was made with.
+        home_fd: Descriptor of the home that it may write, if there is one.
+        measured: Whether to look at the worker once more as its call ends.
+    """
 
     zygote: Zygote
     worker: Worker
     limits: Limits
+    narrows: bool = False
+    home_fd: int | None = None
+    measured: bool = False
     _ladder: Ladder = field(init=False)
     _denials: dict[Denial, None] = field(init=False, default_factory=dict)
     _output: bytearray = field(init=False, default_factory=bytearray)
     _answer: Mapping[str, object] | None = field(init=False, default=None)
     _answer_bytes: int = field(init=False, default=0)
     _fault: str | None = field(init=False, default=None)
+    _reached: Reached | None = field(init=False, default=None)
+    _watcher: Watch | None = field(init=False, default=None)
+    _watching: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _over: "asyncio.Future[None]" = field(init=False)
     _listener: Listener = field(init=False)
     _teller: "asyncio.Task[None] | None" = field(init=False, default=None)
     _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
@@ -102,6 +122,7 @@ class Lease:
     _resumed: "asyncio.Future[None]" = field(init=False)
     _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
+    _at_last: Process | None = field(init=False, default=None)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
@@ -114,6 +135,8 @@ class Lease:
         self._ladder = Ladder(deadlines, now=started)
         self._notices = asyncio.Queue()
         self._resumed = loop.create_future()
+        self._over = loop.create_future()
+        first_look = loop.call_later(FIRST_LOOK_S, self._begin_to_watch)
         loop.add_reader(self.worker.output, self._output_readable)
         died = loop.create_future()
         loop.add_reader(self.worker.pidfd, _settle, died)
@@ -124,8 +147,11 @@ class Lease:
             if ending is Ending.ANSWERED:
                 await self._drain()
         finally:
+            first_look.cancel()
             loop.remove_reader(self.worker.pidfd)
             left_others = self.zygote.has_strays(self.worker.pid)
+            if self.measured:
+                self._at_last = read_process(self.worker.pid)
             self.worker.kill()
             # Nothing is awaited here: a cancelled caller may not get another turn.
             self._burial = self.zygote.bury(self._bury(pump))
@@ -133,20 +159,31 @@ class Lease:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
         if ending is not Ending.ANSWERED or left_others:
             await self.buried()
+        if ending is Ending.CRASHED and self._died_of_a_limit():
+            ending = Ending.OVER_LIMIT
         return Outcome(
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
             answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
             status=self._status,
             fault=self._fault,
+            reached=self._reached,
+            memory_peak_bytes=self._peak_bytes(),
+            cpu_s=None if self._at_last is None else self._at_last.cpu_s,
             denials=self._all_denials(),
             output=self._output.decode(errors="replace"),
             elapsed_s=time.monotonic() - started,
         )
 
+    def _peak_bytes(self) -> int | None:
+        seen = [] if self._watcher is None else [self._watcher.peak_bytes]
+        return max([*seen, *([] if self._at_last is None else [self._at_last.resident_bytes])], default=None)
+
     def _all_denials(self) -> tuple[Denial, ...]:
         """Join what the worker told of with what the gate knows; once each, however it was found."""
         told = {denial.path for denial in self._denials}
+        # The host hears the name alone; the worker knows for which port it was.
+        told |= {path.rpartition(":")[0] for path in told}
         refused = dict.fromkeys(self.zygote.refused(self.worker.pid))
         return (*self._denials, *(denial for denial in refused if denial.path not in told))
 
@@ -159,17 +196,16 @@ class Lease:
         """Climb the ladder until the pump is done, the worker is dead or time is up."""
         while True:
             now = time.monotonic()
-            for rung in self._ladder.climb(now):
-                if rung is Rung.TOTAL_END:
-                    return Ending.TOTAL_TIMEOUT
-                if rung is Rung.IDLE_END:
-                    return Ending.IDLE_TIMEOUT
-                self._offer(rung)
+            ending = self._climb(now)
+            if ending is not None:
+                return ending
             delay = max(0.0, self._ladder.wakes_at() - now)
-            waited: set[asyncio.Future[None]] = {pump, died, self._resumed}
+            waited: set[asyncio.Future[None]] = {pump, died, self._resumed, self._over}
             done, _ = await asyncio.wait(waited, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
             if pump in done:
                 return Ending.ANSWERED
+            if self._over in done:
+                return Ending.OVER_LIMIT
             if self._resumed in done:
                 # While silence did not count, the next rung was further away than it is now.
                 self._resumed = asyncio.get_running_loop().create_future()
@@ -180,12 +216,22 @@ class Lease:
                 await asyncio.wait({pump}, timeout=_DRAIN_S)
                 return Ending.ANSWERED
 
+    def _climb(self, now: float) -> Ending | None:
+        """Tell of the rungs that silence has reached; return how the call ends, if one of them ends it."""
+        for rung in self._ladder.climb(now):
+            if rung is Rung.TOTAL_END:
+                return Ending.TOTAL_TIMEOUT
+            if rung is Rung.IDLE_END:
+                return Ending.IDLE_TIMEOUT
+            self._offer(rung)
+        return None
+
     async def _pump(self, call: object, listener: Listener) -> None:
         """Send the call, then take in frames until the answer or the end of the stream."""
         connection = self.worker.connection
         decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
         try:
-            await send_all(connection, encode(Kind.CALL, call))
+            await send_all(connection, self._narrowing() + encode(Kind.CALL, call))
             while data := await receive_some(connection, _CHUNK_BYTES):
                 for number, (kind, body) in enumerate(decoder.feed(data), start=1):
                     self._frame(kind, decode(body), len(body), listener)
@@ -196,8 +242,31 @@ class Lease:
                         await asyncio.sleep(0)
         except FrameError as error:
             self._fault = str(error)
+            if isinstance(error, FrameTooLong) and error.limit_bytes == self.limits.frame_bytes:
+                self._reached = Reached(limit="frame_bytes", value=error.limit_bytes, used=error.length)
         except OSError as error:
             log.debug("worker connection ended", extra={"fault": str(error)})
+
+    def _narrowing(self) -> bytes:
+        """Return what tells the worker the limits of its call, where there is something to tell."""
+        return encode(Kind.LIMITS, asdict(self.limits)) if self.narrows else b""
+
+    def _begin_to_watch(self) -> None:
+        self._watcher = Watch(
+            worker=self.worker.pid, zygote=self.zygote.pid, home_fd=self.home_fd, limits=self.limits
+        )
+        self._watching = asyncio.create_task(self._look_after(self._watcher))
+
+    async def _look_after(self, watcher: Watch) -> None:
+        self._reached = await watcher.run()
+        _settle(self._over)
+
+    def _died_of_a_limit(self) -> bool:
+        last = None if self._watcher is None else self._watcher.last
+        before, self.zygote.oom_kills = self.zygote.oom_kills, oom_kills(self.zygote.pid)
+        oom_killed = self.zygote.oom_kills > before
+        self._reached = behind_death(self._status, last, self.limits, oom_killed=oom_killed)
+        return self._reached is not None
 
     def _frame(self, kind: Kind, value: object, size: int, listener: Listener) -> None:
         if not isinstance(value, dict):
@@ -295,7 +364,7 @@ class Lease:
         for reply in self._tasks:
             # Not waited for: the host may be copying a large file for it, in a thread that cannot be stopped.
             reply.cancel()
-        tasks = (pump,) if self._teller is None else (pump, self._teller)
+        tasks = [task for task in (pump, self._teller, self._watching) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Denial", "Ending", "Outcome", "describe_status"]
+__all__ = ["Denial", "Ending", "Outcome", "Reached", "describe_status"]
 
 
 class Ending(enum.Enum):
@@ -16,6 +16,7 @@ class Ending(enum.Enum):
     TOTAL_TIMEOUT = "total timeout"
     CRASHED = "crashed"
     BROKE_PROTOCOL = "broke protocol"
+    OVER_LIMIT = "over a limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,21 @@ class Denial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """A resource limit that a call has reached.
+
+    Attributes:
+        limit: Which one, by its name in `sandbox.policy.Limits`.
+        value: The limit, in the unit of its name.
+        used: What was used, in the same unit, where it is known.
+    """
+
+    limit: str
+    value: int
+    used: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How one call ended.
 
@@ -43,6 +59,9 @@ class Outcome:
         answer_bytes: Length of that frame.
         status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
         fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.
+        reached: The limit that ended it, for `OVER_LIMIT`; for `BROKE_PROTOCOL` if its answer was too long.
+        memory_peak_bytes: Most memory that its processes were seen to have together, if it was looked at.
+        cpu_s: Processor seconds of the worker, where the caller wanted to know.
         denials: What the worker tried and was denied.
         output: Last bytes of its standard output and error, decoded.
         elapsed_s: Seconds from lease to end.
@@ -53,6 +72,9 @@ class Outcome:
     answer_bytes: int = 0
     status: str | None = None
     fault: str | None = None
+    reached: Reached | None = None
+    memory_peak_bytes: int | None = None
+    cpu_s: float | None = None
     denials: tuple[Denial, ...] = ()
     output: str = ""
     elapsed_s: float = 0.0

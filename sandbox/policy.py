@@ -19,9 +19,13 @@ class Limits:
 
     Attributes:
         memory_bytes: Private writable memory of each process, on top of what the zygote gave it.
+        call_memory_bytes: Memory of all processes of one call together, what they share counted once.
         cpu_s: Processor seconds of each process.
         file_bytes: Largest file a process may write.
+        home_bytes: What a home holds on disk, files that are open and have no name any more included.
+        home_entries: Files and folders of a home.
         open_files: File descriptors of each process.
+        call_processes: Processes and threads of one call.
         frame_bytes: Largest single frame the host accepts from the worker.
         output_bytes: Standard output and error the host keeps of one call; the rest is dropped.
         processes: Processes and threads of a zygote and all its calls together, where they have a user id
@@ -30,9 +34,13 @@ class Limits:
     """
 
     memory_bytes: int = 2048 * MIB
+    call_memory_bytes: int = 4096 * MIB
     cpu_s: int = 600
     file_bytes: int = 51_200 * MIB
+    home_bytes: int = 131_072 * MIB
+    home_entries: int = 100_000
     open_files: int = 1024
+    call_processes: int = 256
     frame_bytes: int = 64 * MIB
     output_bytes: int = 1 * MIB
     processes: int = 512
@@ -60,8 +68,10 @@ class Policy:
         homes: Folders under which the homes of users lie; the guard explains denied reads there.
         list_only: Hierarchies whose folders may be listed, their files not read.
         programs: Whether other programs may be run, inside the same confinement.
+        run: The only files that may be executed; empty: whatever may be read.
         reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
             Everything else of the network is closed.
+        net: Destinations that may be reached beside these, as `sandbox.destinations` reads them.
         environment: The whole environment of a worker.
         limits: Resource limits.
         uid: User and group id that the zygote takes before it loads the program, or None for the host's.
@@ -79,7 +89,9 @@ class Policy:
     homes: tuple[Path, ...] = ()
     list_only: tuple[Path, ...] = ()
     programs: bool = True
+    run: tuple[Path, ...] = ()
     reach: tuple[tuple[str, int], ...] = ()
+    net: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     uid: int | None = None
@@ -90,11 +102,16 @@ class Policy:
 
     def __post_init__(self) -> None:
         folders = [p for p in (self.home, self.scratch) if p is not None]
-        for path in (*folders, *self.read, *self.homes, *self.list_only, *self.hidden):
+        for path in (*folders, *self.read, *self.homes, *self.list_only, *self.hidden, *self.run):
             if not path.is_absolute():
                 raise ValueError(f"a policy names absolute paths only, got {str(path)!r}")
         if self.uid is not None and self.uid <= 0:
             raise ValueError(f"a user id of a zygote's own is positive, got {self.uid}")
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether anything of the network may be reached, through the gate."""
+        return bool(self.reach or self.net)
 
     def contains(self, inner: "Policy") -> bool:
         """Say whether `inner` allows nothing that this policy denies."""
@@ -104,7 +121,9 @@ class Policy:
             and all(_covered(path, self.read) for path in inner.read)
             and all(_covered(path, self.read + self.list_only) for path in inner.list_only)
             and (self.programs or not inner.programs)
+            and (not self.run or not inner.programs or (bool(inner.run) and set(inner.run) <= set(self.run)))
             and set(inner.reach) <= set(self.reach)
+            and set(inner.net) <= set(self.net)
             and inner.uid == self.uid
             and inner.namespaces >= self.namespaces
             and set(self.hidden) <= set(inner.hidden)
@@ -121,7 +140,9 @@ class Policy:
             "homes": [str(path) for path in self.homes],
             "list_only": [str(path) for path in self.list_only],
             "programs": self.programs,
+            "run": [str(path) for path in self.run],
             "reach": [list(address) for address in self.reach],
+            "net": list(self.net),
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
             "uid": self.uid,
@@ -146,7 +167,9 @@ class Policy:
                 homes=_paths(data["homes"]),
                 list_only=_paths(data["list_only"]),
                 programs=bool(data["programs"]),
+                run=_paths(data["run"]),
                 reach=_addresses(data["reach"]),
+                net=_names(data["net"]),
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),
                 uid=_optional_integer(data["uid"]),

@@ -131,7 +131,8 @@ class Pool:
         if not self.forks:
             zygote = await (self._oneshots.popleft() if self._oneshots else self._oneshot())
         worker = await zygote.take(self.load_timeout_s)
-        return Lease(zygote=zygote, worker=worker, limits=limits)
+        narrows = limits != self.policy.limits
+        return Lease(zygote=zygote, worker=worker, limits=limits, narrows=narrows, home_fd=self.home_fd)
 
     def close(self) -> None:
         """Kill every zygote and worker of this pool."""

@@ -14,9 +14,11 @@ from collections import deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 
+from sandbox.destinations import Destinations
 from sandbox.errors import ConfinementError, FrameError, LoadError, SandboxError, ZygoteDied
+from sandbox.exits import Exits
 from sandbox.frames import CONTROL_BYTES, GATE, Decoder, Kind, decode, encode
-from sandbox.gate import Address, Gate
+from sandbox.gate import Gate
 from sandbox.outcome import Denial, describe_status
 from sandbox.policy import Policy
 from sandbox.worker import Worker, children_of, maker_of, number_inside, own_end, parent_of
@@ -47,7 +49,17 @@ class Loaded:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Zygote:
-    """One zygote and the workers parked in it."""
+    """One zygote and the workers parked in it.
+
+    Attributes:
+        pid: Its process id.
+        policy: What it and its workers may touch.
+        control: Our end of its control socket.
+        parked: Where its workers announce themselves.
+        output: Where what it prints can be read.
+        once: Whether it becomes the one worker itself.
+        oom_kills: Processes killed in its control group for want of memory, when it was last asked.
+    """
 
     pid: int
     policy: Policy
@@ -55,6 +67,7 @@ class Zygote:
     parked: socket.socket
     output: int
     once: bool
+    oom_kills: int = field(init=False, default=0)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _waiters: "deque[asyncio.Future[Worker]]" = field(init=False, default_factory=deque)
@@ -69,9 +82,13 @@ class Zygote:
     _announced: dict[int, int] = field(init=False, default_factory=dict)
     _unnumbered: int = field(init=False, default=0)
     _gate: Gate | None = field(init=False, default=None)
+    _exits: Exits = field(init=False)
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
+        self._exits = Exits(
+            reach=frozenset(self.policy.reach), destinations=Destinations.parse(self.policy.net)
+        )
         self._loaded = loop.create_future()
         for channel in (self.control, self.parked):
             channel.setblocking(False)  # noqa: FBT003 - the standard library's signature
@@ -217,6 +234,7 @@ class Zygote:
                 os.killpg(self.pid, signal.SIGKILL)
         if self._gate is not None:
             self._gate.close()
+        self._exits.close()
         self.control.close()
         self.parked.close()
         os.close(self.output)
@@ -274,9 +292,9 @@ class Zygote:
             message, descriptors, _, _ = socket.recv_fds(self.parked, _ANNOUNCEMENT_BYTES, 4)
         except OSError:
             return
-        if message == GATE and len(descriptors) == 1 and self.policy.reach and self._gate is None:
+        if message == GATE and len(descriptors) == 1 and self.policy.is_gated and self._gate is None:
             # Always its first message: the author's file is loaded afterwards.
-            self._gate = Gate(listener=descriptors[0], allows=self._reaches)
+            self._gate = Gate(listener=descriptors[0], ways=self._exits)
             return
         if message and self._ordered > 0:
             self._deliver(self._adopt(message, descriptors))
@@ -322,13 +340,13 @@ class Zygote:
             self._unnumbered += 1
             raise
 
-    def _reaches(self, address: Address) -> bool:
-        return address in self.policy.reach
-
     def refused(self, worker: int) -> list[Denial]:
         """Return, once, what the gate refused to a worker, which leads its group, and to its children."""
-        refused = [] if self._gate is None else self._gate.refused(worker)
-        return [Denial(operation="connect", path=where, layer="kernel") for where in refused]
+        if self._gate is None:
+            return []
+        refused = [("connect", where) for where in self._gate.refused(worker)]
+        refused += [("lookup", name) for name in self._exits.forget(worker)]
+        return [Denial(operation=what, path=where, layer="kernel") for what, where in refused]
 
     def _check_worker(self, pid: int) -> None:
         mine = pid == self.pid if self.once else parent_of(pid) == self.pid

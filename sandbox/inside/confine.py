@@ -26,6 +26,8 @@ A worker, just forked, adds what can be set once for each call only:
 3. Limits, read from the zygote's status file, which was opened before Landlock.
 4. The second domain: the scratch folder is read-only, and signals stay within the call.
 5. The second filter, then the home as working folder.
+6. Once the host has it: the number of descriptors, which had to be larger to hand it over. And when the
+   call comes, the limits of that call, where they are narrower.
 
 The author's file is loaded between the two, so it can spoil the second half for its own workers.
 Nothing that keeps users apart depends on the second half: that is all in the first.
@@ -123,6 +125,14 @@ class WorkerLayers:
         _take("landlock", self.wanted, self._narrow)
         _take("seccomp", self.wanted, self._filter)
         _take("descriptors", _ALL, self._enter)
+
+    def take_limits(self, limits: Limits) -> None:
+        """Narrow this worker to the limits of one call, or to the pool's once it has been handed over.
+
+        Raises:
+            ConfinementError: A limit could not be set; the process must end.
+        """
+        _take("rlimits", self.wanted, lambda: rlimits.apply(rlimits.call_limits(limits, granted=self.limits)))
 
     def _limit(self) -> None:
         if self.status is not None:
@@ -235,8 +245,8 @@ def _limit_zygote(policy: Policy, status: int | None) -> None:
 def _filter_zygote(policy: Policy, wanted: frozenset[str], hand_over: Callable[[int], None]) -> None:
     scoped = "landlock" in wanted and landlock_abi() >= landlock.SIGNAL_SCOPE_ABI
     architecture = seccomp.supported_architecture()
-    program = seccomp.main_filter(architecture, signals_are_scoped=scoped, gated=bool(policy.reach))
-    if policy.reach:
+    program = seccomp.main_filter(architecture, signals_are_scoped=scoped, gated=policy.is_gated)
+    if policy.is_gated:
         hand_over(_load_asking(program))
     else:
         program.load()
@@ -246,7 +256,7 @@ def _load_asking(program: seccomp.Filter) -> int:
     try:
         return program.load_asking()
     except OSError as error:
-        message = f"tools cannot be given links here, `runner doctor` says why: {error.strerror}"
+        message = f"tools cannot be given links or a network here, `runner doctor` says why: {error.strerror}"
         raise OSError(error.errno, message) from error
 
 

@@ -1,6 +1,7 @@
 """A program for tests of the sandbox: does what its call says, without any framework."""
 
 import os
+import resource
 import socket
 import struct
 import threading
@@ -128,6 +129,10 @@ class Small:
         if child == 0:
             time.sleep(3600)
         return child
+
+    def limits(self, _channel: Channel) -> object:
+        names = ("CPU", "FSIZE", "NOFILE")
+        return {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in names}
 
     def prints(self, _channel: Channel, size: int) -> object:
         os.write(1, b"begin")

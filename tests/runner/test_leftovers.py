@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.leftovers import Leftovers
+from sandbox.policy import Limits
 
 
 @pytest.fixture
@@ -79,3 +80,56 @@ def test_a_home_with_very_many_entries_is_left_alone(home: Path, monkeypatch: py
     os.close(fd)
     assert removed == 0
     assert "new.txt" in files(home)
+
+
+def test_new_folders_go_however_deep_and_what_was_moved_into_one_stays(home: Path) -> None:
+    fd = os.open(home, os.O_PATH)
+    before = asyncio.run(Leftovers.before(fd))
+    deep = os.open(home / "deep", os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("d" * 250, dir_fd=deep)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = inner
+    os.close(deep)
+    (home / "new").mkdir()
+    (home / "new" / "half.txt").write_text("half")
+    (home / "deep" / "earlier.txt").rename(home / "new" / "earlier.txt")
+
+    before.discard(fd)
+
+    os.close(fd)
+    assert sorted(os.listdir(home / "deep")) == ["er"]
+    assert files(home) == ["new/earlier.txt"]
+
+
+def test_a_home_too_full_before_a_call_is_measured_after_it(home: Path) -> None:
+    (home / "large").write_bytes(os.urandom(1_000_000))
+    limits = Limits(home_bytes=500_000)
+    fd = os.open(home, os.O_PATH)
+    before = asyncio.run(Leftovers.before(fd))
+
+    unchanged = asyncio.run(before.overfilled(fd, limits))
+    (home / "more").write_bytes(os.urandom(10_000))
+    larger = asyncio.run(before.overfilled(fd, limits))
+    (home / "large").unlink()
+    smaller = asyncio.run(before.overfilled(fd, limits))
+
+    os.close(fd)
+    assert unchanged is None
+    assert larger is not None
+    assert larger.limit == "home_bytes"
+    assert smaller is None
+    assert before.room(limits).home_bytes > 1_000_000
+    assert before.room(Limits()) == Limits()
+
+
+def test_a_home_that_was_not_too_full_is_not_measured_again(home: Path) -> None:
+    fd = os.open(home, os.O_PATH)
+    before = asyncio.run(Leftovers.before(fd))
+    (home / "large").write_bytes(os.urandom(1_000_000))
+
+    seen = asyncio.run(before.overfilled(fd, Limits(home_bytes=500_000)))
+
+    os.close(fd)
+    assert seen is None

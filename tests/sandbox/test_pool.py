@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,10 @@ from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
 from sandbox.forkserver import Forkserver
 from sandbox.launch import launch
 from sandbox.outcome import Denial, Ending, Outcome
-from sandbox.policy import Limits, Policy
+from sandbox.policy import MIB, Limits, Policy
 from sandbox.pool import Pool
 from sandbox.readable import default_read
+from sandbox.watch import FIRST_LOOK_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -123,6 +124,25 @@ async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None, **l
 def value(outcome: Outcome) -> object:
     assert outcome.answer is not None, outcome
     return outcome.answer["value"]
+
+
+async def test_only_a_call_that_lasts_is_looked_at(pool: Pool) -> None:
+    short = await run(pool, "echo", 1)
+    long = await run(pool, "sleep", idle_s=0.5)
+
+    # A machine with much to do may take as long for it as a call may take unseen.
+    assert short.memory_peak_bytes is None or short.elapsed_s > FIRST_LOOK_S
+    assert long.memory_peak_bytes is not None
+    assert long.memory_peak_bytes > MIB
+
+
+async def test_a_call_has_limits_of_its_own_within_those_of_its_pool(pool: Pool) -> None:
+    lease = await pool.lease(replace(pool.policy.limits, open_files=77, cpu_s=7, file_bytes=777))
+    outcome = await lease.run({"act": "limits"}, deadlines=Deadlines(), listener=Ears())
+    await lease.buried()
+
+    assert value(outcome) == {"CPU": 7, "FSIZE": 777, "NOFILE": 77}
+    assert value(await run(pool, "limits")) == {"CPU": 600, "FSIZE": 51_200 * MIB, "NOFILE": 1024}
 
 
 async def test_a_call_is_answered_by_a_process_of_its_own(pool: Pool) -> None:

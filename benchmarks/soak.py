@@ -1,0 +1,376 @@
+"""The soak: very many calls of several users over HTTP, a part of them hostile, and a look at what is left.
+
+Each honest answer is compared with what it must be, and each hostile call must end as its limit says. At
+the end no process, descriptor, file, user id in use, control group, System V object, mount or folder may
+be left, and the host may not have grown.
+
+usage: scripts/soak [--calls N] [--hostile SHARE] [--isolation TIER] [--users N] [--seed N] [--minutes M]
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from benchmarks.servers import ROOT
+from benchmarks.soak_calls import Call, calls, honest, settings_text
+from benchmarks.soak_traces import Measured, Traces, measure, wait_until_quiet
+from sandbox.layers.privileges import adopt_orphans
+from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
+
+__all__ = ["Count", "Server", "disturbed_or_grown", "main"]
+
+TOOLS = Path(__file__).with_name("soak_tools.py")
+# Two soaks may run at the same time, and each must know what is its own.
+UIDS = range(2_000_000_000 + 100 * (os.getpid() % 1_000_000), 2_000_000_100 + 100 * (os.getpid() % 1_000_000))
+SYSV_KEY = 0x50000000 + os.getpid()
+PARKED = 2
+SAMPLES = 40
+MOST_GROWTH = 1.05
+# Below it a host is still filling its caches, and growth says nothing.
+ENOUGH_CALLS = 5000
+MOST_DESCRIPTORS_MORE = 5
+_MOST_FAULTS = 50
+_EVERY_HOSTILE_USER = 3
+_START_S = 60.0
+_ANSWER_S = 120.0
+_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "soak", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@dataclass(slots=True)
+class Count:
+    """What became of the calls so far."""
+
+    done: int = 0
+    hostile: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server under soak."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    folder: Path
+    tokens: Mapping[str, str]
+
+
+def main() -> None:
+    """Run the soak and print its report; exit status 1 says that something is left or was disturbed."""
+    options = _options()
+    # Whatever loses its parent becomes a child of this process, and is found here in the end.
+    adopt_orphans()
+    token = f"soak-{secrets.token_hex(6)}"
+    count, samples = Count(), list[tuple[int, float, Measured]]()
+    with _serving(options.isolation, users=options.users) as server:
+        forkserver = _forkserver(server.process.pid)
+        drawn = calls(options.seed, hostile_share=options.hostile, token=token, key=SYSV_KEY)
+        warm_up = max(options.calls // 20, 40)
+        until = time.monotonic() + 60 * options.minutes
+        run = partial(_run, server, count=count, samples=samples, until=until)
+        asyncio.run(run(itertools.islice(drawn, warm_up), first=honest(), every=warm_up))
+        warm = wait_until_quiet(server.process.pid, parked_each=PARKED)
+        rest = max(options.calls - warm_up, 0)
+        every = max(rest // SAMPLES, 1)
+        asyncio.run(run(itertools.islice(drawn, rest), first=(), every=every))
+        end = wait_until_quiet(server.process.pid, parked_each=PARKED)
+        traces = Traces(forkserver=forkserver, uids=UIDS, folder=server.folder, token=token, key=SYSV_KEY)
+        _stop(server)
+        left = traces.left()
+        said = (server.folder / "log").read_text(errors="replace").splitlines()[1:]
+    faults = [*disturbed_or_grown(count, warm, end), *left]
+    _report(count, samples, warm, end, faults)
+    if faults and said:
+        _say("the server said:\n" + "\n".join(said[-_MOST_FAULTS:]))
+    sys.exit(1 if faults else 0)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__.partition("\n")[0])
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--hostile", type=float, default=0.1, help="which part of the calls is hostile")
+    parser.add_argument("--isolation", default="auto", help="the tier, as for runner serve")
+    parser.add_argument("--users", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="when to stop, if it takes so long")
+    return parser.parse_args()
+
+
+@contextmanager
+def _serving(isolation: str, *, users: int) -> Iterator[Server]:
+    """Serve the tools until the block ends; remove all that belongs to the server then."""
+    folder = Path(tempfile.mkdtemp(prefix="toolcell-soak-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    tokens = {secrets.token_urlsafe(24): f"user-{number}" for number in range(users)}
+    (folder / "homes").mkdir()
+    (folder / "tokens.json").write_text(json.dumps(tokens))
+    (folder / "tokens.json").chmod(0o600)
+    (folder / "runner.toml").write_text(_settings(folder, isolation))
+    log = folder / "log"
+    command = [sys.executable, "-m", "runner", "serve", str(TOOLS), "--transport", "http"]
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*command, "--config", str(folder / "runner.toml")],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd=ROOT,
+            preexec_fn=_end_with_parent,
+            env={name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")},
+        )
+    try:
+        url = _address(process, log)
+        yield Server(process=process, url=url, folder=folder, tokens=tokens)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_with_parent() -> None:
+    # Whoever kills the soak has not got a server in mind that runs on.
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _settings(folder: Path, isolation: str) -> str:
+    return f"""
+isolation = "{isolation}"
+uid_range = "{UIDS[0]}-{UIDS[-1]}"
+port = 0
+homes = "{folder}/homes"
+state_dir = "{folder}/state"
+store = "file://{folder}/store"
+idle_workers = {PARKED}
+user_processes = 200
+playground = false
+log_level = "error"
+
+[auth]
+kind = "static"
+tokens_file = "{folder}/tokens.json"
+
+{settings_text()}"""
+
+
+def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        for word in log.read_text(errors="replace").split():
+            if word.startswith("http://") and word.rstrip(".,").endswith("/mcp"):
+                return word.rstrip(".,")
+        time.sleep(0.05)
+    raise SystemExit(f"the server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+async def _run(
+    server: Server,
+    drawn: Iterator[Call],
+    *,
+    first: Sequence[Call],
+    count: Count,
+    samples: list[tuple[int, float, Measured]],
+    every: int,
+    until: float,
+) -> None:
+    """Make calls until there are none left, or it is late.
+
+    Every third user makes the hostile calls, and honest ones between them, one at a time: what a user's own
+    fork bomb does to the call beside it is that user's affair. The others make two honest calls at a time.
+
+    Args:
+        server: Whom to ask.
+        drawn: The calls, each of which comes from whoever is free.
+        first: Calls that each user makes before.
+        count: What became of them.
+        samples: Measures taken on the way.
+        every: After how many calls one is taken.
+        until: When to stop, by the monotonic clock.
+    """
+    started = time.monotonic()
+    next_sample = count.done + every
+
+    hostile, benign = _parted(drawn)
+
+    async def work(token: str, drawn: Iterator[Call]) -> None:
+        nonlocal next_sample
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+        async with httpx2.AsyncClient(headers=headers, timeout=_ANSWER_S) as client:
+            for call in itertools.chain(first, drawn):
+                if time.monotonic() > until:
+                    return
+                await _call(client, server.url, call, count)
+                if count.done >= next_sample:
+                    next_sample += every
+                    found = await asyncio.to_thread(measure, server.process.pid)
+                    samples.append((count.done, time.monotonic() - started, found))
+
+    async with asyncio.TaskGroup() as group:
+        for number, token in enumerate(server.tokens):
+            if number % _EVERY_HOSTILE_USER == 0:
+                group.create_task(work(token, hostile))
+            else:
+                group.create_task(work(token, benign))
+                group.create_task(work(token, benign))
+
+
+def _parted(drawn: Iterator[Call]) -> tuple[Iterator[Call], Iterator[Call]]:
+    """Part calls into those of hostile users, half of which are honest, and those of the others."""
+    hostile: deque[Call] = deque()
+    benign: deque[Call] = deque()
+    owed = 0
+
+    def take(mine: deque[Call]) -> Iterator[Call]:
+        nonlocal owed
+        while True:
+            while not mine:
+                call = next(drawn, None)
+                if call is None:
+                    return
+                if call.hostile:
+                    owed += 1
+                    hostile.append(call)
+                elif owed > 0:
+                    owed -= 1
+                    hostile.append(call)
+                else:
+                    benign.append(call)
+            yield mine.popleft()
+
+    return take(hostile), take(benign)
+
+
+async def _call(client: httpx2.AsyncClient, url: str, call: Call, count: Count) -> None:
+    number = count.done
+    count.done += 1
+    count.hostile += call.hostile
+    params = {"name": call.kind.tool, "arguments": dict(call.arguments), "_meta": _META}
+    body = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+    headers = {
+        "MCP-Protocol-Version": "2026-07-28",
+        "MCP-Method": "tools/call",
+        "MCP-Name": call.kind.tool,
+    }
+    try:
+        async with asyncio.timeout(call.kind.gone_after_s or _ANSWER_S):
+            answer = _contract_value((await client.post(url, json=body, headers=headers)).text)
+    except TimeoutError:
+        fault = None if call.kind.gone_after_s else "no answer"
+        answer = {}
+    except (httpx2.HTTPError, ValueError, KeyError) as error:
+        fault, answer = f"{type(error).__name__}: {error}", {}
+    else:
+        fault = call.kind.fault(call.arguments, answer)
+    count.endings[f"{call.kind.tool}: {_ending(answer)}"] += 1
+    if fault is not None:
+        count.faults.append(f"call {number}, {call.kind.tool}: {fault}")
+
+
+def _contract_value(text: str) -> Mapping[str, Any]:
+    """Return the contract value of an answer, whether it came as JSON or as the last of some events."""
+    events = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
+    result = json.loads(events[-1] if events else text)["result"]
+    value: Mapping[str, Any] = result.get("_meta", {}).get("toolcell/result") or result["structuredContent"]
+    return value
+
+
+def _ending(answer: Mapping[str, Any]) -> str:
+    if not answer:
+        return "client gone"
+    meta = answer.get("meta_data")
+    return str(meta.get("error_code") or "answered") if isinstance(meta, Mapping) else "answered"
+
+
+def _forkserver(host: int) -> int:
+    children = Path(f"/proc/{host}/task/{host}/children").read_text().split()
+    return int(children[0])
+
+
+def _stop(server: Server) -> None:
+    server.process.terminate()
+    try:
+        server.process.wait(30)
+    except subprocess.TimeoutExpired:
+        server.process.kill()
+        server.process.wait()
+
+
+def disturbed_or_grown(count: Count, warm: Measured, end: Measured) -> list[str]:
+    """Return a line for each call that ended otherwise than it must, and for each growth of the server.
+
+    Args:
+        count: What became of the calls.
+        warm: The server after the first of them, while nobody called.
+        end: The same after the last.
+    """
+    return [*count.faults[:_MOST_FAULTS], *_grown(warm, end, calls_made=count.done)]
+
+
+def _grown(warm: Measured, end: Measured, *, calls_made: int) -> Iterator[str]:
+    if end.others or end.workers > PARKED * end.zygotes:
+        yield f"nobody calls, and {end.zygotes} zygotes have {end.workers} children, and these {end.others}"
+    if end.descriptors > warm.descriptors + MOST_DESCRIPTORS_MORE:
+        yield f"descriptors of the host went from {warm.descriptors} to {end.descriptors}"
+    if calls_made >= ENOUGH_CALLS and end.uss_mib > warm.uss_mib * MOST_GROWTH:
+        yield f"memory of the host went from {warm.uss_mib:.1f} MiB to {end.uss_mib:.1f} MiB"
+
+
+def _report(
+    count: Count,
+    samples: list[tuple[int, float, Measured]],
+    warm: Measured,
+    end: Measured,
+    faults: list[str],
+) -> None:
+    _say(f"{count.done} calls, {count.hostile} of them hostile, {len(count.faults)} with a wrong end\n")
+    _say("| calls | seconds | host USS MiB | host RSS MiB | descriptors | zygotes | workers |")
+    _say("|---|---|---|---|---|---|---|")
+    for done, seconds, found in samples:
+        _say(
+            f"| {done} | {seconds:.0f} | {found.uss_mib:.1f} | {found.rss_mib:.1f} | {found.descriptors} "
+            f"| {found.zygotes} | {found.workers} |"
+        )
+    _say(f"\nquiet after warm-up: {_line(warm)}\nquiet at the end:    {_line(end)}")
+    _say(f"memory of the host, end to warm-up: {end.uss_mib / warm.uss_mib:.3f}\n")
+    for ending, number in sorted(count.endings.items()):
+        _say(f"{number:6} {ending}")
+    said = [f"LEFT OR WRONG: {fault}" for fault in faults] or ["nothing left, nothing disturbed"]
+    _say("\n" + "\n".join(said))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _line(found: Measured) -> str:
+    return (
+        f"USS {found.uss_mib:.1f} MiB, {found.descriptors} descriptors, {found.zygotes} zygotes, "
+        f"{found.workers} parked"
+    )
+
+
+if __name__ == "__main__":
+    main()

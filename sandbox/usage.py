@@ -1,0 +1,160 @@
+"""What a call uses, as the kernel tells the host: its processes, their memory and their time.
+
+Memory of several processes is their proportional set size: what they share counts once. It costs
+milliseconds to ask for, so it is asked for only where the sum of what each has resident, which is
+never less, is above what interests the caller.
+
+Source: proc_pid_status(5), proc_pid_stat(5), proc_pid_smaps(5); the kernel's filesystems/proc.rst.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.guise import guise_of
+from sandbox.worker import children_of
+
+__all__ = ["Process", "memory_of", "oom_kills", "processes_of", "read_process"]
+
+_KIB = 1024
+_TICKS = os.sysconf("SC_CLK_TCK")
+_STATUS = re.compile(rb"^(VmRSS|VmSwap|RssAnon|RssShmem|Threads):\s*(\d+)", re.MULTILINE)
+_SHARES = re.compile(rb"^(?:Swap)?Pss:\s*(\d+) kB$", re.MULTILINE)
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process as `/proc` shows it to anybody.
+
+    Attributes:
+        pid: Its number.
+        tasks: Its threads, the first included.
+        resident_bytes: Memory it has in use, shared pages and pages in swap included.
+        private_bytes: Anonymous memory of it in use; what it has in common with its parent counts too.
+        shared_bytes: Memory that it may share with others, in use.
+        cpu_s: Processor seconds it has used.
+    """
+
+    pid: int
+    tasks: int
+    resident_bytes: int
+    private_bytes: int
+    shared_bytes: int
+    cpu_s: float
+
+
+def processes_of(worker: int, zygote: int) -> Iterator[int]:
+    """Yield the processes of a call: the worker, what descends from it, and orphans of its group.
+
+    An orphan becomes a child of the zygote, its nearest subreaper, and its group is the worker's for life.
+    """
+    pending, seen = [worker, *_orphans(worker, zygote)], set[int]()
+    while pending:
+        pid = pending.pop()
+        if pid not in seen:
+            seen.add(pid)
+            yield pid
+            with contextlib.suppress(OSError):
+                pending += children_of(pid)
+
+
+def read_process(pid: int) -> Process | None:
+    """Return what `/proc` says of a process; None if it has ended."""
+    try:
+        status = dict(_STATUS.findall(_read(f"/proc/{pid}/status")))
+        times = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # What has ended and was not waited for yet has no memory left to be told of.
+    numbers = {name: int(number) * _KIB for name, number in status.items()}
+    return Process(
+        pid=pid,
+        tasks=int(status.get(b"Threads", 1)),
+        resident_bytes=numbers.get(b"VmRSS", 0) + numbers.get(b"VmSwap", 0),
+        private_bytes=numbers.get(b"RssAnon", 0) + numbers.get(b"VmSwap", 0),
+        shared_bytes=numbers.get(b"RssShmem", 0),
+        cpu_s=(int(times[11]) + int(times[12])) / _TICKS,
+    )
+
+
+def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: int) -> int:
+    """Return the memory of processes together, what they share counted once.
+
+    Up to `interesting_bytes` it may be too much, as shared memory counts for each; above, it is exact,
+    or too little where the kernel does not let us look at another user id's processes: without
+    CAP_SYS_PTRACE. There what each has beyond the zygote counts, and shared memory once for all.
+    """
+    known = tuple(processes)
+    resident = sum(process.resident_bytes for process in known)
+    if resident <= interesting_bytes:
+        return resident
+    try:
+        return sum(_share_of(process.pid) for process in known)
+    except PermissionError:
+        origin = read_process(zygote)
+        given = 0 if origin is None else origin.private_bytes
+        private = sum(max(0, process.private_bytes - given) for process in known)
+        return private + max(process.shared_bytes for process in known)
+
+
+def oom_kills(pid: int) -> int:
+    """Return how many processes were killed so far for the memory limit of a process's control group."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+        mounts = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return 0
+    return max((_oom_kills_in(file) for file in _memory_events(groups, mounts)), default=0)
+
+
+def _memory_events(groups: str, mounts: str) -> Iterator[Path]:
+    """Yield the files that count such deaths, for control groups of version 1 and of version 2."""
+    for group in groups.splitlines():
+        _, controllers, path = group.split(":", 2)
+        for mount in mounts.splitlines():
+            before, _, after = mount.partition(" - ")
+            (root, point), (kind, _, options) = before.split()[3:5], after.split(" ", 2)
+            if kind == "cgroup2" and not controllers:
+                yield Path(point, os.path.relpath(path, root), "memory.events")
+            elif kind == "cgroup" and "memory" in controllers.split(",") and "memory" in options.split(","):
+                yield Path(point, os.path.relpath(path, root), "memory.oom_control")
+
+
+def _oom_kills_in(file: Path) -> int:
+    try:
+        found = _OOM_KILLS.search(file.read_text())
+    except OSError:
+        return 0
+    return 0 if found is None else int(found[1])
+
+
+def _orphans(worker: int, zygote: int) -> Iterator[int]:
+    if zygote == worker:
+        return
+    with contextlib.suppress(OSError):
+        for pid in children_of(zygote):
+            with contextlib.suppress(ProcessLookupError):
+                if pid != worker and os.getpgid(pid) == worker:
+                    yield pid
+
+
+def _share_of(pid: int) -> int:
+    try:
+        with guise_of(pid):
+            shares = _SHARES.findall(_read(f"/proc/{pid}/smaps_rollup"))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(map(int, shares)) * _KIB
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,30 @@
+"""Hold a cell with given settings, and run the calls that come as JSON lines: user, tool, arguments.
+
+usage: python limits_driver.py FOLDER TOOL_FILE SETTINGS_AS_JSON
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from attack_support import Unguarded
+from support import call, settings_in
+
+from runner.cell import Cell
+
+
+async def main() -> None:
+    folder, tool_file, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+    kind = Unguarded if settings.pop("unguarded") else Cell
+    async with kind.open(settings_in(folder, **settings), [tool_file]) as cell, asyncio.TaskGroup() as group:
+
+        async def answer(number: int, user: str, tool: str, arguments: dict[str, object]) -> None:
+            completed = await call(cell, user, tool, **arguments)
+            print(json.dumps([number, completed.processed.value]), flush=True)
+
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            group.create_task(answer(*json.loads(line)))
+
+
+asyncio.run(main())

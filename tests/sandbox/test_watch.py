@@ -1,0 +1,77 @@
+"""The watch: what it makes of what it sees, and when it looks."""
+
+import pytest
+
+from sandbox.home_usage import HomeUsage
+from sandbox.outcome import Reached
+from sandbox.policy import Limits
+from sandbox.watch import FIRST_LOOK_S, Look, Pace, behind_death, exceeded
+
+LIMITS = Limits(
+    call_processes=10, call_memory_bytes=1000, home_bytes=2000, home_entries=30, cpu_s=7, file_bytes=50
+)
+MODEST = Look(tasks=10, memory_bytes=1000, cpu_s=100.0, all_cpu_s=100.0, home=HomeUsage(2000, 30))
+
+
+def look(**changes: object) -> Look:
+    values = {name: getattr(MODEST, name) for name in ("tasks", "memory_bytes", "cpu_s", "all_cpu_s", "home")}
+    return Look(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("seen", "reached"),
+    [
+        (MODEST, None),
+        (look(home=None), None),
+        (look(tasks=11), Reached(limit="call_processes", value=10, used=11)),
+        (look(memory_bytes=1001), Reached(limit="call_memory_bytes", value=1000, used=1001)),
+        (look(home=HomeUsage(2001, 1)), Reached(limit="home_bytes", value=2000, used=2001)),
+        (look(home=HomeUsage(1, 31)), Reached(limit="home_entries", value=30, used=31)),
+    ],
+)
+def test_a_limit_is_exceeded_by_one_more_and_not_by_reaching_it(seen: Look, reached: Reached | None) -> None:
+    assert exceeded(seen, LIMITS) == reached
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "oom_killed", "limit"),
+    [
+        ("signal SIGXCPU", None, False, "cpu_s"),
+        ("signal SIGKILL", look(cpu_s=7.9), False, "cpu_s"),
+        ("signal SIGKILL", look(cpu_s=6.9), False, None),
+        ("signal SIGKILL", None, False, None),
+        ("signal SIGKILL", None, True, "total_memory_bytes"),
+        ("signal SIGSEGV", look(cpu_s=7.9), True, None),
+        ("signal SIGXFSZ", None, False, "file_bytes"),
+        ("exit status 1", None, True, None),
+        (None, None, True, None),
+    ],
+)
+def test_a_death_is_put_down_to_a_limit_only_where_its_signs_are_seen(
+    status: str | None, last: Look | None, oom_killed: bool, limit: str | None
+) -> None:
+    reached = behind_death(status, last, LIMITS, oom_killed=oom_killed)
+
+    assert (None if reached is None else reached.limit) == limit
+
+
+def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
+    pace = Pace()
+
+    delays = [pace.next(look(all_cpu_s=float(second)), cost_s=0.0005) for second in range(1, 20)]
+
+    assert delays == [FIRST_LOOK_S] * 19
+
+
+def test_a_call_that_idles_is_looked_at_less_often_until_it_works_again() -> None:
+    pace = Pace()
+
+    delays = [pace.next(MODEST, cost_s=0.0005) for _ in range(5)]
+    awake = pace.next(look(all_cpu_s=101.0), cost_s=0.0005)
+
+    assert delays == [0.05, 0.1, 0.2, 0.2, 0.2]
+    assert awake == 0.05
+
+
+def test_looking_takes_at_most_a_twentieth_of_a_processor() -> None:
+    assert Pace().next(MODEST, cost_s=0.5) == 10.0

@@ -1,0 +1,296 @@
+"""Every resource limit, reached by a real act in every tier, with the same act just below it as control."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack_support import interpreter_for_anybody, opened
+from support import ROOT, TOOLS
+
+from runner.limits import LIMITS
+from sandbox.layers.cgroup import places
+
+pytestmark = pytest.mark.kernel
+
+MIB = 1024 * 1024
+LONG = 60
+"""Seconds for which a tool holds what the host must see; it is ended long before."""
+
+HOME_LIMITS = {"max_home_bytes": 16 * MIB, "max_home_files": 200}
+OWN = {
+    "eats": {"memory_mb": 256},
+    "eats_and_goes_on": {"memory_mb": 256},
+    "eats_freely": {"memory_mb": 3000, "call_memory_mb": 3000},
+    "eat_together": {"memory_mb": 200, "call_memory_mb": 300},
+    "shares": {"memory_mb": 300, "call_memory_mb": 300},
+    "forks": {"call_processes": 20},
+    "starts_threads": {"call_processes": 20},
+    "opens": {"open_files": 100},
+    "burns": {"cpu_s": 1},
+    "writes": {"max_file_bytes": 4 * MIB},
+    "dies_of_writing": {"max_file_bytes": 4 * MIB},
+    **dict.fromkeys(("fills", "hides", "litters", "digs", "empties"), HOME_LIMITS),
+    "answers": {"max_answer_bytes": 100_000},
+    "prints_and_dies": {"max_output_bytes": 1000},
+    "limits": {"cpu_s": 7, "open_files": 77, "max_file_bytes": 777},
+}
+SETTINGS = {"user_memory_mb": 1000, "user_processes": 100, "tools": OWN}
+
+
+@dataclass
+class Driver:
+    """A process that holds a cell in one tier, and answers calls as they come."""
+
+    process: "subprocess.Popen[str]"
+    user: str
+    results: dict[int, Any] = field(default_factory=dict)
+    asked: int = 0
+
+    def begin(self, tool: str, /, *, home: str = "", **arguments: Any) -> int:
+        assert self.process.stdin is not None
+        self.asked += 1
+        call = [self.asked, f"{self.user}{home}", tool, arguments]
+        self.process.stdin.write(json.dumps(call) + "\n")
+        self.process.stdin.flush()
+        return self.asked
+
+    def result(self, number: int) -> Any:
+        assert self.process.stdout is not None
+        while number not in self.results:
+            line = self.process.stdout.readline()
+            assert line, "the cell has ended"
+            answered, value = json.loads(line)
+            self.results[answered] = value
+        return self.results.pop(number)
+
+    def ask(self, tool: str, /, *, home: str = "", **arguments: Any) -> Any:
+        return self.result(self.begin(tool, home=home, **arguments))
+
+
+@pytest.fixture(scope="module")
+def anybody() -> Iterator[tuple[Path, Path]]:
+    """An interpreter and a tool file that every user id can read."""
+    assert os.geteuid() == 0, "two of the tiers are for a server that root starts; run these tests as root"
+    top = Path(tempfile.mkdtemp(prefix="toolcell-limits-", dir="/var/tmp"))
+    top.chmod(0o755)
+    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / "limits.py"
+    shutil.rmtree(top)
+
+
+@contextmanager
+def driving(anybody: tuple[Path, Path], *wrapper: str, **settings: Any) -> Iterator[Driver]:
+    python, tool_file = anybody
+    folder = Path(tempfile.mkdtemp(prefix="toolcell-limit-", dir="/var/tmp"))
+    user = f"t-{uuid.uuid4().hex[:12]}"
+    wanted = json.dumps({"unguarded": False, **SETTINGS, **settings})
+    command = [*wrapper, python, ROOT / "tests/programs/limits_driver.py", folder, tool_file, wanted]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "tests")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        list(map(str, command)), stdin=pipe, stdout=pipe, env=environment, text=True
+    ) as process:
+        yield Driver(process, user)
+    shutil.rmtree(folder)
+    for home in Path("/tmp").glob(f"{user}*"):
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", params=["process", "process, no guard", "user", "namespace"])
+def driver(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator[Driver]:
+    tier, _, unguarded = request.param.partition(", ")
+    with driving(anybody, isolation=tier, unguarded=bool(unguarded)) as made:
+        yield made
+
+
+def reached(value: Any) -> tuple[str, str, int, str]:
+    """Return code, limit, value and setting of an error that names a limit."""
+    assert value["meta_data"].get("is_error"), value
+    facts = value["meta_data"]["details"]
+    assert facts["setting"] in facts["suggestion"]
+    return value["meta_data"]["error_code"], facts["limit"], facts["value"], facts["setting"]
+
+
+Expected = tuple[str, str, int, str]
+MEMORY = ("E_MEMORY", "memory_bytes", 256 * MIB, "memory_mb")
+TOGETHER = ("E_MEMORY", "call_memory_bytes", 300 * MIB, "call_memory_mb")
+TASKS = ("E_RESOURCE_LIMIT", "call_processes", 20, "call_processes")
+CPU = ("E_RESOURCE_LIMIT", "cpu_s", 1, "cpu_s")
+FILE = ("E_FILE_TOO_LARGE", "file_bytes", 4 * MIB, "max_file_bytes")
+HOME = ("E_QUOTA", "home_bytes", 16 * MIB, "max_home_bytes")
+ENTRIES = ("E_QUOTA", "home_entries", 200, "max_home_files")
+ACTS = [
+    ("eats", {"mib": 200}, {"mib": 400}, MEMORY),
+    ("eat_together", {"mib": 60, "children": 2}, {"mib": 100, "children": 4}, TOGETHER),
+    ("shares", {"mib": 180, "children": 3}, {"mib": 400, "children": 0}, TOGETHER),
+    ("forks", {"count": 18}, {"count": 40}, TASKS),
+    ("starts_threads", {"count": 15}, {"count": 40}, TASKS),
+    ("opens", {"count": 50}, {"count": 150}, ("E_RESOURCE_LIMIT", "open_files", 100, "open_files")),
+    ("burns", {"seconds": 0.5}, {"seconds": 5}, CPU),
+    ("writes", {"mib": 4}, {"mib": 5}, FILE),
+    ("dies_of_writing", {"mib": 4}, {"mib": 5}, FILE),
+    ("fills", {"mib": 8}, {"mib": 24, "seconds": LONG}, HOME),
+    ("hides", {"mib": 8}, {"mib": 24}, HOME),
+    ("hides", {"mib": 8, "mapped": True}, {"mib": 24, "mapped": True}, HOME),
+    ("litters", {"count": 100}, {"count": 300}, ENTRIES),
+    ("litters", {"count": 100, "closed": True}, {"count": 300, "closed": True}, ENTRIES),
+    ("digs", {"depth": 10}, {"depth": 25}, ENTRIES),
+    (
+        "answers",
+        {"size": 40_000},
+        {"size": 60_000},
+        ("E_INVALID_RESULT", "frame_bytes", 100_000, "max_answer_bytes"),
+    ),
+]
+# What takes seconds of a processor, and is the same in every tier.
+COSTLY = [("burns", {"seconds": 0.5, "ignoring": True}, {"seconds": 5, "ignoring": True}, CPU)]
+HOLDS = {"eat_together", "shares", "forks", "starts_threads", "hides", "litters", "digs"}
+
+
+@pytest.mark.parametrize(("tool", "below", "above", "expected"), ACTS)
+def test_a_call_over_a_limit_ends_with_the_limit_in_its_error(
+    driver: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
+) -> None:
+    assert_limited(driver, tool, below, above, expected)
+
+
+@pytest.mark.parametrize("driver", ["process"], indirect=True)
+@pytest.mark.parametrize(("tool", "below", "above", "expected"), COSTLY)
+def test_a_call_that_ignores_the_signal_of_its_limit_is_told_the_same(
+    driver: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
+) -> None:
+    assert_limited(driver, tool, below, above, expected)
+
+
+def assert_limited(
+    driver: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
+) -> None:
+    short, long = ({"seconds": 0.2}, {"seconds": LONG}) if tool in HOLDS else ({}, {})
+    # What lies in a folder that cannot be listed cannot be removed before the next test either.
+    home = "-closed" if below.get("closed") else ""
+
+    enough = driver.ask(tool, home=home, **below, **short)
+    emptied = driver.ask("empties")
+    too_much = driver.ask(tool, home=home, **above, **long)
+
+    assert "is_error" not in enough.get("meta_data", {}), enough
+    assert emptied == {"results": "emptied"}
+    assert reached(too_much) == expected
+    assert driver.ask("fine") == {"results": "fine"}
+
+
+def test_a_tool_that_goes_on_after_a_limit_keeps_its_result(driver: Driver) -> None:
+    assert driver.ask("eats_and_goes_on", mib=100) == {"results": "100"}
+    assert driver.ask("eats_and_goes_on", mib=400) == {"results": "without"}
+
+
+def test_an_error_that_a_limit_could_have_given_is_told_as_what_it_was(driver: Driver) -> None:
+    value = driver.ask("reads_nothing")
+
+    assert value["meta_data"]["error_code"] == "E_TOOL"
+    assert value["meta_data"]["details"]["exception_type"] == "BlockingIOError"
+
+
+def test_a_tool_has_limits_of_its_own_beside_those_of_the_others(driver: Driver) -> None:
+    assert driver.ask("limits")["results"] == {"CPU": 7, "FSIZE": 777, "NOFILE": 77}
+
+
+def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
+    value = driver.ask("prints_and_dies", size=100_000)
+
+    output = value["meta_data"]["details"]["output"]
+    assert value["meta_data"]["error_code"] == "E_CRASHED"
+    assert (len(output), output[-4:]) == (1000, "xend")
+
+
+@pytest.mark.parametrize("driver", ["user", "namespace"], indirect=True)
+def test_the_processes_of_a_user_are_bounded_by_the_kernel(driver: Driver) -> None:
+    enough = driver.ask("forks_freely", count=40, seconds=0)
+    too_many = driver.ask("forks_freely", count=150, seconds=LONG)
+
+    assert enough == {"results": "forked"}
+    assert reached(too_many) == ("E_RESOURCE_LIMIT", "processes", 100, "user_processes")
+    assert driver.ask("fine") == {"results": "fine"}
+
+
+@pytest.mark.parametrize("driver", ["namespace"], indirect=True)
+def test_the_memory_of_a_user_is_bounded_by_a_control_group(driver: Driver) -> None:
+    assert places(), "this needs control groups of memory and processes that root can make, here as anywhere"
+
+    enough = driver.ask("eats_freely", mib=100)
+    too_much = driver.ask("eats_freely", mib=1500)
+
+    assert enough == {"results": 100}
+    assert reached(too_much) == ("E_MEMORY", "total_memory_bytes", 1000 * MIB, "user_memory_mb")
+    assert driver.ask("fine") == {"results": "fine"}
+
+
+def test_a_home_that_is_too_full_can_be_emptied_and_not_filled_further(driver: Driver) -> None:
+    # No call was seen at it: the limit of another tool is the wider one.
+    filled = driver.ask("overfills", home="-full", mib=24)
+    more = driver.ask("fills", home="-full", mib=1, name="more")
+    emptied = driver.ask("empties", home="-full")
+    again = driver.ask("fills", home="-full", mib=1, name="more")
+
+    assert filled == {"results": "filled"}
+    assert reached(more) == HOME
+    assert emptied == {"results": "emptied"}
+    assert again == {"results": "filled"}
+
+
+def test_a_full_disk_is_told_as_such(anybody: tuple[Path, Path]) -> None:
+    homes = Path(tempfile.mkdtemp(prefix="toolcell-homes-", dir="/var/tmp"))
+    small = f'mount -t tmpfs -o size=8m,mode=1777 none {homes} && exec "$@"'
+    with driving(anybody, "unshare", "--mount", "sh", "-c", small, "sh", homes=str(homes)) as driver:
+        enough = driver.ask("fills_disk", mib=4)
+        too_much = driver.ask("fills_disk", mib=12)
+    homes.rmdir()
+
+    assert enough == {"results": "filled"}
+    assert (too_much["meta_data"]["error_code"], too_much["meta_data"]["details"]["limit"]) == (
+        "E_QUOTA",
+        "disk",
+    )
+
+
+@pytest.mark.parametrize("driver", ["process", "user"], indirect=True)
+def test_descriptors_that_a_call_has_under_way_keep_nobody_from_their_worker(driver: Driver) -> None:
+    hostile = driver.begin("sends_descriptors", seconds=3)
+    honest = [driver.ask("fine", home=f"-{number}") for number in range(3)]
+    sent = driver.result(hostile)
+
+    assert honest == [{"results": "fine"}] * 3
+    assert sent == {"results": "ETOOMANYREFS"}
+
+
+def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_it() -> None:
+    names = {facts.setting for facts in LIMITS.values()}
+
+    assert len(names) == len(LIMITS)
+    assert [limit for limit, facts in LIMITS.items() if "{limit}" not in facts.says] == ["file_bytes"]
+
+
+@pytest.mark.parametrize("tool", ["hides", "shares"])
+def test_what_a_call_hides_is_found_without_the_right_to_trace_which_containers_lack(
+    anybody: tuple[Path, Path], tool: str
+) -> None:
+    expected = {"hides": HOME, "shares": TOGETHER}[tool]
+    below, above = {"hides": (8, 24), "shares": (180, 400)}[tool]
+    more = {"children": 3} if tool == "shares" else {}
+    bound = "-sys_ptrace,-sys_admin,-sys_resource"
+    weak = ("setpriv", "--bounding-set", bound, "--inh-caps", bound)
+
+    with driving(anybody, *weak, isolation="user") as driver:
+        enough = driver.ask(tool, mib=below, seconds=0.3, **more)
+        too_much = driver.ask(tool, mib=above, seconds=LONG, **more)
+
+    assert "is_error" not in enough.get("meta_data", {}), enough
+    assert reached(too_much) == expected

@@ -1,0 +1,141 @@
+"""The soak in short, and that it would find what it looks for."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from support import ROOT
+
+from benchmarks.soak import Count, disturbed_or_grown
+from benchmarks.soak_calls import HONEST, HOSTILE, calls
+from benchmarks.soak_traces import Measured, Traces
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.mark.timeout(600)
+def test_after_hundreds_of_calls_a_tenth_of_them_hostile_nothing_is_left() -> None:
+    assert os.geteuid() == 0, (
+        "users get user ids of their own from a server that root starts; run this as root"
+    )
+    command = [sys.executable, "-m", "benchmarks.soak", "--calls", "300", "--users", "3"]
+
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+
+    assert ended.stdout.endswith("nothing left, nothing disturbed\n"), ended.stdout + ended.stderr
+    assert ended.returncode == 0
+
+
+UID = 1_980_000_000 + os.getpid()
+
+
+def traces(folder: Path, token: str = "soak-nothing") -> Traces:
+    (folder / "homes").mkdir(exist_ok=True)
+    # Servers of other tests may live below this process.
+    others = frozenset(child.pid for child in psutil.Process().children(recursive=True))
+    return Traces(
+        forkserver=os.getpid(),
+        uids=range(UID, UID + 1),
+        folder=folder,
+        token=token,
+        key=0x60000000 + os.getpid(),
+        others=others,
+    )
+
+
+def test_a_file_a_home_and_a_folder_left_behind_are_found(tmp_path: Path) -> None:
+    token = f"soak-{tmp_path.name}-{os.getpid()}"
+    looked = traces(tmp_path, token)
+    before = looked.left()
+
+    (tmp_path / "homes" / "user-1").mkdir()
+    (tmp_path / "state" / "scratch" / "left").mkdir(parents=True)
+    Path("/var/tmp", token).touch()
+    found = looked.left()
+    Path("/var/tmp", token).unlink()
+
+    assert before == []
+    assert sorted(line.split()[0] for line in found) == ["file", "home", "scratch"]
+
+
+def test_a_process_and_a_file_of_a_user_id_of_the_server_are_found(tmp_path: Path) -> None:
+    looked = traces(tmp_path)
+    left = Path(f"/var/tmp/soak-file-{UID}")
+    left.touch()
+    os.chown(left, UID, UID)
+    code = f"import os, sys; os.setresuid(*[{UID}] * 3); print('ready', flush=True); sys.stdin.read()"
+    # Not below this process: its parent has ended.
+    started = f"import os, subprocess, sys; os.fork() or subprocess.Popen([sys.executable, '-c', {code!r}])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", started], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    found = looked.left()
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
+    ending = [each for each in psutil.process_iter(["uids"]) if each.info["uids"].real == UID]
+    psutil.wait_procs(ending, timeout=30)
+    left.unlink()
+
+    assert sorted(line.split()[0] for line in found) == ["file", "process"]
+
+
+def test_a_system_v_object_left_behind_is_found(tmp_path: Path) -> None:
+    libc = ctypes.CDLL(None)
+    looked = traces(tmp_path)
+    made = libc.semget(looked.key, 1, 0o1600)
+
+    found = looked.left()
+    libc.semctl(made, 0, 0)
+
+    assert [line[:12] for line in found] == ["System V sem"]
+    assert looked.left() == []
+
+
+QUIET = Measured(uss_mib=100, rss_mib=120, descriptors=50, zygotes=3, workers=6, others=())
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, None),
+        ({"uss_mib": 104.0}, None),
+        ({"uss_mib": 106.0}, "memory"),
+        ({"descriptors": 60}, "descriptors"),
+        ({"workers": 7}, "children"),
+        ({"others": ("sleep",)}, "children"),
+    ],
+)
+def test_a_host_that_has_grown_is_reported(changes: dict[str, object], word: str | None) -> None:
+    values = {name: getattr(QUIET, name) for name in QUIET.__slots__}
+    end = Measured(**{**values, **changes})
+
+    said = disturbed_or_grown(Count(done=20_000), QUIET, end)
+
+    assert [word in line for line in said] == ([True] if word else [])
+
+
+def test_an_honest_answer_that_is_not_what_it_must_be_is_a_fault() -> None:
+    square = next(kind for kind in HONEST if kind.tool == "square")
+
+    right = square.fault({"number": 3}, {"results": {"square": 9, "calls": 1, "found": []}})
+    other_call_seen = square.fault({"number": 3}, {"results": {"square": 9, "calls": 2, "found": []}})
+
+    assert right is None
+    assert other_call_seen is not None
+
+
+def test_about_a_tenth_of_the_calls_is_hostile_and_every_kind_comes() -> None:
+    drawn = calls(1, hostile_share=0.1, token="t", key=1)
+
+    taken = [next(drawn) for _ in range(20_000)]
+
+    assert 1800 < sum(call.hostile for call in taken) < 2200
+    assert {call.kind for call in taken} == {*HONEST, *HOSTILE}
