@@ -61,12 +61,18 @@ def safe_name(name: str) -> str:
     return safe
 
 
-def unique_name(name: str, taken: Container[str]) -> str:
-    """Return `name`, or where it is taken the first free one of `stem_2.ext`, `stem_3.ext` and so on."""
+def unique_name(name: str, taken: Container[str], *, first: int = 2) -> str:
+    """Return `name`, or where it is taken the first free one of `stem_2.ext`, `stem_3.ext` and so on.
+
+    Args:
+        name: A safe name.
+        taken: The names that are taken.
+        first: Where to begin to count, if what comes before is known to be taken.
+    """
     if name not in taken:
         return name
     stem, extension = _split(name)
-    endings = (f"_{number}{extension}" for number in itertools.count(2))
+    endings = (f"_{number}{extension}" for number in itertools.count(first))
     candidates = (_cut(stem, MAX_BYTES - len(ending.encode())) + ending for ending in endings)
     return next(candidate for candidate in candidates if candidate not in taken)
 

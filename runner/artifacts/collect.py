@@ -1,8 +1,8 @@
 """Open one file of a home that a result names, so that no trick makes the host read another one.
 
 The call's processes are dead when this runs, but what they left behind is hostile: links, FIFOs,
-devices, names with `..`. The kernel resolves the path, below the home's descriptor, and the file
-is judged before it is opened for reading.
+devices, names with `..`. The path is resolved below the home's descriptor, links as far as they stay
+there, and the file is judged before it is opened for reading.
 
 Source: openat2(2), proc_pid_fd(5); rule R2 of the conformance cases; sandbox notes, finding 7.
 """
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from runner.artifacts.links import open_within
 from runner.contract.envelope import artifact_missing, outside_home, too_large
-from runner.openat import CONFINED, openat2
 
 __all__ = ["Collected", "OpenHome", "collect", "relative_to_home"]
 
@@ -106,8 +106,7 @@ def relative_to_home(path: object, home: Path) -> str | None:
 
 def _find(relative: str, shown: str, home: OpenHome) -> int:
     try:
-        # O_PATH opens nothing: a FIFO cannot block us and a device does not notice.
-        return openat2(home.fd, relative, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, resolve=CONFINED)
+        return open_within(home.fd, home.path, relative)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise artifact_missing(shown) from error
@@ -134,7 +133,7 @@ def _problem(file: os.stat_result, home: os.stat_result) -> str | None:
 
 def _refusal(error: OSError) -> str:
     if error.errno in (errno.ELOOP, errno.EXDEV):
-        return "a link or a mount lies on the way"
+        return "a link leads out of the folder, or something is mounted on the way"
     return f"the system says: {error.strerror}"
 
 

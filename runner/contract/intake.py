@@ -6,6 +6,7 @@ what it refused with the reason. Reading a `path` is the business of `runner.art
 Source: rules N8 to N14 of the conformance cases; documents 000 (5), 001 (6, 7), 002.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,12 @@ from runner.contract.models import DeferralHints, FileHints
 from runner.filenames import safe_name, unique_name
 from runner.mime import DEFAULT_MIME, extension, guess, is_mime
 
-__all__ = ["DEFERRAL_REASONS", "Intake"]
+__all__ = ["DEFERRAL_REASONS", "FILES_MAX", "Intake"]
 
 DEFERRAL_REASONS = frozenset({"needs_editing", "draft", "incomplete", "awaiting_approval"})
+
+FILES_MAX = 1000
+"""Most files of one result that are looked at: each costs the host work, whatever it holds."""
 
 # What the runner itself writes into an artifact; a tool may not.
 _OURS = ("s3_ref", "uri", "sha256")
@@ -32,6 +36,7 @@ _PROBLEMS = {
     "missing_path": "the deferred file {name!r} has no `path`",
     "invalid_base64": "the content of the file {name!r} is not base64",
     "s3_ref_not_allowed": "the file {name!r} names a place in the object store, which only the runner may",
+    "too_many_files": "the result names more than {most} files; the others are left out",
 }
 
 
@@ -59,9 +64,13 @@ class Intake:
     renamed: dict[str, str] = field(default_factory=dict)
     blocks: dict[int, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
+    _used: Counter[str] = field(default_factory=Counter)
+    _is_full: bool = False
 
     def artifact(self, entry: object) -> str | None:
         """Take one item of `artifacts`; return its name, or None if it was refused."""
+        if not self._has_room():
+            return None
         given, name = _given(entry)
         if name is None:
             self._refuse(None, "missing_name")
@@ -87,6 +96,8 @@ class Intake:
 
     def defer(self, entry: object) -> None:
         """Take one item of `deferred_artifacts`."""
+        if not self._has_room():
+            return
         given, name = _given(entry)
         if name is None:
             self._refuse(None, "missing_name")
@@ -120,6 +131,8 @@ class Intake:
 
     def block(self, index: int, block: Mapping[str, Any]) -> None:
         """Take the bytes of one `image`, `audio` or embedded `blob` content block."""
+        if not self._has_room():
+            return
         kind = str(block.get("type"))
         embedded = block.get("resource")
         entry = _from_blob(embedded) if isinstance(embedded, Mapping) else self._from_media(kind, block)
@@ -143,9 +156,18 @@ class Intake:
         name = f"{kind}_{number}{extension(mime)}"
         return {"name": name, "b64": block.get("data"), "mime": mime, **viewer}
 
+    def _has_room(self) -> bool:
+        """Say whether one more file is looked at; refuse all the others together, once."""
+        if len(self.artifacts) + len(self.deferred) + len(self.refusals) < FILES_MAX:
+            return True
+        if not self._is_full:
+            self._is_full = True
+            self._refuse(None, "too_many_files")
+        return False
+
     def _refuse(self, name: str | None, reason: str) -> None:
         shown = None if name is None else legible(name, 255)
-        error = invalid_result("artifacts", _PROBLEMS[reason].format(name=shown))
+        error = invalid_result("artifacts", _PROBLEMS[reason].format(name=shown, most=FILES_MAX))
         self.refusals.append(Refusal(name=shown, reason=reason, error=error))
 
     def _measure(self, item: dict[str, Any], name: str, content: str) -> None:
@@ -156,7 +178,10 @@ class Intake:
         item["size"] = size
 
     def _described(self, item: dict[str, Any], name: str, hints: type[FileHints]) -> dict[str, Any]:
-        safe = unique_name(safe_name(name), self._taken)
+        wanted = safe_name(name)
+        # Counted on, or a thousand files of one name would look at half a million names.
+        safe = unique_name(wanted, self._taken, first=2 + self._used[wanted])
+        self._used[wanted] += wanted in self._taken
         self._taken.add(safe)
         self.renamed.setdefault(name, safe)
         item["name"] = safe

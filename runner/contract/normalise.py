@@ -366,7 +366,9 @@ def _joined(before: Any, added: Sequence[Any]) -> list[Any]:
     listed = before if isinstance(before, list) else [] if before is None else [before]
     if not added:
         return listed
-    return [*listed, *(item for item in added if item not in listed)]
+    # Compared as text: comparing each with each takes minutes where there are many.
+    known = {json.dumps(item, sort_keys=True) for item in listed}
+    return [*listed, *(item for item in added if json.dumps(item, sort_keys=True) not in known)]
 
 
 def _resource(block: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,9 +20,12 @@ _NO_RANGE_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNO
 
 
 def chunks(fd: int) -> Iterator[bytes]:
-    """Yield a file from its start, wherever the descriptor stands, which does not move."""
-    position = 0
-    while chunk := os.pread(fd, _CHUNK_BYTES, position):
+    """Yield a file from its start, wherever the descriptor stands, which does not move.
+
+    Of a file that grows meanwhile it is as much as was there at first: it could grow for ever.
+    """
+    position, end = 0, os.fstat(fd).st_size
+    while chunk := os.pread(fd, min(_CHUNK_BYTES, end - position), position):
         yield chunk
         position += len(chunk)
 

@@ -43,11 +43,14 @@ def same_file(before: os.stat_result, after: os.stat_result) -> bool:
 
 
 def digest_of(source: int | bytes) -> tuple[str, int]:
-    """Return hex digest and length of bytes, or of a file from its start wherever it stands."""
+    """Return hex digest and length of bytes, or of a file from its start wherever it stands.
+
+    Of a file that grows meanwhile it is as much as was there at first.
+    """
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest(), len(source)
-    digest, position = hashlib.sha256(), 0
-    while chunk := os.pread(source, _READ_BYTES, position):
+    digest, position, end = hashlib.sha256(), 0, os.fstat(source).st_size
+    while chunk := os.pread(source, min(_READ_BYTES, end - position), position):
         digest.update(chunk)
         position += len(chunk)
     return digest.hexdigest(), position

@@ -1,8 +1,7 @@
 """An audit hook behind the patches: it cannot be taken out again, and it sees what C code announces.
 
-`shutil.*` and `tempfile.*` announce acts whose own events follow, so they have no rule here, and
-`subprocess.Popen` has none because running programs is not the guard's business. `os.mkfifo` and
-`os.mknod` raise no event in Python 3.11 to 3.13.
+`shutil.*` and `tempfile.*` announce acts whose own events follow, so they have no rule here.
+`os.mkfifo` and `os.mknod` raise no event in Python 3.11 to 3.13.
 
 Source: Python documentation, "Audit events table"; PEP 578.
 """
@@ -12,9 +11,11 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from sandbox.guard.judge import GuardDenied, Judge, name_of
 from sandbox.guard.paths import Act, act_of_flags, act_of_mode
+from sandbox.guard.programs import RUN
 
 __all__ = ["DatabaseDenied", "install"]
 
@@ -46,6 +47,8 @@ _FILES: dict[str, tuple[_Path, ...]] = {
 # Each with the position of the address. The kernel denies the socket; here is where it was to lead.
 _ADDRESSES = {"socket.connect": 1, "socket.bind": 1, "socket.sendto": 1, "socket.sendmsg": 1}
 _NAMES = ("socket.getaddrinfo", "socket.gethostbyname")
+_PROGRAMS = ("subprocess.Popen", "os.exec", "os.posix_spawn")
+_LISTINGS = ("os.listdir", "os.scandir")
 
 
 def install(judge: Judge) -> None:
@@ -60,6 +63,10 @@ def install(judge: Judge) -> None:
         rules[name] = _addressed(judge, name, position)
     for name in _NAMES:
         rules[name] = _looked_up(judge, name)
+    for name in _LISTINGS:
+        rules[name] = _listed(judge, name)
+    for name in _PROGRAMS:
+        rules[name] = _run(judge)
 
     def hook(name: str, event: Event) -> None:
         rule = rules.get(name)
@@ -84,13 +91,24 @@ def _opened(judge: Judge, event: Event) -> None:
 
 
 def _connected_database(judge: Judge, event: Event) -> None:
-    name = name_of(event[0])
-    # Neither a database in memory nor a URI, which only SQLite itself can read rightly.
-    if not name or name == ":memory:" or name.startswith("file:"):
+    name, may_make = _database(event[0])
+    if not name or name == ":memory:":
         return
     # SQLite is content to read where it may not write.
-    act = Act.READ if os.path.exists(name) else Act.WRITE
+    act = Act.READ if not may_make or os.path.exists(name) else Act.WRITE
     judge.check("sqlite3.connect", act, name, error=DatabaseDenied)
+    if not judge.may_write(name):
+        judge.opened_to_read(name)
+
+
+def _database(named: object) -> tuple[str | None, bool]:
+    """Return the file that is named, perhaps as a URI, and whether it may be made there."""
+    name = name_of(named)
+    if name is None or not name.startswith("file:"):
+        return name, True
+    parts = urlsplit(name)
+    mode = parse_qs(parts.query).get("mode", ["rwc"])[-1]
+    return (None if mode == "memory" else unquote(parts.path)), mode == "rwc"
 
 
 def _changed(judge: Judge, name: str, paths: tuple[_Path, ...]) -> Callable[[Event], None]:
@@ -104,8 +122,20 @@ def _changed(judge: Judge, name: str, paths: tuple[_Path, ...]) -> Callable[[Eve
     return rule
 
 
+def _listed(judge: Judge, name: str) -> Callable[[Event], None]:
+    def rule(event: Event) -> None:
+        folder = name_of(event[0])
+        # The interpreter lists wherever it may import from, and expects that it may not.
+        if folder not in sys.path_importer_cache and not judge.has_passed(folder):
+            judge.check(name, Act.READ, folder)
+
+    return rule
+
+
 def _addressed(judge: Judge, name: str, position: int) -> Callable[[Event], None]:
     def rule(event: Event) -> None:
+        if name == "socket.connect" and judge.has_destinations:
+            return
         # `sendmsg` on a connected socket names no address.
         if event[position] is not None and not judge.may_reach(event[position]):
             judge.report(name, _address(event[position]))
@@ -115,8 +145,20 @@ def _addressed(judge: Judge, name: str, position: int) -> Callable[[Event], None
 
 def _looked_up(judge: Judge, name: str) -> Callable[[Event], None]:
     def rule(event: Event) -> None:
+        host, port = name_of(event[0]), event[1] if len(event) > 1 else None
+        number = port if isinstance(port, int) and port else None
+        if judge.has_destinations and (host is None or judge.may_look_up(host, number)):
+            return
         if not judge.may_reach(event[:1]):
             judge.report(name, _address(event[:2]))
+
+    return rule
+
+
+def _run(judge: Judge) -> Callable[[Event], None]:
+    def rule(event: Event) -> None:
+        if not judge.may_run(event[0]):
+            judge.report(RUN, name_of(event[0]) or "")
 
     return rule
 

@@ -1,29 +1,38 @@
 """Find, in an error that a program raised, the kernel's denial that the guard had not foreseen."""
 
 import errno
-import os
-import socket
-from collections.abc import Iterator
-from types import TracebackType
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from sandbox.guard.judge import GuardDenied, name_of, shown
+from sandbox.guard.network import denied_network
 from sandbox.guard.paths import Act, Rules, Verdict, base_of, decide
+from sandbox.guard.programs import denied_program
+from sandbox.guard.words import named_paths
 from sandbox.outcome import Denial
 
 __all__ = ["behind", "explain"]
 
 _DENIALS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_READONLY_DATABASE = 8
+_PRIMARY_CODE = 0xFF
 
 
-def explain(error: BaseException, rules: Rules) -> Denial | None:
+def explain(error: BaseException, rules: Rules, *, databases: Sequence[str] = ()) -> Denial | None:
     """Return the kernel's denial behind `error`, or None if there is none or the guard has told of it.
 
     Looks through causes, contexts and exception groups, nearest first.
+
+    Args:
+        error: What a program raised.
+        rules: What to explain by.
+        databases: Databases that were opened and may not be written, the last opened last.
     """
     resolved = rules.resolved()
     for found in behind(error):
-        if isinstance(found, OSError) and found.errno in _DENIALS and not isinstance(found, GuardDenied):
-            denial = _denied_path(found, resolved) or _denied_network(found, resolved)
+        if not isinstance(found, GuardDenied):
+            denial = _denial(found, resolved, databases)
             if denial is not None:
                 return denial
     return None
@@ -44,31 +53,43 @@ def behind(error: BaseException) -> Iterator[BaseException]:
         waiting += [*inner, *(link for link in links if link is not None)]
 
 
-def _denied_path(error: OSError, rules: Rules) -> Denial | None:
-    for path in map(name_of, (error.filename, error.filename2)):
+def _denial(error: BaseException, rules: Rules, databases: Sequence[str]) -> Denial | None:
+    if isinstance(error, OSError) and error.filename is not None:
+        return _denied_by_name(error, rules)
+    said = _first_outside(named_paths(error), rules)
+    if said is not None:
+        return said
+    if isinstance(error, sqlite3.Error):
+        return _of_path(databases[-1]) if databases and _code(error) == _READONLY_DATABASE else None
+    return _printable(denied_network(error, rules))
+
+
+def _denied_by_name(error: OSError, rules: Rules) -> Denial | None:
+    program = denied_program(error, rules)
+    if program is not None or error.errno not in _DENIALS:
+        return _printable(program)
+    return _first_outside(map(name_of, (error.filename, error.filename2)), rules)
+
+
+def _first_outside(paths: Iterable[str | None], rules: Rules) -> Denial | None:
+    for path in paths:
         base = None if path is None else base_of(path)
         if path is None or base is None:
             continue
         if decide(Act.WRITE, path, base=base, rules=rules) is Verdict.NOT_WRITABLE:
-            return Denial(operation="file operation", path=shown(path), layer="kernel")
+            return _of_path(path)
     return None
 
 
-def _denied_network(error: OSError, rules: Rules) -> Denial | None:
-    # A socket that may not be made or connected names no address, and its error no file.
-    if error.filename is not None:
-        return None
-    if _last_frame(error.__traceback__) == (socket.__file__, "__init__"):
-        return Denial(operation="socket.socket", path="", layer="kernel")
-    if rules.reach and error.errno == errno.EACCES:
-        return Denial(operation="socket.connect", path="", layer="kernel")
-    return None
+def _of_path(path: str) -> Denial:
+    return Denial(operation="file operation", path=shown(path), layer="kernel")
 
 
-def _last_frame(traceback: TracebackType | None) -> tuple[str, str] | None:
-    if traceback is None:
-        return None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    code = traceback.tb_frame.f_code
-    return os.path.abspath(code.co_filename), code.co_name
+def _printable(denial: Denial | None) -> Denial | None:
+    return None if denial is None else replace(denial, path=shown(denial.path))
+
+
+def _code(error: sqlite3.Error) -> int:
+    # What the module raises on its own account has none.
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & _PRIMARY_CODE

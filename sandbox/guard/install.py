@@ -22,7 +22,7 @@ def install_guard(rules: Rules, forward: Callable[[Denial], None] | None = None)
         The record of everything denied from now on.
     """
     recorder = Recorder(forward)
-    judge = Judge(rules.resolved(), recorder.report)
+    judge = Judge(rules.resolved(), recorder.report, opened_to_read=recorder.opened_to_read)
     patches.install(judge)
     audit.install(judge)
     return recorder

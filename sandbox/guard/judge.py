@@ -6,12 +6,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
+from sandbox.destinations import Destinations
+from sandbox.guard.network import is_numeric
 from sandbox.guard.paths import Act, Rules, Verdict, base_of, decide, is_moot
+from sandbox.guard.programs import may_run
 from sandbox.outcome import Denial
 
 __all__ = ["GuardDenied", "Judge", "name_of", "shown"]
 
 _MAX_PATH = 4096
+_NEVER_MADE = ("os.mkfifo", "os.mknod")
+# Libraries ask here what machine they are on, and do without where they get no answer.
+_ASKED = "/sys/"
 
 
 class GuardDenied(PermissionError):
@@ -29,14 +35,23 @@ class Judge:
     Args:
         rules: Resolved rules.
         report: Called with each denial before it is raised.
+        opened_to_read: Called with each database that is opened and may not be written.
     """
 
-    def __init__(self, rules: Rules, report: Callable[[Denial], None]) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        report: Callable[[Denial], None],
+        *,
+        opened_to_read: Callable[[str], None] = lambda _database: None,
+    ) -> None:
         self._rules = rules
         self._report = report
+        self.opened_to_read = opened_to_read
         self._thread = _Thread()
         self._homes = tuple(str(top) for top in rules.homes)
         self._hosts = {host for host, _port in rules.reach}
+        self._destinations = Destinations.parse(rules.net)
 
     def is_plain_read(self, path: object) -> bool:
         """Say, at the cost of a few comparisons, whether reading `path` needs no further look.
@@ -89,13 +104,43 @@ class Judge:
                 return host in self._hosts
         return False
 
-    def report(self, operation: str, path: str) -> None:
+    def may_look_up(self, host: str, port: int | None) -> bool:
+        """Say whether the addresses of a name may be known, for a port where it is known."""
+        return is_numeric(host) or self._destinations.may_look_up(host, port)
+
+    @property
+    def has_destinations(self) -> bool:
+        """Whether the host decides where a connection may lead: it alone knows which address is whose."""
+        return bool(self._destinations.all)
+
+    def may_run(self, program: object) -> bool:
+        """Say whether a program may be run."""
+        name = name_of(program)
+        return name is None or may_run(name, self._rules)
+
+    def may_write(self, path: str) -> bool:
+        """Say whether a file may be written, as far as its path tells."""
+        base = base_of(path)
+        verdict = None if base is None else decide(Act.WRITE, path, base=base, rules=self._rules)
+        return verdict is not Verdict.NOT_WRITABLE
+
+    def found(self, operation: str, error: PermissionError, path: object, dir_fd: object = None) -> None:
+        """Report what the kernel has just denied and the rules had let pass."""
+        name = name_of(path)
+        base = None if name is None else base_of(name, dir_fd if isinstance(dir_fd, int) else None)
+        if name is None or base is None or isinstance(error, GuardDenied) or name.startswith(_ASKED):
+            return
+        # Of a file in the home its own mode may be the reason, except where nothing of the kind is ever made.
+        if operation in _NEVER_MADE or not self.may_write(os.path.join(base, name)):
+            self.report(operation, name if dir_fd is None else os.path.join(base, name), layer="kernel")
+
+    def report(self, operation: str, path: str, *, layer: str = "guard") -> None:
         """Report a denial, without raising anything."""
         if self._thread.reporting:
             return
         self._thread.reporting = True
         try:
-            self._report(Denial(operation=operation, path=shown(path)))
+            self._report(Denial(operation=operation, path=shown(path), layer=layer))
         finally:
             self._thread.reporting = False
 

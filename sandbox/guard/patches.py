@@ -1,7 +1,8 @@
 """Stand-ins for `open` and for what `os` does to files: they explain before the kernel denies.
 
 `pathlib`, `shutil`, `tempfile` and `logging` reach files through these. What kept an original from
-before, or goes through C, meets `audit`.
+before, or goes through C, meets `audit`. What the kernel denies beyond the rules is reported as the error
+passes by, so that it is known even if nobody lets it get further.
 """
 
 import builtins
@@ -75,6 +76,8 @@ _FUNCTIONS: dict[str, tuple[_Argument, ...]] = {
     "listdir": (_Argument(Act.READ, 0, "path"),),
     "scandir": (_Argument(Act.READ, 0, "path"),),
 }
+# Denied everywhere, so there is nothing to explain before; only to tell of afterwards.
+_DENIED_EVERYWHERE = ("chown", "lchown", "chroot", "setxattr", "removexattr")
 
 
 def install(judge: Judge) -> None:
@@ -82,6 +85,9 @@ def install(judge: Judge) -> None:
     for name, arguments in _FUNCTIONS.items():
         original = getattr(os, name)
         _replace(os, name, Patch(os, original, _checked(judge, f"os.{name}", original, arguments)))
+    for name in _DENIED_EVERYWHERE:
+        original = getattr(os, name)
+        _replace(os, name, Patch(os, original, _watched(judge, f"os.{name}", original)))
     _replace(os, "open", Patch(os, os.open, _os_open(judge, os.open)))
     # One object for both: `io.open is builtins.open` is documented, and relied upon.
     patched = Patch(io, builtins.open, _open(judge, builtins.open))
@@ -108,7 +114,23 @@ def _checked(
             judge.check(operation, argument.act, path, kwargs.get(argument.dir_fd))
             paths.append(path)
         with judge.passing(*paths):
+            try:
+                return original(*args, **kwargs)
+            except PermissionError as error:
+                for argument, path in zip(arguments, paths, strict=True):
+                    judge.found(operation, error, path, kwargs.get(argument.dir_fd))
+                raise
+
+    return stand_in
+
+
+def _watched(judge: Judge, operation: str, original: Callable[P, R]) -> Callable[P, R]:
+    def stand_in(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
             return original(*args, **kwargs)
+        except PermissionError as error:
+            judge.found(operation, error, _taken(args, kwargs, 0, "path"), kwargs.get("dir_fd"))
+            raise
 
     return stand_in
 
@@ -118,12 +140,16 @@ def _os_open(judge: Judge, original: Callable[P, R]) -> Callable[P, R]:
         path = _taken(args, kwargs, 0, "path")
         flags = _taken(args, kwargs, 1, "flags")
         act = act_of_flags(flags) if isinstance(flags, int) else None
-        if act is Act.READ and judge.is_plain_read(path):
-            return original(*args, **kwargs)
-        if act is not None:
-            judge.check("os.open", act, path, kwargs.get("dir_fd"))
-        with judge.passing(path):
-            return original(*args, **kwargs)
+        try:
+            if act is Act.READ and judge.is_plain_read(path):
+                return original(*args, **kwargs)
+            if act is not None:
+                judge.check("os.open", act, path, kwargs.get("dir_fd"))
+            with judge.passing(path):
+                return original(*args, **kwargs)
+        except PermissionError as error:
+            judge.found("os.open", error, path, kwargs.get("dir_fd"))
+            raise
 
     return stand_in
 
@@ -134,13 +160,19 @@ def _open(judge: Judge, original: Callable[P, R]) -> Callable[P, R]:
         mode = _taken(args, kwargs, 1, "mode")
         opener = _taken(args, kwargs, 7, "opener")
         act = act_of_mode(mode) if isinstance(mode, str) else Act.READ
-        if opener is None:
+        if opener is not None:
+            # An opener takes the path for whatever it likes; what it opens is looked at when it does.
+            with judge.passing(path):
+                return original(*args, **kwargs)
+        try:
             if act is Act.READ and judge.is_plain_read(path):
                 return original(*args, **kwargs)
             judge.check("open", act, path)
-        # An opener takes the path for whatever it likes; what it opens is looked at when it does.
-        with judge.passing(path):
-            return original(*args, **kwargs)
+            with judge.passing(path):
+                return original(*args, **kwargs)
+        except PermissionError as error:
+            judge.found("open", error, path)
+            raise
 
     return stand_in
 

@@ -9,7 +9,7 @@ Source: man 7 path_resolution, man 2 open, rename, symlink, unlink.
 import enum
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.policy import Policy
@@ -68,6 +68,9 @@ class Rules:
         readable: What may be read although it lies under `homes`, for example the tool file's folder.
         writable: What may be written beside the home.
         reach: Network addresses that may be reached.
+        net: Destinations that may be reached beside them, as `sandbox.destinations` reads them.
+        programs: Whether other programs may be run.
+        run: The only files that may be executed; empty: whatever may be read.
         is_resolved: Whether every link in the paths has been followed; see `resolved`.
     """
 
@@ -76,6 +79,9 @@ class Rules:
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = DEVICES
     reach: tuple[tuple[str, int], ...] = ()
+    net: tuple[str, ...] = ()
+    programs: bool = True
+    run: tuple[Path, ...] = ()
     is_resolved: bool = False
 
     def __post_init__(self) -> None:
@@ -90,18 +96,31 @@ class Rules:
         scratch = () if policy.scratch is None else (policy.scratch,)
         # Folders of `list_only` may be listed and their files not read: left to the kernel.
         readable = (*policy.read, *policy.list_only, *scratch)
-        return cls(home=policy.home, homes=policy.homes, readable=readable, reach=policy.reach)
+        return cls(
+            home=policy.home,
+            homes=policy.homes,
+            readable=readable,
+            reach=policy.reach,
+            net=policy.net,
+            programs=policy.programs,
+            run=policy.run,
+        )
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether anything of the network may be reached."""
+        return bool(self.reach or self.net)
 
     def resolved(self) -> "Rules":
         """Return the same rules with every link in them followed; a zygote does it once for its workers."""
         if self.is_resolved:
             return self
-        return Rules(
+        return replace(
+            self,
             home=None if self.home is None else _real(self.home),
             homes=tuple(map(_real, self.homes)),
             readable=tuple(map(_real, self.readable)),
             writable=tuple(map(_real, self.writable)),
-            reach=self.reach,
             is_resolved=True,
         )
 

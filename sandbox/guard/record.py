@@ -23,10 +23,12 @@ class Recorder:
         self._limit = limit
         # A dictionary keeps the order and needs no lock: a signal handler may report within a report.
         self._denials: dict[Denial, None] = {}
+        self._databases: dict[str, None] = {}
 
     def begin(self, forward: Callable[[Denial], None]) -> None:
         """Forget what was denied so far and tell `forward` from now on: a worker in place of its zygote."""
         self._denials.clear()
+        self._databases.clear()
         self._forward = forward
 
     def report(self, denial: Denial) -> None:
@@ -38,6 +40,20 @@ class Recorder:
             # The denial must reach the caller as such, also when the host has gone.
             with contextlib.suppress(OSError):
                 self._forward(denial)
+
+    def has(self, path: str) -> bool:
+        """Say whether a denial of this path was kept, whatever was tried with it."""
+        return any(denial.path == path for denial in self._denials)
+
+    def opened_to_read(self, database: str) -> None:
+        """Keep that a database was opened which may be read only: SQLite's errors do not name theirs."""
+        self._databases.pop(database, None)
+        if len(self._databases) < self._limit:
+            self._databases[database] = None
+
+    def databases(self) -> tuple[str, ...]:
+        """Return the databases that may be read only, the last opened last."""
+        return tuple(self._databases)
 
     def denials(self) -> tuple[Denial, ...]:
         """Return what was kept, oldest first."""

@@ -12,14 +12,17 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from sandbox.errors import ConfinementError
+from sandbox.frames import GATE
 from sandbox.inside.confine import confine_zygote
-from sandbox.inside.forkserver_main import end_session
 from sandbox.inside.reaper import Reaper
+from sandbox.inside.session import end_session
+from sandbox.layers import cgroup, namespaces
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Policy
 
@@ -42,19 +45,53 @@ def main() -> None:
         signal.signal(number, lambda _number, _frame: os.write(woken, b"."))
     reaper = Reaper()
     parent = os.getpid()
-    child = os.fork()
+    ours, theirs = socket.socketpair()
+    child, cgroups = _fork(policy)
     if child == 0:
         reaper.forget()
-        _become(policy, command, parent)
+        ours.close()
+        _become(policy, command, 0 if policy.namespaces else parent, theirs, cgroups)
+    theirs.close()
+    if policy.is_gated:
+        from sandbox.inside import exec_gate  # noqa: PLC0415 - half of the start, where there is no gate
+
+        # After the fork: who forks has one thread.
+        exec_gate.serve_in_a_thread(ours, policy)
     # The streams are the child's alone: whoever reads them must see their end when it ends.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     status = _wait(child, reaper, (ended, wake))
+    cgroup.remove(cgroups)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _become(policy: Policy, command: Sequence[str], parent: int) -> None:
+def _fork(policy: Policy) -> tuple[int, tuple[Path, ...]]:
+    """Fork the process that becomes the command; return as `os.fork`, with the folders of its control group.
+
+    In a pid namespace it is the first process: when it ends, the kernel ends all that it started.
+    """
+    if not policy.namespaces:
+        return os.fork(), ()
+    cgroups: tuple[Path, ...] = ()
+    try:
+        cgroups = cgroup.make(f"{os.getpid()}-command", policy.limits)
+        if namespaces.needs_user_namespace():
+            namespaces.enter_user_namespace()
+        return namespaces.fork_first_process(), cgroups
+    except OSError as error:
+        cgroup.remove(cgroups)
+        _say(f"the server could not be confined: namespaces: {error}")
+        os._exit(NOT_CONFINED)
+
+
+def _become(
+    policy: Policy,
+    command: Sequence[str],
+    parent: int,
+    channel: socket.socket,
+    cgroups: Sequence[Path],
+) -> None:
     """Be the command. Runs in a process just forked; never returns."""
     try:
         home = None
@@ -62,9 +99,16 @@ def _become(policy: Policy, command: Sequence[str], parent: int) -> None:
             home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         without = frozenset(policy.without)
         layers = confine_zygote(
-            policy, home_fd=home, keep={0, 1, 2}, parent=parent, without=without, hand_over=os.close
+            policy,
+            home_fd=home,
+            keep={0, 1, 2, channel.fileno()},
+            parent=parent,
+            without=without,
+            cgroups=cgroups,
+            hand_over=lambda gate: _give(channel, gate),
         )
         layers.apply(parent=parent)
+        channel.close()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             with contextlib.suppress(OSError):
                 signal.signal(number, signal.SIG_DFL)
@@ -76,6 +120,13 @@ def _become(policy: Policy, command: Sequence[str], parent: int) -> None:
     except OSError as error:
         _say(f"{command[0]} cannot be run: {error.strerror}")
     os._exit(NOT_RUN)
+
+
+def _give(channel: socket.socket, gate: int) -> None:
+    """Give the gate to the process that waits, before the command is there to keep a copy of it."""
+    with channel:
+        socket.send_fds(channel, [GATE], [gate])
+    os.close(gate)
 
 
 def _wait(child: int, reaper: Reaper, ends: Sequence[int]) -> int:

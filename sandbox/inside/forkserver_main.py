@@ -18,7 +18,6 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,14 +27,13 @@ from sandbox.frames import CONTROL_BYTES, Kind, receive, send
 from sandbox.inside.huge_pages import collapse
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
+from sandbox.inside.session import end_session
 from sandbox.inside.zygote_main import Order, run_zygote
 from sandbox.layers import cgroup, namespaces
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Limits
 
-__all__ = ["end_session", "main"]
-
-_END_S = 3.0
+__all__ = ["main"]
 
 
 def main() -> None:
@@ -163,32 +161,6 @@ def _watch(parent: int) -> int:
     if os.getppid() != parent:
         raise ProcessLookupError(errno.ESRCH, f"the host process {parent} has ended already")
     return descriptor
-
-
-def end_session(leader: int) -> None:
-    """Kill every process of a session, whose leader is dead and not yet reaped, until none is left."""
-    deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline:
-        members = [pid for pid in _processes() if pid != leader and _session_of(pid) == leader]
-        if not members:
-            return
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            # Ours once its own parent is dead, and a member until it is reaped.
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-
-
-def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
 from sandbox.guard.explain import behind, explain
-from sandbox.guard.judge import GuardDenied
+from sandbox.guard.judge import GuardDenied, shown
 from sandbox.guard.paths import Rules
+from sandbox.guard.record import Recorder
 from sandbox.outcome import Denial
 
 __all__ = ["Channel", "Program"]
@@ -20,9 +21,10 @@ __all__ = ["Channel", "Program"]
 class Channel:
     """The worker's end of its connection to the host. Safe to use from any thread."""
 
-    def __init__(self, connection: socket.socket, rules: Rules) -> None:
+    def __init__(self, connection: socket.socket, rules: Rules, recorder: Recorder | None = None) -> None:
         self.connection = connection
         self._rules = rules
+        self._recorder = recorder or Recorder()
         self._lock = threading.Lock()
 
     def send(self, kind: Kind, value: object) -> None:
@@ -44,9 +46,9 @@ class Channel:
         """Say which denial stands behind an error, if one does; tell the host of one it cannot know."""
         for found in behind(error):
             if isinstance(found, GuardDenied):
-                return Denial(operation="file operation", path=str(found.filename))
-        denial = explain(error, self._rules)
-        if denial is not None:
+                return Denial(operation="file operation", path=shown(str(found.filename)))
+        denial = explain(error, self._rules, databases=self._recorder.databases())
+        if denial is not None and not (denial.path and self._recorder.has(denial.path)):
             self.denied(denial)
         return denial
 

@@ -3,6 +3,7 @@
 import os
 import socket
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -12,6 +13,7 @@ from sandbox.guard.paths import Rules
 from sandbox.guard.record import Recorder
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
+from sandbox.policy import Limits
 
 __all__ = ["Birth", "run_worker"]
 
@@ -48,7 +50,11 @@ def run_worker(birth: Birth, *, parent: int, rehearse: bool) -> NoReturn:
         birth.layers.apply(parent=parent)
         channel = _park(birth, rehearse=rehearse)
         if channel is not None:
+            birth.layers.take_limits(birth.layers.limits)
             frame = channel.receive()
+            if frame is not None and frame[0] is Kind.LIMITS:
+                birth.layers.take_limits(_limits(frame[1]))
+                frame = channel.receive()
             if frame is not None and frame[0] is Kind.CALL:
                 channel.send(Kind.ANSWER, birth.program.serve(frame[1], channel))
                 # The end of a process takes milliseconds of the processor on which the host now wakes up.
@@ -61,12 +67,18 @@ def run_worker(birth: Birth, *, parent: int, rehearse: bool) -> NoReturn:
         os._exit(status)
 
 
+def _limits(value: object) -> Limits:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"the host sent limits that are no object: {value!r}")
+    return Limits(**value)
+
+
 def _park(birth: Birth, *, rehearse: bool) -> Channel | None:
     """Get ready, and hand the host its end of the connection and of the output pipe."""
     try:
         # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        channel = Channel(ours, birth.rules)
+        channel = Channel(ours, birth.rules, birth.recorder)
         if birth.recorder is not None:
             birth.recorder.begin(channel.denied)
         birth.program.prepare(rehearse=rehearse)

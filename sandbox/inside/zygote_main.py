@@ -17,6 +17,7 @@ from sandbox.errors import ConfinementError, LoadError
 from sandbox.frames import CONTROL_BYTES, GATE, Kind, receive, send
 from sandbox.guard.install import install_guard
 from sandbox.guard.paths import Rules
+from sandbox.inside import sharing
 from sandbox.inside.confine import confine_zygote
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
@@ -103,6 +104,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     except (OSError, ValueError, ConfinementError) as error:
         send(control, Kind.FAILED, {"fault": "confinement", "message": str(error), "line": None})
         return
+    sharing.install(policy.home)
     try:
         loaded = program.load(said.config)
     except LoadError as error:

@@ -17,7 +17,6 @@ from runner.contract.envelope import (
     invalid_result,
     legible,
     notice,
-    out_of_memory,
     outside_home,
     timed_out,
     too_large,
@@ -25,7 +24,9 @@ from runner.contract.envelope import (
     tool_raised,
 )
 from runner.errors import CallError
+from runner.limits import over_limit
 from sandbox.deadlines import Deadlines, Rung
+from sandbox.outcome import Reached
 
 ALL = [
     timed_out(Deadlines(), limit="idle", last_progress="a"),
@@ -34,7 +35,7 @@ ALL = [
     artifact_missing("/tmp/alice/x"),
     tool_raised("ValueError", "bad", frames=["tool.py:3 in f"]),
     crashed("signal SIGKILL", memory_peak_bytes=5, output="out"),
-    out_of_memory(10, memory_peak_bytes=11),
+    over_limit(Reached(limit="memory_bytes", value=10), memory_peak_bytes=11),
     tool_not_found("sum", ["add"]),
     invalid_argument("`a` must be an integer", argument="a"),
     file_not_found("a.csv", ["b.csv"]),

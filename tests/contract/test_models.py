@@ -30,7 +30,9 @@ from runner.contract.models import (
 )
 from runner.contract.normalise import normalise
 from runner.errors import CallError
+from runner.limits import over_limit
 from sandbox.deadlines import Deadlines
+from sandbox.outcome import Reached
 
 DEADLINES = Deadlines(idle_s=30, total_s=600)
 VALIDATOR = jsonschema.Draft202012Validator(contract_schema())
@@ -114,7 +116,7 @@ ERRORS: list[CallError] = [
     envelope.tool_raised("ValueError", ""),
     envelope.crashed(None),
     envelope.crashed("signal 9", memory_peak_bytes=1, output="bye"),
-    envelope.out_of_memory(1),
+    over_limit(Reached(limit="memory_bytes", value=1)),
     envelope.tool_not_found("a", ["b"]),
     envelope.invalid_argument("no", argument="a"),
     envelope.file_not_found("a", []),

@@ -33,7 +33,7 @@ try:
     exec(compile(given["code"], "<tool>", "exec"), names)
 except BaseException as error:
     # Before anything else touches files, as the report itself may.
-    denial = explain(error, rules)
+    denial = explain(error, rules, databases=recorder.databases())
     answer["error"] = {
         "kind": type(error).__name__,
         "guard": isinstance(error, GuardDenied),

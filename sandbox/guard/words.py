@@ -1,0 +1,51 @@
+"""The path in an error that names it in words only: libraries in C and Rust, SQLite, programs that were run.
+
+Decides only. What an error says is believed as far as the path goes, and only for the explanation: whoever
+makes up such an error gets the explanation of it, and nothing else.
+
+Source: strerror(3); the messages of pyarrow, polars, SQLite, coreutils and dash.
+"""
+
+import re
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+
+__all__ = ["named_paths"]
+
+_MOST_CHARS = 16_384
+_DENIED = re.compile(
+    r"permission denied|operation not permitted|read-only file system"
+    r"|unable to open database: |(?:os error|errno) (?:1|13|30)\b",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"['\"\u2018`](/[^'\"\u2019\n]+)['\"\u2019]")
+_BEFORE = re.compile(r"\s(/.+?): (?:permission denied|operation not permitted|read-only file system)", re.I)
+_AT_END = re.compile(r": (/.+)$")
+_BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
+
+
+def named_paths(error: BaseException) -> Iterator[str]:
+    """Yield the absolute paths that an error says were denied, the likeliest first; often there are none."""
+    for line in _said(error)[-_MOST_CHARS:].splitlines():
+        if _DENIED.search(line):
+            yield from _QUOTED.findall(line)
+            yield from _BEFORE.findall(line) or _AT_END.findall(line)
+            # A shell names itself first.
+            yield from reversed(_BARE.findall(line))
+
+
+def _said(error: BaseException) -> str:
+    match error:
+        case subprocess.CalledProcessError(stderr=stderr, output=output):
+            return "\n".join(_text(part) for part in (output, stderr))
+        case OSError() | sqlite3.Error():
+            return str(error)
+    # Anybody may write of permissions; these write of files.
+    return ""
+
+
+def _text(part: object) -> str:
+    if isinstance(part, bytes):
+        return part[-_MOST_CHARS:].decode(errors="replace")
+    return part if isinstance(part, str) else ""

@@ -1,0 +1,88 @@
+"""What the processes of one call share among themselves, where /dev/shm is closed to them.
+
+`multiprocessing` keeps semaphores and shared memory in /dev/shm, one folder for all users of a machine. A
+worker may not write there; so its semaphores have no name (`sandbox.inside.semaphore`), and its shared memory
+lies in a folder of the home, from where it goes with the home. Both serve processes that are forked, as they
+are by default; an interpreter started anew knows nothing of it.
+
+Source: CPython, Lib/multiprocessing/synchronize.py, shared_memory.py and heap.py; shm_open(3).
+"""
+
+import errno
+import multiprocessing.heap
+import multiprocessing.managers
+import multiprocessing.shared_memory
+import multiprocessing.synchronize
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+from sandbox.inside.semaphore import SemLock
+
+__all__ = ["FOLDER", "install"]
+
+FOLDER = ".shm"
+"""Folder below the home in which shared memory lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedMemory:
+    """Stands for the module `_posixshmem`: named files of the home instead of those in /dev/shm."""
+
+    home: Path | None
+
+    def shm_open(self, path: str, flags: int, mode: int = 0o600) -> int:
+        """Open or make shared memory; return its descriptor."""
+        file = self._file(path)
+        if flags & os.O_CREAT:
+            os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        return os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+    def shm_unlink(self, path: str) -> None:
+        """Remove shared memory; who has it open keeps it."""
+        os.unlink(self._file(path))
+
+    def _file(self, path: str) -> str:
+        name = path.removeprefix("/")
+        if not name or "/" in name or name in (".", ".."):
+            raise OSError(errno.EINVAL, "a name of shared memory holds no slash", path)
+        if self.home is None:
+            raise PermissionError(errno.EACCES, "this call may not write files, nor shared memory", path)
+        return os.path.join(self.home, FOLDER, name)
+
+
+def install(home: Path | None) -> None:
+    """Put it in place in this process and all that it forks.
+
+    Args:
+        home: The home of the calls, or None if they have none.
+    """
+    # The one in `_multiprocessing` stays: joblib tries it, and without it starts no interpreters of its own.
+    replaced = {"SemLock": SemLock, "sem_unlink": os.unlink}
+    _set(multiprocessing.synchronize, "_multiprocessing", SimpleNamespace(**replaced))
+    _set(multiprocessing.shared_memory, "_posixshmem", _SharedMemory(home))
+    # It would start an interpreter to remove what the home's end removes anyway.
+    tracker = SimpleNamespace(register=_nothing, unregister=_nothing)
+    _set(multiprocessing.shared_memory, "resource_tracker", tracker)
+    _set(multiprocessing.heap.Arena, "_dir_candidates", [])
+    _set(multiprocessing.managers.BaseManager, "start", _refuse_manager)
+
+
+def _nothing(_name: str, _kind: str) -> None:
+    """Track nothing."""
+
+
+def _refuse_manager(*_args: object, **_kwargs: object) -> None:
+    # Else its process would end on the listening, and whoever waits for it would hear of an end of file.
+    raise OSError(
+        errno.ENOTSUP,
+        "a manager listens on a socket, which no call may: "
+        "share a Queue, Value, Array or SharedMemory instead",
+    )
+
+
+def _set(owner: object, name: str, value: object) -> None:
+    if not hasattr(owner, name):
+        raise AttributeError(f"{owner!r} has no {name}: this version of Python keeps it elsewhere")
+    setattr(owner, name, value)

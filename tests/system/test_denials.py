@@ -1,0 +1,57 @@
+"""What only the kernel denies ends as the envelope with the path, is logged, and is listed."""
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support import TOOLS, call, details, error_code, open_cell
+
+from runner.cell import Cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+WRITES = ("pyarrow", "polars", "attach", "uri", "program")
+
+
+@pytest.fixture(scope="module")
+async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    async with open_cell(TOOLS / "denied.py", tmp_path_factory.mktemp("denied")) as it:
+        yield it
+
+
+@pytest.mark.parametrize("name", WRITES)
+async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
+    name: str, cell: Cell, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = f"/etc/toolcell-{name}.new"
+
+    allowed = await call(cell, user, "act", name=name, path=f"/tmp/{user}/{name}.new")
+    with caplog.at_level(logging.WARNING):
+        denied = await call(cell, user, "act", name=name, path=path)
+
+    assert allowed.processed.value == {"results": "done"}
+    assert error_code(denied) == "E_INVALID_PATH"
+    assert details(denied)["attempted_path"] == path
+    assert details(denied)["allowed_prefix"] == f"/tmp/{user}/"
+    assert [vars(record)["path"] for record in caplog.records if record.getMessage() == "denied"] == [path]
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "operation"), [("list", "/", "os.listdir"), ("read", "/etc/shadow", "open")]
+)
+async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed(
+    name: str, path: str, operation: str, cell: Cell, user: str
+) -> None:
+    completed = await call(cell, user, "swallow", name=name, path=path)
+
+    value = completed.processed.value
+    assert value["results"] == "kept quiet"
+    assert value["meta_data"]["denials"] == [{"operation": operation, "path": path, "layer": "kernel"}]
+
+
+async def test_a_denial_that_ends_the_call_is_told_once(cell: Cell, user: str) -> None:
+    read = await call(cell, user, "act", name="read", path="/etc/shadow")
+
+    assert (error_code(read), details(read)["attempted_path"]) == ("E_INVALID_PATH", "/etc/shadow")
