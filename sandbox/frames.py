@@ -13,7 +13,7 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-from sandbox.errors import FrameError
+from sandbox.errors import FrameError, FrameTooLong
 
 __all__ = ["CONTROL_BYTES", "GATE", "Decoder", "Kind", "decode", "encode", "receive", "send"]
 
@@ -33,6 +33,10 @@ _MAX_VALUES = 2_000_000
 _COUNTED_BYTES = 2 * _MAX_VALUES
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
+# JSON can write half of a surrogate pair, which no text that leaves the host may hold.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL)
+
 
 class Kind(enum.Enum):
     """What a frame says."""
@@ -46,6 +50,7 @@ class Kind(enum.Enum):
     FAILED = b"X"
     ENDED = b"E"
     # Host to worker.
+    LIMITS = b"M"
     CALL = b"C"
     REPLY = b"Y"
     # Worker to host.
@@ -67,14 +72,18 @@ def encode(kind: Kind, value: object) -> bytes:
 
 
 def decode(body: bytes | bytearray | memoryview) -> object:
-    """Return the value of a frame body.
+    """Return the value of a frame body; half of a surrogate pair in it becomes a question mark.
 
     Raises:
         FrameError: The body is not JSON, nested too deeply to be honest, or made of too many values.
     """
-    _check_values(bytes(body))
+    whole = bytes(body)
+    _check_values(whole)
     try:
-        value: object = json.loads(bytes(body), parse_constant=_refuse_constant, parse_float=_finite)
+        # As text: of bytes, `json` guesses the encoding, and lets pass what is no UTF-8.
+        value: object = json.loads(whole.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+        if _has_halves(whole):
+            value = _mended(value)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the frame is not JSON: {error}") from error
     return value
@@ -95,6 +104,21 @@ def _check_values(body: bytes) -> None:
 
 def _values(text: bytes) -> int:
     return sum(text.count(mark) for mark in (b",", b"[", b"{"))
+
+
+def _has_halves(body: bytes) -> bool:
+    # An escaped backslash before a `u` is none of its escape.
+    return bool(_SURROGATE.search(body)) and bool(_HALF.search(body.replace(rb"\\", b"  ")))
+
+
+def _mended(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_mended(key): _mended(item) for key, item in value.items()}
+    return value
 
 
 class Decoder:
@@ -166,8 +190,8 @@ def _header(data: bytes | bytearray, limit_bytes: int) -> tuple[int, Kind]:
         raise FrameError(f"a frame of unknown kind {letter!r}") from None
 
 
-def _too_long(length: int, limit_bytes: int) -> FrameError:
-    return FrameError(f"a frame of {length} bytes is above the limit of {limit_bytes}")
+def _too_long(length: int, limit_bytes: int) -> FrameTooLong:
+    return FrameTooLong(length, limit_bytes)
 
 
 def _read(channel: socket.socket, count: int) -> bytes:
