@@ -1,18 +1,19 @@
 """The only module that touches private names of fastmcp and mcp; their minor versions are pinned.
 
-Three uses, each with its reason:
+Four uses, each with its reason:
 
 - A worker serves one raw request with the SDK's own single-exchange driver, so that claims,
   headers, session id, state and elicitation reach the tool exactly as in plain FastMCP.
 - The host relays what a worker answers, innermost in the SDK's middleware, so that authentication
   and the sealing of request state stay where the SDK puts them.
 - Warming up a zygote builds what the first call would build.
+- The proxy speaks to remote servers as its client does: raw requests, the client's own capabilities.
 
 `tests/contract_fastmcp/` holds the tests that fail when a name here changes its meaning.
 """
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -29,17 +30,20 @@ from fastmcp.server.server import StateValue, default_lifespan
 from fastmcp.tools.function_tool import FunctionTool, _wrap_body_errors
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp.utilities.types import get_cached_typeadapter
+from mcp import ClientSession
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.request_state import RequestStateBoundary
 from mcp.server.runner import modern_error_data, serve_one
-from mcp.shared.dispatcher import CallOptions
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
+    ClientCapabilities,
+    ListToolsResult,
     LoggingLevel,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
@@ -50,19 +54,24 @@ from starlette.requests import Request
 from runner.request import RequestFacts, WireError
 
 __all__ = [
+    "ask_remote",
     "capabilities",
+    "connection_levels",
     "connection_of",
     "facts_of",
     "inner_provider",
     "is_ready",
+    "learn_tools",
     "lifespan",
     "message_levels",
     "notify_client",
     "relay_innermost",
+    "relaying_session",
     "request_client",
     "serve_raw",
     "serve_subscriptions",
     "single_call_server",
+    "tell_remote",
     "use_input_schemas",
     "warm_type_adapters",
 ]
@@ -283,9 +292,16 @@ def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> 
         client_info=info.model_dump(by_alias=True, mode="json", exclude_none=True) if info else None,
         client_capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else None,
         token=token.model_dump(mode="json") if token else None,
-        headers=list(ctx.request.headers.items()) if ctx.request is not None else None,
+        headers=_headers(ctx.request),
         can_send_request=session.can_send_request,
     )
+
+
+def _headers(request: Request | None) -> list[tuple[str, str]] | None:
+    """Return a request's headers as a tool may see them: without the cookie, which is a browser's key."""
+    if request is None:
+        return None
+    return [(name, value) for name, value in request.headers.items() if name.lower() != "cookie"]
 
 
 def _session_id(ctx: ServerRequestContext[Any, Any]) -> str:
@@ -307,7 +323,16 @@ def is_ready(ctx: ServerRequestContext[Any, Any]) -> bool:
 def message_levels(app: FastMCP, ctx: ServerRequestContext[Any, Any]) -> frozenset[str]:
     """Return the levels of log messages that the client wants to get, in its era's way of asking."""
     allowed = allowed_log_levels(ctx.protocol_version, ctx.meta)
-    session = ctx.session._connection.session_id
+    return _above_least(app, ctx.session._connection, allowed)
+
+
+def connection_levels(app: FastMCP, connection: Connection) -> frozenset[str]:
+    """Return the levels of log messages that a client wants to get outside of any request."""
+    return _above_least(app, connection, allowed_log_levels(connection.protocol_version, None))
+
+
+def _above_least(app: FastMCP, connection: Connection, allowed: Collection[str]) -> frozenset[str]:
+    session = connection.session_id
     least = app._client_log_levels.get("__no_session__" if session is None else session)
     if least is None:
         return frozenset(allowed)
@@ -326,3 +351,65 @@ async def request_client(
 ) -> dict[str, Any]:
     """Ask the client something on the stream of this request."""
     return await ctx.session._request_outbound.send_raw_request(method, params)
+
+
+# ---------------------------------------------------------------- proxy
+
+
+def relaying_session(
+    *,
+    capabilities: Callable[[str], ClientCapabilities],
+    on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
+    on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
+) -> type[ClientSession]:
+    """Return a kind of session that leaves it to others what it can do and what it answers.
+
+    The SDK's own derives capabilities from its callbacks, and knows no requests but those of its tables.
+
+    Args:
+        capabilities: Returns what to announce, by protocol version.
+        on_request: Answers a request of the server, or raises `MCPError`.
+        on_notify: Hears a notification of the server.
+    """
+
+    class _Relaying(ClientSession):
+        def _build_capabilities(self, version: str) -> ClientCapabilities:
+            return capabilities(version)
+
+        async def _on_request(
+            self, dctx: object, method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            return await on_request(method, params)
+
+        async def _on_notify(self, dctx: object, method: str, params: Mapping[str, Any] | None) -> None:
+            await on_notify(method, params)
+
+    return _Relaying
+
+
+async def ask_remote(
+    session: ClientSession,
+    method: str,
+    params: dict[str, Any],
+    *,
+    timeout_s: float | None,
+    progress: ProgressFnT | None,
+) -> dict[str, Any]:
+    """Send a request as it is and return the server's own result; `params` gets what the protocol adds."""
+    options: CallOptions = {}
+    session._stamp({"method": method, "params": params}, options)
+    if timeout_s is not None:
+        options["timeout"] = timeout_s
+    if progress is not None:
+        options["on_progress"] = progress
+    return await session._dispatcher.send_raw_request(method, params, options)
+
+
+async def tell_remote(session: ClientSession, method: str, params: Mapping[str, Any] | None) -> None:
+    """Send a notification as it is."""
+    await session._dispatcher.notify(method, params)
+
+
+def learn_tools(session: ClientSession, page: Mapping[str, Any]) -> None:
+    """Let a session learn which arguments of the tools in a `tools/list` result go into headers too."""
+    session._absorb_tool_listing(ListToolsResult.model_validate(page), complete=False)

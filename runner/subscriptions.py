@@ -1,37 +1,58 @@
 """MCP clients that want to know when My Files change, in either era of the protocol.
 
 The resource `runner://files` is updated whenever a file of the user comes or goes, `artifact://ID` when
-that file does; resources of a remote server when it says so. A client of the handshake era subscribes to
-a URI and is told on its connection; one of the later era listens on the stream of a request. Nobody is
-told of another user's files. Resources of the tool file are read anew by each worker and announce nothing,
-so subscribing to one is refused.
+that file does; resources and lists of a remote server when it says so. A client of the handshake era
+subscribes to a URI and is told on its connection; one of the later era listens on the stream of a request.
+Nobody is told of another user's files. Resources of the tool file are read anew by each worker and announce
+nothing, so subscribing to one is refused.
 
 Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
 requirement S0-68.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import mcp_types
 from fastmcp import FastMCP
 from mcp.server.context import ServerRequestContext
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
 from mcp.shared.exceptions import MCPError
 
+from runner.errors import RunnerError
 from runner.events import LISTENERS_PER_USER, Events, Subscription
 from runner.file_events import REMOVED, STORED
 from runner.files_extra import FILES
 from runner.identity import User
 from runner.internals import connection_of, serve_subscriptions
-from runner.remote_resources import UPDATED
 from runner.resources import SCHEME
 
-__all__ = ["Beyond", "announced", "offer_subscriptions"]
+__all__ = ["LIST_CHANGED", "UPDATED", "Beyond", "announced", "offer_subscriptions"]
+
+LIST_CHANGED = "list_changed"
+"""The event that what is offered has changed; `list` says what: tools, prompts or resources."""
+
+UPDATED = "resource_updated"
+"""The event that a resource beyond ours has changed."""
 
 _STATE = "toolcell_subscriptions"
+_LISTS: Mapping[object, ServerEvent] = {
+    "tools": ToolsListChanged(),
+    "prompts": PromptsListChanged(),
+    "resources": ResourcesListChanged(),
+}
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -90,13 +111,15 @@ class _Subscriptions:
         self, ctx: _Context, params: mcp_types.SubscribeRequestParams
     ) -> mcp_types.EmptyResult:
         uri = str(params.uri)
+        connection = connection_of(ctx)
+        watch: _Watch = connection.state.setdefault(_STATE, _Watch())
+        if uri in watch.uris:
+            return mcp_types.EmptyResult()
         if self.beyond is not None and not _is_ours(uri):
             await self.beyond.subscribe(ctx, uri)
         elif not _is_ours(uri):
             message = f"{uri!r} announces no changes; {FILES.uri} and the files of artifact:// do"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
-        connection = connection_of(ctx)
-        watch: _Watch = connection.state.setdefault(_STATE, _Watch())
         if watch.task is None:
             user = self._one_more(ctx)
             listening = self.events.subscribe(user=user.segment, session=user.session)
@@ -110,28 +133,46 @@ class _Subscriptions:
     async def unsubscribe(
         self, ctx: _Context, params: mcp_types.UnsubscribeRequestParams
     ) -> mcp_types.EmptyResult:
+        uri = str(params.uri)
         watch: _Watch | None = connection_of(ctx).state.get(_STATE)
-        if watch is not None:
-            watch.uris.discard(str(params.uri))
-        if self.beyond is not None and not _is_ours(str(params.uri)):
-            await self.beyond.unsubscribe(ctx, str(params.uri))
+        if watch is None or uri not in watch.uris:
+            return mcp_types.EmptyResult()
+        watch.uris.discard(uri)
+        if self.beyond is not None and not _is_ours(uri):
+            await self.beyond.unsubscribe(ctx, uri)
         return mcp_types.EmptyResult()
 
     async def listen(
         self, ctx: _Context, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
         user = self._one_more(ctx)
-        for uri in params.notifications.resource_subscriptions or ():
-            if self.beyond is not None and not _is_ours(str(uri)):
-                await self.beyond.subscribe(ctx, str(uri))
+        wanted = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
         bus = InMemorySubscriptionBus()
         stream = ListenHandler(bus)
-        with self.events.subscribe(user=user.segment, session=user.session) as heard:
-            passing = asyncio.create_task(_pass_on(heard, bus, stream))
-            try:
-                return await stream(ctx, params)
-            finally:
-                passing.cancel()
+        async with self._hearing(ctx, [uri for uri in wanted if not _is_ours(uri)]):
+            with self.events.subscribe(user=user.segment, session=user.session) as heard:
+                passing = asyncio.create_task(_pass_on(heard, bus, stream))
+                try:
+                    return await stream(ctx, params)
+                finally:
+                    passing.cancel()
+
+    @asynccontextmanager
+    async def _hearing(self, ctx: _Context, uris: list[str]) -> AsyncIterator[None]:
+        """Let resources that are not ours be heard of until the block ends."""
+        if self.beyond is None:
+            yield
+            return
+        begun: list[str] = []
+        try:
+            for uri in uris:
+                await self.beyond.subscribe(ctx, uri)
+                begun.append(uri)
+            yield
+        finally:
+            for uri in begun:
+                with contextlib.suppress(MCPError, RunnerError):
+                    await self.beyond.unsubscribe(ctx, uri)
 
     def _one_more(self, ctx: _Context) -> User:
         user = self.user_of(ctx)
@@ -150,6 +191,8 @@ async def _tell(heard: Subscription, watch: _Watch, send: Callable[[str], Any]) 
 
 async def _pass_on(heard: Subscription, bus: InMemorySubscriptionBus, stream: ListenHandler) -> None:
     async for event in heard:
+        if event.get("type") == LIST_CHANGED:
+            await bus.publish(_LISTS[event["list"]])
         for uri in _updated(event):
             await bus.publish(ResourceUpdated(uri=uri))
     # The server stops: the client is told so, instead of losing its connection.

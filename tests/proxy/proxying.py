@@ -11,13 +11,14 @@ from fastmcp import Client
 from support import settings_in
 
 from runner.identity import User
-from runner.proxy import make_proxy
-from runner.proxy_desk import Desk
-from runner.proxy_targets import Target
-from runner.shell_proxy import ways_to
+from runner.proxy.application import make_proxy
+from runner.proxy.desk import Desk
+from runner.proxy.shell import ways_to
+from runner.proxy.targets import Target
 
 REMOTE = Path(__file__).parent / "remote.py"
 BARE = Path(__file__).parent / "bare.py"
+PAGED = Path(__file__).parent / "paged.py"
 
 
 def over_stdio(name: str = "bare", server: Path = BARE, **more: Any) -> Target:

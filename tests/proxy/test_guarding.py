@@ -2,6 +2,7 @@
 
 import base64
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from runner.schema_fit import fitted
 from runner.sessions import Sessions
 from runner.settings_sources import config_report, load
 from runner.store.memory import MemoryStore
+from runner.store.observations import budgets_of
+from runner.store.retention import Budgets, Cleanup
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +117,7 @@ async def test_structured_content_satisfies_a_closed_schema_also_when_guarded(
     guarded = await GUARD.message(given, call, media_stay=True)
 
     jsonschema.validate(guarded["structuredContent"], SCHEMA)
-    assert shown(guarded) <= 60_000
+    assert shown(guarded) <= 50_000
     assert "artifact" in json.dumps(guarded["content"])
     assert guarded["structuredContent"]["count"] == value["count"]
 
@@ -153,7 +156,7 @@ def test_the_section_of_the_file_sets_the_guard_up(tmp_path: Path) -> None:
     [
         (
             "max_inline = 3",
-            r"runner\.toml: output_guard\.max_inline is no setting; did you mean max_inline_size",
+            r"runner\.toml:2: output_guard\.max_inline is no setting; did you mean max_inline_size",
         ),
         ("max_inline_size = 0", r"output_guard\.max_inline_size: .*greater than 0.*'0'"),
         ('tool_fields = {"$preset" = "nope"}', "there is no preset 'nope'"),
@@ -172,3 +175,179 @@ def test_a_variable_for_the_guard_is_sent_to_the_file(monkeypatch: pytest.Monkey
 
     with pytest.raises(UsageError, match=r"set up in runner\.toml, under \[output_guard\]"):
         load({})
+
+
+OPERATOR = """
+import time
+
+def shorten(tool_name, result, ctx):
+    return {"tool": tool_name, "server": ctx.server, "was": result} if tool_name == "export" else None
+
+def fails(tool_name, result, ctx):
+    raise ValueError("no idea")
+
+def two(tool_name, result):
+    return None
+
+number = 7
+"""
+
+
+def written(folder: Path, toml: str) -> OutputGuard:
+    (folder / "my_outputs.py").write_text(OPERATOR)
+    file = folder / "runner.toml"
+    file.write_text(toml)
+    return OutputGuard.of(load({}, config=file))
+
+
+async def test_the_operators_transformer_has_the_first_word_on_own_and_remote_results(
+    files: MyFiles, tmp_path: Path
+) -> None:
+    guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
+    remote = message(content=[{"type": "text", "text": '{"rows": 3}'}])
+
+    own = await guard.results({"rows": 3}, GuardedCall(tool="export", files=files))
+    theirs = await guard.message(
+        remote, GuardedCall(tool="export", files=files, server="s"), media_stay=False
+    )
+    other = await guard.message(remote, GuardedCall(tool="other", files=files, server="s"), media_stay=False)
+
+    assert own == {"tool": "export", "server": None, "was": {"rows": 3}}
+    assert json.loads(theirs["content"][0]["text"]) == {"tool": "export", "server": "s", "was": {"rows": 3}}
+    assert other == remote
+
+
+async def test_a_tool_may_have_a_transformer_of_its_own(files: MyFiles, tmp_path: Path) -> None:
+    toml = '[output_guard.tools.export]\noutput_transformer = "my_outputs:shorten"\n'
+    guard = written(tmp_path, toml)
+
+    with_own = await guard.results(1, GuardedCall(tool="export", files=files))
+    without = await guard.results(1, GuardedCall(tool="import", files=files))
+
+    assert (with_own["was"], without) == (1, 1)
+
+
+async def test_what_a_transformer_makes_of_structured_content_is_structured_too(
+    files: MyFiles, tmp_path: Path
+) -> None:
+    guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
+    given = message(content=[{"type": "text", "text": "[1]"}], structuredContent={"result": [1]})
+    call = GuardedCall(tool="export", files=files, server="s")
+
+    made = await guard.message(given, call, media_stay=False)
+
+    assert made["structuredContent"] == {"result": {"tool": "export", "server": "s", "was": [1]}}
+    assert json.loads(made["content"][0]["text"]) == made["structuredContent"]["result"]
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("my_outputs:none", "has no function 'none'"),
+        ("my_outputs:number", "has no function 'number'"),
+        ("my_outputs:two", r"must take \(tool_name, result, ctx\)"),
+        ("nowhere_at_all:f", "there is no module nowhere_at_all"),
+        ("nowhere.at.all:f", "there is no module nowhere.at.all"),
+        ("broken:f", "cannot be imported: RuntimeError: at once"),
+        ("leaves:f", "cannot be imported: SystemExit"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_refused_at_the_start_with_its_line(
+    named: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('at once')\n")
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+
+    words = rf"runner\.toml:3: output_guard.output_transformer: {named}.*{said}"
+    with pytest.raises(UsageError, match=words):
+        written(tmp_path, f'[output_guard]\n\noutput_transformer = "{named}"\n')
+
+
+def test_a_name_of_the_guard_above_the_tables_is_sent_to_its_table(tmp_path: Path) -> None:
+    file = tmp_path / "runner.toml"
+    file.write_text('output_transformer = "a:b"\n')
+
+    with pytest.raises(UsageError, match=r"no setting output_transformer; it stands under \[output_guard\]"):
+        load({}, config=file)
+
+
+INTEGER = {"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}
+OBJECT = {"type": "object", "properties": {"result": {"type": "object"}}, "required": ["result"]}
+
+
+@pytest.mark.parametrize(("schema", "stays"), [(INTEGER, False), (OBJECT, True)])
+async def test_what_a_transformer_left_out_does_not_come_back_for_a_schema(
+    schema: dict[str, Any], stays: bool, files: MyFiles, tmp_path: Path
+) -> None:
+    guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
+    given = message(content=[{"type": "text", "text": "7"}], structuredContent={"result": 7})
+    call = GuardedCall(tool="export", files=files, schema=schema)
+
+    before = await guard.results(7, call)
+    made = await guard.message(given, call, media_stay=True)
+
+    assert before == 7
+    assert json.loads(made["content"][0]["text"]) == {"tool": "export", "server": None, "was": 7}
+    assert ("structuredContent" in made) == stays
+
+
+WIDE = {
+    "type": "object",
+    "properties": {f"p{n}": {"type": "string"} for n in range(400)},
+    "required": [f"p{n}" for n in range(400)],
+}
+
+
+async def test_a_schema_of_many_fields_does_not_lift_the_limit(files: MyFiles) -> None:
+    value = {f"p{n}": "word " * 75 for n in range(400)}
+    given = message(content=[{"type": "text", "text": "see there"}], structuredContent=value)
+
+    guarded = await GUARD.message(given, GuardedCall(tool="t", files=files, schema=WIDE), media_stay=True)
+
+    assert len(json.dumps(guarded)) <= 50_000
+    assert "structuredContent" not in guarded
+
+
+async def test_tools_and_servers_have_their_own_lifetimes_and_sizes(files: MyFiles, tmp_path: Path) -> None:
+    guard = written(
+        tmp_path,
+        "[output_guard.tools.brief]\nttl_seconds = 60\n"
+        "[output_guard.servers.small]\nmax_artifact_bytes = 100\n",
+    )
+    given = "word " * 4000
+
+    brief = await guard.results(given, GuardedCall(tool="brief", files=files))
+    usual = await guard.results(given + "x", GuardedCall(tool="usual", files=files))
+    small = await guard.results(given, GuardedCall(tool="t", files=files, server="small"))
+
+    ends = {record.id: record.expires_at for record in await files.library.store.list(scope=files.scope)}
+    first, second = ends[brief["artifact"]["id"]], ends[usual["artifact"]["id"]]
+    assert first is not None
+    assert second is not None
+    assert timedelta(minutes=50) < second - first < timedelta(minutes=60)
+    assert "truncated" in small
+    assert "limit is 100 bytes" not in usual
+
+
+@pytest.mark.parametrize(
+    ("section", "budgets"),
+    [
+        ({}, Budgets()),
+        (
+            {"retention": {"ttl_seconds": 5, "cleanup_strategy": "fifo"}},
+            Budgets(ttl_s=5, cleanup=Cleanup.FIFO),
+        ),
+        ({"tools": {"t": {"ttl_seconds": 9000}}}, Budgets(ttl_s=9000)),
+        ({"tools": {"t": {"ttl_seconds": 60}}}, Budgets()),
+        ({"servers": {"s": {"ttl_seconds": 0}}}, Budgets(ttl_s=0)),
+        ({"servers": {"s": {"max_artifact_bytes": 1 << 40}}}, Budgets(max_artifact_bytes=1 << 40)),
+        (
+            {"retention": {"max_session_bytes": 9, "max_trace_bytes": 8, "max_artifacts_per_trace": 7}},
+            Budgets(max_session_bytes=9, max_trace_bytes=8, max_artifacts_per_trace=7),
+        ),
+    ],
+)
+def test_the_stores_budgets_are_as_wide_as_the_widest_of_all_calls(
+    section: dict[str, Any], budgets: Budgets
+) -> None:
+    assert budgets_of(section) == budgets

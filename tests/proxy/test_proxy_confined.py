@@ -1,7 +1,13 @@
 """A server that is a command runs confined: what it can touch, and how it ends."""
 
+import os
+import shutil
+import signal
 import socket
-from collections.abc import AsyncIterator
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,52 +18,92 @@ from proxying import BARE, REMOTE, desk_for, over_stdio, proxied, result
 from support import alive, settings_in
 
 from runner.errors import UsageError
-from runner.proxy import make_proxy
-from runner.proxy_confined import check_command
-from runner.proxy_targets import Target
+from runner.proxy.application import make_proxy
+from runner.proxy.confined import check_command
+from runner.proxy.shell import ways_to
+from runner.proxy.targets import Target
 from runner.settings import ToolSettings
-from runner.shell_proxy import ways_to
+from sandbox.errors import IsolationUnavailable
+from sandbox.probe import Tier
 
+CLOSED = {"PermissionError", "FileNotFoundError", "OSError"}
 SHORT = {"silent": ToolSettings(idle_timeout_s=1)}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
-@pytest.fixture
-async def confined(folder: Path, user: str) -> AsyncIterator[Any]:
-    async with proxied(folder, user, over_stdio(env={"NAMED": "yes"}), tools=SHORT) as client:
-        yield client
+@pytest.fixture(params=["process", "user", "namespace"])
+async def confined(request: pytest.FixtureRequest, folder: Path, user: str) -> AsyncIterator[Any]:
+    """A server in each tier, which writes and reads the same in all of them."""
+    with for_anybody() as target:
+        async with proxied(folder, user, target, tools=SHORT, isolation=request.param) as client:
+            yield client
 
 
-async def gone(*pids: int) -> bool:
-    with anyio.move_on_after(10):
-        while any(alive(pid) for pid in pids):
+@contextmanager
+def for_anybody() -> Iterator[Target]:
+    """A server that every user id can read, with an interpreter that every one can run."""
+    interpreter = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
+    assert interpreter, "the tier user needs an interpreter of the system; install python3"
+    folder = Path(tempfile.mkdtemp(prefix="toolcell-proxy-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    server = folder / BARE.name
+    server.write_bytes(BARE.read_bytes())
+    server.chmod(0o644)
+    yield Target(name="bare", command=(interpreter, server.name), folder=folder, env={"NAMED": "yes"})
+    shutil.rmtree(folder)
+
+
+async def home_of(client: Any) -> str:
+    home: str = (await result(client, "surroundings"))["HOME"]
+    return home
+
+
+def processes_of(home: str) -> list[int]:
+    """The processes of a server, as this machine numbers them, by the home that their environment names."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"HOME={home}".encode() in environment and alive(int(folder.name)):
+            found.append(int(folder.name))
+    return found
+
+
+async def gone(*homes: str) -> bool:
+    with anyio.move_on_after(20):
+        while any(processes_of(home) for home in homes):
             await anyio.sleep(0.02)
-    return not any(alive(pid) for pid in pids)
+    return not any(processes_of(home) for home in homes)
 
 
 async def test_it_writes_in_its_own_home_and_nowhere_else(
-    confined: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory
+    confined: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "left"
-    home = (await result(confined, "surroundings"))["HOME"]
+    home = await home_of(confined)
 
     written = [
         await result(confined, "leave", path=path) for path in (f"{home}/left", str(elsewhere), "/tmp/t-left")
     ]
 
-    assert written == ["done", "PermissionError", "PermissionError"]
+    assert written[0] == "done"
+    assert {*written[1:]} <= CLOSED
     assert Path(home, "left").read_text() == "left"
-    assert Path(home).is_relative_to(folder / "state")
+    assert not elsewhere.exists()
+    assert not Path("/tmp/t-left").exists()
 
 
 async def test_it_reads_neither_our_state_nor_what_lies_in_homes(confined: Any, folder: Path) -> None:
     secret = folder / "state" / "secret"
     secret.write_text("secret")
 
-    seen = [await result(confined, "see", path=str(path)) for path in (BARE, secret)]
+    seen = [await result(confined, "see", path=str(path)) for path in ("/etc/hostname", secret)]
 
-    assert seen == ["done", "PermissionError"]
+    assert seen[0] == "done"
+    assert seen[1] in CLOSED
 
 
 async def test_it_has_no_network(confined: Any) -> None:
@@ -66,6 +112,25 @@ async def test_it_has_no_network(confined: Any) -> None:
         socket.create_connection((host, port), 2).close()
 
         assert await result(confined, "reach", host=host, port=port) == "PermissionError"
+
+
+async def test_it_reaches_what_is_allowed_and_nothing_else(folder: Path, user: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as named, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [listener.getsockname()[1] for listener in (named, other)]
+        allowed = (f"127.0.0.1:{ports[0]}",)
+        async with proxied(folder, user, over_stdio(), allow_net=allowed) as client:
+            reached = [await result(client, "reach", host="127.0.0.1", port=port) for port in ports]
+
+    assert reached[0] == "done"
+    assert reached[1] != "done"
+
+
+async def test_the_tier_of_a_server_is_in_its_results(folder: Path, user: str) -> None:
+    for tier in ("process", "namespace"):
+        async with proxied(folder, user, over_stdio(), isolation=tier) as client:
+            called = await client.call_tool_mcp("pid", {})
+
+        assert called.meta["toolcell/isolation"] == tier
 
 
 async def test_it_sees_the_variables_that_are_named_and_none_of_ours(
@@ -83,39 +148,101 @@ async def test_it_sees_the_variables_that_are_named_and_none_of_ours(
 async def test_its_policy_with_its_keys_is_not_left_on_disk(confined: Any, folder: Path) -> None:
     await result(confined, "pid")
 
-    assert list((folder / "state").rglob("policy.json")) == []
+    assert list((folder / "state").rglob("policy-*")) == []
 
 
 async def test_a_crash_is_an_error_of_that_call_and_the_next_has_a_new_process(
     confined: Any,
 ) -> None:
-    first = await result(confined, "pid")
+    first = await home_of(confined)
 
     crashed = await confined.call_tool("crash", raise_on_error=False)
 
-    second = await result(confined, "pid")
+    second = await home_of(confined)
     assert crashed.structured_content["meta_data"]["error_code"] == "E_CRASHED"
     assert crashed.structured_content["meta_data"]["retryable"] is True
     assert first != second
+    assert await gone(first)
+
+
+async def test_a_server_that_is_killed_from_outside_is_started_anew(confined: Any) -> None:
+    first = await home_of(confined)
+
+    for pid in processes_of(first):
+        os.kill(pid, signal.SIGKILL)
+    assert await gone(first)
+
+    called = [await confined.call_tool("remember", {"value": n}, raise_on_error=False) for n in (1, 2)]
+    assert called[-1].is_error is False
+    assert await home_of(confined) != first
 
 
 async def test_a_call_that_is_silent_too_long_ends_and_its_process_with_it(confined: Any) -> None:
-    first = await result(confined, "pid")
+    first = await home_of(confined)
+    assert processes_of(first)
 
     ended = await confined.call_tool("silent", {"seconds": 60}, raise_on_error=False)
 
     assert ended.structured_content["meta_data"]["error_code"] == "E_TIMEOUT"
     assert await gone(first)
-    assert await result(confined, "pid") != first
+    assert await home_of(confined) != first
 
 
-async def test_nothing_that_it_started_outlives_the_connection(folder: Path, user: str) -> None:
-    async with proxied(folder, user, over_stdio()) as client:
-        pids = [await result(client, tool) for tool in ("pid", "child", "detached")]
-        assert all(alive(pid) for pid in pids)
+@pytest.mark.parametrize("tier", ["process", "user", "namespace"])
+async def test_nothing_that_it_started_outlives_the_connection(folder: Path, user: str, tier: str) -> None:
+    with for_anybody() as target:
+        async with proxied(folder, user, target, isolation=tier) as client:
+            home = await home_of(client)
+            for tool in ("child", "detached"):
+                await result(client, tool)
+            assert len(processes_of(home)) == 3
 
-    assert await gone(*pids)
+    assert await gone(home)
+    assert not Path(home).exists()
     assert list((folder / "state" / "scratch").iterdir()) == []
+
+
+async def test_of_several_one_that_crashes_at_every_start_takes_none_down(folder: Path, user: str) -> None:
+    broken = Target(name="broken", command=(sys.executable, "-c", "raise SystemExit(3)"), folder=folder)
+    async with proxied(folder, user, over_stdio("fine"), broken, over_stdio("other")) as client:
+        names = [tool.name for tool in await client.list_tools()]
+        pids = [await result(client, f"{name}_pid") for name in ("fine", "other")]
+        refused = await client.call_tool("broken_x", raise_on_error=False)
+
+    assert {"fine_pid", "other_pid"} <= set(names)
+    assert not [name for name in names if name.startswith("broken_")]
+    assert all(pids)
+    assert refused.structured_content["meta_data"]["error_code"] == "E_BUSY"
+
+
+NO_NAMES = "import socket; socket.getaddrinfo('api.host.example', 443)"
+NO_SOCKETS = "import socket; socket.create_connection(('192.0.2.1', 443), 1)"
+
+
+@pytest.mark.parametrize("script", [NO_NAMES, NO_SOCKETS])
+async def test_a_server_that_needs_the_network_to_start_is_refused_with_the_flag(
+    script: str, folder: Path, user: str
+) -> None:
+    """Whatever the command is called: what it said last is looked at."""
+    target = Target(name="online", command=(sys.executable, "-c", script), folder=folder)
+
+    with pytest.raises(
+        UsageError,
+        match=r"has no network, which --allow-net would allow; it said: .*(?:gaierror|PermissionError)",
+    ):
+        async with desk_for(folder, user, target):
+            pass
+
+
+async def test_a_server_that_cannot_start_is_refused_with_what_it_said(folder: Path, user: str) -> None:
+    script = "import sys; print('no index given', file=sys.stderr); sys.exit(2)"
+    target = Target(name="wrong", command=(sys.executable, "-c", script), folder=folder)
+
+    with pytest.raises(UsageError, match="it said: no index given") as refused:
+        async with desk_for(folder, user, target):
+            pass
+
+    assert "--allow-net" not in str(refused.value)
 
 
 async def test_a_server_that_somebody_else_wrote_works_confined(folder: Path, user: str) -> None:
@@ -155,15 +282,35 @@ def test_a_program_that_is_not_there_is_named(folder: Path) -> None:
         ways_to(settings_in(folder), [Target(name="x", command=("not-there-at-all",))])
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [({"deny_run": True}, "deny_run"), ({"isolation": "namespace"}, "tier process")],
-)
-def test_a_command_is_refused_where_it_could_not_be_confined_as_asked(
-    setting: dict[str, Any], words: str, folder: Path
-) -> None:
-    with pytest.raises(UsageError, match=words):
-        check_command(over_stdio(), settings_in(folder, **setting))
+def test_a_script_among_the_arguments_is_no_file(folder: Path) -> None:
+    target = Target(name="x", command=(sys.executable, "-c", "pass\n" * 1000), folder=folder)
+
+    assert ways_to(settings_in(folder), [target])[0].name == "x"
+
+
+def test_a_command_that_fetches_its_server_may_where_the_network_is_open(folder: Path) -> None:
+    program = folder / "uvx"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    target = Target(name="fetched", command=("./uvx", "some-server"), folder=folder)
+
+    assert check_command(target, settings_in(folder, allow_net=("*",))) == program
+
+
+def test_a_command_is_refused_where_nothing_may_be_run(folder: Path) -> None:
+    with pytest.raises(UsageError, match="deny_run"):
+        check_command(over_stdio(), settings_in(folder, deny_run=True))
+
+
+def test_a_command_that_its_tier_could_not_read_is_refused_with_the_cure(folder: Path) -> None:
+    script = folder / "server.py"
+    script.write_text("")
+    script.chmod(0o600)
+    target = over_stdio("closed", script)
+
+    with pytest.raises(IsolationUnavailable, match=r"server.py is closed to other users.*chmod"):
+        ways_to(settings_in(folder, isolation="namespace"), [target])
+    assert ways_to(settings_in(folder, isolation="auto"), [target])[0].tier is Tier.PROCESS
 
 
 def test_a_program_is_found_beside_the_file_that_names_it(folder: Path) -> None:

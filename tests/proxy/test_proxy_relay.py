@@ -11,14 +11,14 @@ import pytest
 from fastmcp import Client
 from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourceUpdated
-from proxying import desk_for, over_http, proxied, result
+from proxying import PAGED, desk_for, over_http, over_stdio, proxied, result
 from support import settings_in
 
 from runner.errors import UsageError
 from runner.identity import User
-from runner.proxy import make_proxy
-from runner.proxy_desk import Desk
-from runner.shell_proxy import ways_to
+from runner.proxy.application import make_proxy
+from runner.proxy.desk import Desk
+from runner.proxy.shell import ways_to
 
 pytestmark = [
     pytest.mark.anyio,
@@ -154,6 +154,7 @@ async def test_a_question_of_a_server_is_answered_by_the_client(
 async def test_a_link_is_read_only_where_its_size_is_known_and_below_the_limit(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
+    """S4-11, S4-82: otherwise the link is what a model gets."""
     guard = {"resources": {"auto_read_if_size_under_bytes": 100}}
     links = [("note://short", 6), ("note://short", None), ("note://short", 100), ("note://long", 50)]
     async with proxied(folder, user, over_http(remote_url), mode=mode, output_guard=guard) as behind:
@@ -170,6 +171,7 @@ async def test_a_link_is_read_only_where_its_size_is_known_and_below_the_limit(
 async def test_a_model_reads_resources_with_tools_behind_a_switch(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
+    """S4-83, S4-84, S4-92, S4-95: nothing binary is inlined, and text up to a limit."""
     target = over_http(remote_url)
     async with proxied(folder, user, target, mode=mode) as without:
         names = [tool.name for tool in await without.list_tools()]
@@ -230,6 +232,7 @@ async def test_a_client_without_sessions_hears_it_on_the_stream_it_opened(
 async def test_a_change_makes_a_kept_read_worthless_and_is_an_event(
     remote_url: str, folder: Path, user: str
 ) -> None:
+    """S4-81, S4-93, S4-94: what was read is kept by its URI until it is updated."""
     async with desk_for(folder, user, over_http(remote_url), resource_tools=True) as desk:
         with desk.events.subscribe(user=User(user).segment) as events:
             async with Client(make_proxy(desk, transport="stdio"), mode="legacy") as behind:
@@ -246,6 +249,53 @@ async def test_a_change_makes_a_kept_read_worthless_and_is_an_event(
 
     assert [(event["type"], event["uri"]) for event in heard] == [("resource_updated", "live://one")]
     assert after == "changed"
+
+
+@ERAS
+async def test_lists_are_followed_to_their_last_page(folder: Path, user: str, mode: str) -> None:
+    """S4-96: a model, and who lists several servers, gets all of it; a client of one pages by itself."""
+    target, settings = over_stdio("paged", PAGED), {"resource_tools": True}
+    async with proxied(folder, user, target, mode=mode, **settings) as behind:
+        page = await behind.session.list_resources()
+        whole = [
+            (await behind.call_tool(f"paged.resources_{name}")).structured_content[key]
+            for name, key in (("list", "resources"), ("templates_list", "resourceTemplates"))
+        ]
+    async with proxied(folder, user, target, over_stdio("again", PAGED), mode=mode) as several:
+        joined = [str(item.uri) for item in await several.list_resources()]
+
+    assert ([str(item.uri) for item in page.resources], page.next_cursor) == (["page://0", "page://1"], "2")
+    assert [item["uri"] for item in whole[0]] == [f"page://{n}" for n in range(5)]
+    assert [item["uriTemplate"] for item in whole[1]] == [f"page://{n}/{{x}}" for n in range(5)]
+    assert joined == [f"page://{name}/{n}" for name in ("paged", "again") for n in range(5)]
+
+
+async def test_no_event_carries_bytes(remote_url: str, folder: Path, user: str) -> None:
+    """S4-5, S4-67, S4-80: interfaces hear of a reference; the bytes are in the store, whole."""
+    async with desk_for(folder, user, over_http(remote_url)) as desk:
+        with desk.events.subscribe(user=User(user).segment) as events:
+            async with Client(make_proxy(desk, transport="stdio"), mode="legacy") as behind:
+                called = await behind.call_tool_mcp("pdf", {"name": "report"})
+                reference = json.loads(called.content[0].text)["content"]["artifact"]
+                event = await asyncio.wait_for(anext(events), 20)
+                stored = await desk.files(User(user)).by_id(reference["id"])
+
+    assert stored is not None
+    assert (event["uri"], stored.size) == (f"artifact://{reference['id']}", reference["size_bytes"])
+    assert len(json.dumps(event)) < 2000
+
+
+@ERAS
+async def test_a_result_that_fits_keeps_the_form_that_its_tool_gave_it(both: Any) -> None:
+    """S4-65: what a tool returns stands under `result`, transformed or not."""
+    direct, behind = both
+
+    small = [(await client.call_tool_mcp("add", {"a": 1, "b": 2})) for client in (direct, behind)]
+    long = await behind.call_tool_mcp("text", {"chars": 40_000})
+
+    assert [called.structured_content for called in small] == [{"result": 3}, {"result": 3}]
+    assert set(long.structured_content) == {"result"}
+    assert "artifact://" in long.structured_content["result"]
 
 
 @ERAS

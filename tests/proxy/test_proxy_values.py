@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
-from runner.proxy_backend import BackOff
-from runner.proxy_names import Names
-from runner.proxy_targets import Target, read_targets
+from runner.proxy.backend import BackOff
+from runner.proxy.names import Names
+from runner.proxy.targets import Target, read_targets
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,10}", fullmatch=True)
 SEVERAL = st.lists(NAMES, min_size=2, max_size=4, unique=True)

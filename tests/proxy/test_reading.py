@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import CallError, Code
@@ -153,6 +153,7 @@ def test_the_tools_say_that_they_only_read() -> None:
     assert all(tool["inputSchema"]["type"] == "object" for tool in described())
 
 
+@settings(deadline=None)
 @given(text=st.text(max_size=300), offset=st.integers(0, 400), length=st.integers(1, 50))
 async def test_a_part_of_a_text_is_a_part_of_it(text: str, offset: int, length: int) -> None:
     files = Library(store=MemoryStore(), sessions=Sessions(Path("unused"))).of("alice")

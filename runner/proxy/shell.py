@@ -8,10 +8,10 @@ from fastmcp import FastMCP
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
 
 from runner.identity import User
-from runner.proxy import make_proxy
-from runner.proxy_confined import ConfinedTransport, check_command
-from runner.proxy_desk import Desk, Way
-from runner.proxy_targets import Target
+from runner.proxy.application import make_proxy
+from runner.proxy.confined import ConfinedTransport, check_command, tier_of
+from runner.proxy.desk import Desk, Way
+from runner.proxy.targets import Target
 from runner.serve import first_user, serve_application, transport_of
 from runner.settings import Settings
 
@@ -48,11 +48,12 @@ def _way(settings: Settings, target: Target) -> Way:
     if target.url:
         return Way(name=target.name, transport=partial(_over_http, target))
     program = check_command(target, settings)
+    tier = tier_of(target, program, settings)
 
     def start(user: User) -> ClientTransport:
-        return ConfinedTransport(target, program, settings, user)
+        return ConfinedTransport(target, program, settings, user, tier)
 
-    return Way(name=target.name, transport=start, is_process=True)
+    return Way(name=target.name, transport=start, tier=tier)
 
 
 def _over_http(target: Target, _user: User) -> ClientTransport:

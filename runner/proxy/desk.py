@@ -1,14 +1,14 @@
 """What a proxy works with: its servers, and for each client the connections to them.
 
 A client of the handshake era has connections of its own, which end with it. Later eras have no sessions:
-there each user has connections, which end when they have not been used for long.
+there each user has connections, for each kind of client, which end when they have not been used for long.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,20 +22,26 @@ from runner.admission import Admission
 from runner.errors import CallError, UsageError
 from runner.events import Events
 from runner.file_events import tell as tell_of_file
-from runner.guarding import OutputGuard, config_of
+from runner.guarding import OutputGuard
 from runner.identity import User
 from runner.incoming import has_sessions
 from runner.internals import connection_of
+from runner.isolation import in_force
 from runner.links import DownloadLinks
 from runner.my_files import Library, MyFiles, open_library
-from runner.proxy_backend import Backend, Unreachable
-from runner.proxy_names import Names
-from runner.remote_resources import RemoteResources
+from runner.proxy.backend import Backend, Unreachable
+from runner.proxy.names import Names
+from runner.proxy.pausing import ANSWER_S, Pausing
+from runner.proxy.remote import Announced
+from runner.proxy.resources import RemoteResources
+from runner.scratch import sweep
 from runner.settings import Settings
 from runner.state import SessionState
 from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
+from runner.subscriptions import LIST_CHANGED
 from runner.tokens import Tokens
+from sandbox.probe import Tier
 
 __all__ = ["About", "Desk", "Way"]
 
@@ -44,6 +50,7 @@ log = logging.getLogger(__name__)
 _STATE = "toolcell_backends"
 _SWEEP_S = 30.0
 _MOST_BACKENDS = 64
+_WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -55,12 +62,12 @@ class Way:
     Attributes:
         name: Its name.
         transport: Makes a way to it for a user.
-        is_process: Whether it is a process of ours, which ends with its connection.
+        tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
     """
 
     name: str
     transport: Callable[[User], ClientTransport]
-    is_process: bool = False
+    tier: Tier | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,23 @@ class About:
     version: str | None = None
     instructions: str | None = None
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """The connection of a client with sessions. A `runner.proxy.backend.Front`."""
+
+    connection: Connection
+    levels: Callable[[Connection], Collection[str]]
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the client something, beside any request of its own."""
+        return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tell the client something; log messages only of the levels that it asked for."""
+        if method != "notifications/message" or params.get("level") in self.levels(self.connection):
+            await self.connection.notify(method, params)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -86,6 +110,8 @@ class Desk:
         links: Makes download links.
         guard: The output guard.
         about: What the proxy says of itself.
+        levels: Says which log messages a client with sessions wants to get outside of its requests.
+        pausing: Calls that wait for answers of clients without sessions.
     """
 
     settings: Settings
@@ -98,8 +124,10 @@ class Desk:
     admission: Admission
     about: About = field(default_factory=lambda: About(name="runner proxy"))
     state: SessionState = field(default_factory=SessionState)
-    _of_users: dict[tuple[str, str], Backend] = field(default_factory=dict)
-    _only_met: set[tuple[str, str]] = field(default_factory=set)
+    levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
+    pausing: Pausing = field(default_factory=Pausing)
+    _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
+    _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @classmethod
@@ -116,6 +144,8 @@ class Desk:
             UsageError: None of the servers can be reached.
         """
         events = Events()
+        # After a crash homes of servers are left.
+        await asyncio.to_thread(sweep, settings.state_dir)
         library = open_library(settings)
         library = Library(
             store=library.store,
@@ -132,7 +162,7 @@ class Desk:
             links=DownloadLinks(
                 tokens=Tokens(settings.state_dir / "tokens.json"), base=settings.public_url or ""
             ),
-            guard=OutputGuard(config_of(settings)),
+            guard=OutputGuard.of(settings),
             admission=Admission(
                 max_calls=settings.max_calls,
                 max_calls_per_user=settings.max_calls_per_user,
@@ -147,14 +177,34 @@ class Desk:
             sweepers.append(asyncio.create_task(library.store.run()))
         try:
             await desk._meet(first or User("nobody"))
-            if first is None:
-                for server in desk.names.servers:
-                    desk._end(desk._of_users.pop(("nobody", server)))
             yield desk
         finally:
             for sweeper in sweepers:
                 sweeper.cancel()
-            await asyncio.gather(*(backend.drop() for backend in desk._of_users.values()), *desk._closing)
+            await desk.pausing.close()
+            left = (*desk._of_users.values(), *desk._met.values())
+            await asyncio.gather(*(backend.drop() for backend in left), *desk._closing)
+
+    @property
+    def tier(self) -> Tier:
+        """The weakest isolation tier that any of its servers runs in."""
+        running = [way.tier for way in self.ways.values() if way.tier is not None]
+        return min(running, key=_WEAKEST_FIRST.index, default=in_force(self.settings))
+
+    @property
+    def kind(self) -> str:
+        """Say what is served, in a word."""
+        return "proxy"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the servers that stand behind this one, by the names with which what they offer begins."""
+        return self.names.servers if self.names.prefixed else ()
+
+    @property
+    def offers_resource_tools(self) -> bool:
+        """Whether a model gets tools with which it reads the servers' resources."""
+        return self.settings.resource_tools and self.guard.config.resources.enabled
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return what was kept for a user."""
@@ -162,36 +212,50 @@ class Desk:
 
     def backend(self, ctx: _Context, user: User, server: str) -> Backend:
         """Return the connection to a server on behalf of the client of a request."""
+        session = ctx.session
+        info = session.client_params.client_info if session.client_params else None
+        announced = Announced(info=info, capabilities=session.client_capabilities)
         if not has_sessions(ctx):
-            return self._of_user(user, server)
+            return self._of_user(user, server, announced)
         connection = connection_of(ctx)
         own: dict[str, Backend] = connection.state.setdefault(_STATE, {})
         if server not in own:
-            if (user.name, server) in self._only_met:
-                # It told who it is; nobody uses it, and it may be a process.
-                self._end(self._of_users.pop((user.name, server)))
-                self._only_met.discard((user.name, server))
-            own[server] = self._new(user, server, modern=False, front=connection)
+            self._forget_met(user, server)
+            own[server] = self._new(user, server, announced, _Front(connection, self.levels))
             connection.exit_stack.callback(self._end, own[server])
         return own[server]
 
-    async def tell(self, ctx: _Context, method: str, uri: str) -> None:
-        """Tell the client of a request that something has changed, where its era lets us."""
+    def connect(self, ctx: _Context, user: User) -> None:
+        """Begin to connect to all servers on behalf of a client with sessions, ahead of its first request."""
+        for server in self.names.servers:
+            task = asyncio.create_task(_ahead(self.backend(ctx, user, server)))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def backends(self, ctx: _Context) -> Collection[Backend]:
+        """Return the connections of a client with sessions, as far as there are any."""
+        own: dict[str, Backend] = connection_of(ctx).state.get(_STATE, {})
+        return own.values()
+
+    async def tell(self, ctx: _Context, user: User, method: str) -> None:
+        """Tell the client of a request that a list has changed."""
         if has_sessions(ctx):
-            await _pass_on(connection_of(ctx), method, uri)
+            await connection_of(ctx).notify(method, None)
+        else:
+            self._publish_list(user, method)
 
     async def end_session(self, session: str) -> None:
         """Nothing to do: connections end with their clients, and files of a session once it is idle."""
 
-    def _of_user(self, user: User, server: str) -> Backend:
-        key = (user.name, server)
-        self._only_met.discard(key)
+    def _of_user(self, user: User, server: str, announced: Announced) -> Backend:
+        key = (user.name, server, announced.key)
         if key not in self._of_users:
+            self._forget_met(user, server)
             self._make_room()
-            self._of_users[key] = self._new(user, server, modern=True, front=None)
+            self._of_users[key] = self._new(user, server, announced, None)
         return self._of_users[key]
 
-    def _new(self, user: User, server: str, *, modern: bool, front: Connection | None) -> Backend:
+    def _new(self, user: User, server: str, announced: Announced, front: _Front | None) -> Backend:
         way = self.ways[server]
 
         def publish(event: Mapping[str, Any]) -> None:
@@ -202,24 +266,37 @@ class Desk:
             if uri:
                 resources.updated(uri)
             elif front is not None:
-                await _pass_on(front, method, "")
+                await front.tell(method, {})
+            else:
+                self._publish_list(user, method)
 
         resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
         return Backend(
             name=server,
             transport=lambda: way.transport(user),
             resources=resources,
-            modern=modern,
+            front=front,
+            announced=announced,
             changed=changed,
-            ends_with_its_connection=way.is_process,
+            ends_with_its_connection=way.tier is not None,
             answer_s=self.settings.idle_timeout_s,
         )
 
+    def _publish_list(self, user: User, method: str) -> None:
+        event = {"type": LIST_CHANGED, "list": method.split("/")[1]}
+        self.events.publish(event, user=user.segment, session=user.session)
+
+    def _forget_met(self, user: User, server: str) -> None:
+        """End the connection over which a server said who it is: nobody uses it, and it may be a process."""
+        met = self._met.pop((user.name, server), None)
+        if met is not None:
+            self._end(met)
+
     async def _meet(self, user: User) -> None:
-        met: dict[str, About] = {}
+        known: dict[str, About] = {}
         problems: list[str] = []
         for server in self.names.servers:
-            backend = self._of_user(user, server)
+            backend = self._new(user, server, Announced(), None)
             try:
                 session = (await backend.connected()).session
             except Unreachable as error:
@@ -227,16 +304,16 @@ class Desk:
                 log.warning("server cannot be reached", extra={"server": server, "problem": str(error)})
                 continue
             able = session.server_capabilities
-            met[server] = About(
+            known[server] = About(
                 name=session.server_info.name if session.server_info else server,
                 version=session.server_info.version if session.server_info else None,
                 instructions=session.instructions,
                 capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},
             )
-            self._only_met.add((user.name, server))
-        if not met:
+            self._met[user.name, server] = backend
+        if not known:
             raise UsageError("; ".join(problems))
-        self.about = _together(met, prefixed=self.names.prefixed)
+        self.about = _together(known, prefixed=self.names.prefixed)
 
     async def _sweep(self) -> None:
         while True:
@@ -259,18 +336,6 @@ class Desk:
         task.add_done_callback(self._closing.discard)
 
 
-async def _pass_on(front: Connection, method: str, uri: str) -> None:
-    match method:
-        case "notifications/tools/list_changed":
-            await front.send_tool_list_changed()
-        case "notifications/prompts/list_changed":
-            await front.send_prompt_list_changed()
-        case "notifications/resources/list_changed":
-            await front.send_resource_list_changed()
-        case "notifications/resources/updated":
-            await front.send_resource_updated(uri)
-
-
 def _together(met: Mapping[str, About], *, prefixed: bool) -> About:
     if not prefixed:
         return next(iter(met.values()))
@@ -279,3 +344,9 @@ def _together(met: Mapping[str, About], *, prefixed: bool) -> About:
     for about in met.values():
         capabilities |= about.capabilities
     return About(name="runner proxy", instructions="\n\n".join(told) or None, capabilities=capabilities)
+
+
+async def _ahead(backend: Backend) -> None:
+    # Whoever asks it something hears why it cannot be reached.
+    with contextlib.suppress(Unreachable):
+        await backend.connected()

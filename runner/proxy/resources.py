@@ -24,10 +24,9 @@ from runner.output_guard.keeping import Find, Finding, Keeper, drive
 from runner.output_guard.pipeline import guard
 from runner.output_guard.references import large_text
 from runner.store.protocol import ArtifactStore, Scope
+from runner.subscriptions import UPDATED
 
-__all__ = ["UPDATED", "Reader", "Remote", "RemoteError", "RemoteResources", "blocks_of", "resource_tools"]
-
-UPDATED = "resource_updated"
+__all__ = ["Reader", "Remote", "RemoteError", "RemoteResources", "blocks_of", "resource_tools"]
 
 _PAGES = 1000
 _CACHED = 1000

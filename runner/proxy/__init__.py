@@ -1,0 +1,1 @@
+"""`runner proxy`: other MCP servers, with the output guard in front of them."""

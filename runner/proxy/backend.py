@@ -1,0 +1,411 @@
+"""One connection to one remote server, on behalf of one client or user: kept, lost, and made again.
+
+What the server says on its own, messages and questions, goes to whoever asked last, since the protocol does
+not say to which request it belongs, and while nobody asks to the client's connection. After a failure to
+connect the next attempt waits, longer each time, so that a server that is down is not called for ever.
+
+Source: MCP specification 2025-11-25, "Lifecycle", and 2026-07-28; requirements S4-37, S4-93.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import mcp_types
+from fastmcp import Client
+from fastmcp.client.transports import ClientTransport
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.server.subscriptions import ResourceUpdated
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import event_to_notification
+
+from runner.internals import tell_remote
+from runner.ladder import ClientRefusal
+from runner.proxy.remote import FAILURES, Announced, ConnectionLost, RemoteSession, client_for, is_modern
+from runner.proxy.resources import RemoteError, RemoteResources
+from runner.proxy.watch import Watched
+
+__all__ = ["BackOff", "Backend", "Front", "Unreachable"]
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 30.0
+_SHORT_S = 2.0
+_MODERN = ("auto",)
+_HANDSHAKE = ("legacy", "auto")
+_TASKS = 1000
+_PAGES = 1000
+_PROBLEM_CHARS = 1000
+
+_QUESTIONS = frozenset(
+    {
+        "elicitation/create",
+        "roots/list",
+        "sampling/createMessage",
+        "tasks/cancel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+    }
+)
+_NEWS = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
+_LISTS = frozenset(
+    {
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/tools/list_changed",
+    }
+)
+
+
+class Front(Protocol):
+    """A client that can be spoken to while none of its requests is under way."""
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask it something. Raises `MCPError`."""
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tell it something, if it wants to hear it."""
+
+
+class Unreachable(RemoteError):
+    """A remote server could not be connected to."""
+
+
+@dataclass(slots=True)
+class BackOff:
+    """When the next attempt may be made. Time is an argument, in seconds."""
+
+    first_s: float = 0.5
+    most_s: float = 30.0
+    _failures: int = 0
+    _failed_at: float = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Return how long to wait before the next attempt."""
+        if not self._failures:
+            return 0.0
+        delay = min(self.most_s, self.first_s * 2.0 ** min(self._failures - 1, 20))
+        return max(0.0, self._failed_at + delay - now)
+
+    def failed(self, now: float) -> None:
+        """Note a failure."""
+        self._failures += 1
+        self._failed_at = now
+
+    def worked(self) -> None:
+        """Note a success: the next failure is the first again."""
+        self._failures = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Backend:
+    """A connection that is made when it is needed.
+
+    Attributes:
+        name: Name of the server.
+        transport: Makes the way to it, a new one for each connection.
+        resources: Its resources.
+        front: The client, where its protocol has sessions.
+        announced: What the server hears of the client.
+        changed: Hears that a resource, or a list, has changed: the notification's method and its URI.
+        ends_with_its_connection: Whether dropping the connection ends the server.
+        answer_s: How long an answer may take where nobody watches over the request.
+        schemas: Output schemas of the tools, once known.
+        subscribed: How many listen to each resource.
+        tasks: The tool of each task that the server has begun.
+    """
+
+    name: str
+    transport: Callable[[], ClientTransport]
+    resources: RemoteResources
+    front: Front | None
+    announced: Announced
+    changed: Callable[[str, str], Awaitable[None]]
+    ends_with_its_connection: bool = False
+    answer_s: float = 30.0
+    backoff: BackOff = field(default_factory=BackOff)
+    used_at: float = field(default_factory=time.monotonic)
+    schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    subscribed: Counter[str] = field(default_factory=Counter)
+    tasks: dict[str, str] = field(default_factory=dict)
+    _asking: list[Watched] = field(default_factory=list)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _client: "Client[Any] | None" = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._asking)
+
+    async def connected(self) -> "Client[Any]":
+        """Return the client, connected.
+
+        Raises:
+            Unreachable: The server cannot be reached, or it is too early to try again.
+        """
+        async with self._lock:
+            if self._client is not None and self._client.is_connected():
+                return self._client
+            await self._close()
+            wait_s = self.backoff.wait_s(time.monotonic())
+            if wait_s > _SHORT_S:
+                raise Unreachable(f"the server {self.name} cannot be reached; next attempt in {wait_s:.0f} s")
+            await asyncio.sleep(wait_s)
+            try:
+                self._client = await self._connect()
+            except Unreachable:
+                self.backoff.failed(time.monotonic())
+                raise
+            self.backoff.worked()
+            await self._resume(self._client)
+            return self._client
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], watched: Watched | None = None
+    ) -> dict[str, Any]:
+        """Send a request, connecting first where there is no connection.
+
+        A connection that is found to be lost is made again, and the request sent again, unless it is a
+        call of a tool: that may have been done.
+
+        Raises:
+            MCPError: The server answered with an error.
+            RemoteError: It did not, or not in a way that can be understood.
+        """
+        self.used_at = time.monotonic()
+        session = await self.remote()
+        with _listed(self._asking, watched):
+            try:
+                return await session.request(method, params, _reporting(watched))
+            except ConnectionLost as error:
+                await self.drop()
+                if method == "tools/call" and "session" not in str(error).lower():
+                    raise
+            return await (await self.remote()).request(method, params, _reporting(watched))
+
+    async def pages(self, method: str, key: str) -> list[Any]:
+        """Return the items of a list, of all its pages."""
+        items: list[Any] = []
+        seen: set[str] = set()
+        params: dict[str, Any] = {}
+        while True:
+            page = await self.request(method, params)
+            found = page.get(key)
+            items += found if isinstance(found, list) else []
+            cursor = page.get("nextCursor")
+            # A server that repeats a cursor, or never ends, must not keep us for ever.
+            if not isinstance(cursor, str) or cursor in seen or len(seen) >= _PAGES:
+                return items
+            seen.add(cursor)
+            params = {"cursor": cursor}
+
+    async def schema(self, tool: str) -> Mapping[str, Any] | None:
+        """Return the output schema that the server declares for a tool."""
+        if not self.schemas:
+            # Without the list the call is answered all the same.
+            with contextlib.suppress(MCPError, RemoteError):
+                for item in await self.pages("tools/list", "tools"):
+                    if isinstance(item, Mapping):
+                        self.schemas[str(item.get("name"))] = item.get("outputSchema")
+        return self.schemas.get(tool)
+
+    async def remote(self) -> RemoteSession:
+        """Return the session, connecting first where there is none."""
+        self.used_at = time.monotonic()
+        return self._session(await self.connected())
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Pass on a notification of the client to the server, if it is connected."""
+        if self._client is not None:
+            await tell_remote(self._client.session, method, params)
+
+    def began(self, task: str, tool: str) -> None:
+        """Note a task that the server works on, and the tool that it is a call of."""
+        self.tasks[task] = tool
+        while len(self.tasks) > _TASKS:
+            del self.tasks[next(iter(self.tasks))]
+
+    async def subscribe(self, uri: str) -> None:
+        """Hear when a resource changes, also after the connection was made again."""
+        client = await self.connected()
+        if not self.subscribed[uri]:
+            await self._subscribe(client, uri)
+        self.subscribed[uri] += 1
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Hear of it no more, once as often as it was subscribed to."""
+        self.subscribed[uri] -= 1
+        if self.subscribed[uri] > 0:
+            return
+        del self.subscribed[uri]
+        if self._client is not None and not is_modern(self._client):
+            await self.request("resources/unsubscribe", {"uri": uri})
+
+    async def drop(self) -> None:
+        """End the connection; the next request makes a new one."""
+        async with self._lock:
+            await self._close()
+
+    async def _connect(self) -> "Client[Any]":
+        problem = ""
+        for mode in _MODERN if self.front is None else _HANDSHAKE:
+            client = client_for(
+                self.transport(),
+                mode=mode,
+                announced=self.announced,
+                asked=self._asked,
+                told=self._told,
+                connect_s=CONNECT_S,
+            )
+            try:
+                await self._stack.enter_async_context(client)
+            except FAILURES as error:
+                problem = str(error) or type(error).__name__
+                continue
+            log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
+            return client
+        raise Unreachable(f"the server {self.name} cannot be reached: {problem[:_PROBLEM_CHARS]}")
+
+    def _session(self, client: "Client[Any]") -> RemoteSession:
+        # What a client with sessions does not want to hear is left out on the way to it.
+        return RemoteSession(client, self.answer_s, hears_all=self.front is not None)
+
+    async def _resume(self, client: "Client[Any]") -> None:
+        able = client.session.server_capabilities
+        if is_modern(client):
+            self._listen_to_lists(client)
+        elif able is not None and able.logging is not None:
+            await _quietly(self._session(client).request("logging/setLevel", {"level": "debug"}))
+        for uri in list(self.subscribed):
+            await _quietly(self._subscribe(client, uri))
+            # It may have changed while nobody heard of it.
+            await self.changed("notifications/resources/updated", uri)
+
+    async def _subscribe(self, client: "Client[Any]", uri: str) -> None:
+        if not is_modern(client):
+            await self._session(client).request("resources/subscribe", {"uri": uri})
+            return
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keep(self._listen(client, {"resource_subscriptions": [uri]}, begun))
+        await begun
+
+    def _listen_to_lists(self, client: "Client[Any]") -> None:
+        able = client.session.server_capabilities
+        parts = (
+            {}
+            if able is None
+            else {"tools": able.tools, "prompts": able.prompts, "resources": able.resources}
+        )
+        wanted = {f"{name}_list_changed": True for name, part in parts.items() if part and part.list_changed}
+        if wanted:
+            self._keep(self._listen(client, wanted, asyncio.get_running_loop().create_future()))
+
+    def _keep(self, listening: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(listening)
+        self._stack.callback(task.cancel)
+
+    async def _listen(
+        self, client: "Client[Any]", wanted: Mapping[str, Any], begun: "asyncio.Future[None]"
+    ) -> None:
+        """Hear what a server of the later era says on a stream, and open it again when it is lost."""
+        (uri,) = wanted.get("resource_subscriptions", ("",))
+        missed = [f"notifications/{kind.replace('_list', '/list')}" for kind in wanted if not uri]
+        backoff = BackOff()
+        while not uri or not begun.done() or self.subscribed[uri]:
+            try:
+                async with listen(client.session, **wanted) as heard:
+                    if begun.done():
+                        # It may have changed while nobody heard of it.
+                        for method in missed or ["notifications/resources/updated"]:
+                            await self._changed(method, uri)
+                    else:
+                        begun.set_result(None)
+                    backoff.worked()
+                    async for event in heard:
+                        said = event_to_notification(event, {})
+                        about = str(event.uri) if isinstance(event, ResourceUpdated) else ""
+                        if not uri or self.subscribed[uri]:
+                            await self._changed(said.method, about)
+            except (*FAILURES, SubscriptionLost) as error:
+                if not begun.done():
+                    begun.set_exception(error)
+                    return
+            backoff.failed(time.monotonic())
+            await asyncio.sleep(backoff.wait_s(time.monotonic()))
+
+    async def _close(self) -> None:
+        self._client = None
+        stack, self._stack = self._stack, AsyncExitStack()
+        try:
+            await stack.aclose()
+        except FAILURES as error:
+            log.info("connection ended badly", extra={"server": self.name, "problem": str(error)[:200]})
+
+    async def _asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Answer a request of the server with what the client answers."""
+        if method == "ping":
+            return {}
+        if method not in _QUESTIONS:
+            raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=method)
+        if self._asking:
+            try:
+                return await self._asking[-1].ask(method, dict(params or {}))
+            except ClientRefusal as refusal:
+                raise MCPError(code=refusal.code, message=str(refusal)) from refusal
+        if self.front is not None:
+            return await self.front.ask(method, dict(params or {}))
+        message = "no request of the client is under way during which it could be asked"
+        raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+
+    async def _told(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Pass on a notification of the server."""
+        said = dict(params or {})
+        if method == "notifications/message" and self._asking:
+            await self._asking[-1].notify({"method": method, "params": said})
+        elif method == "notifications/resources/updated" or method in _LISTS:
+            await self._changed(method, str(said.get("uri", "")))
+        elif self.front is not None and (method in _NEWS or method == "notifications/message"):
+            await self.front.tell(method, said)
+
+    async def _changed(self, method: str, uri: str) -> None:
+        if not uri:
+            self.schemas.clear()
+        await self.changed(method, uri)
+
+
+def _reporting(watched: Watched | None) -> ProgressFnT | None:
+    if watched is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        said = {"progress": progress, "total": total, "message": message}
+        await watched.notify({"method": "notifications/progress", "params": said})
+
+    return report
+
+
+@contextmanager
+def _listed(asking: list[Watched], watched: Watched | None) -> Iterator[None]:
+    if watched is None:
+        yield
+        return
+    asking.append(watched)
+    try:
+        yield
+    finally:
+        asking.remove(watched)
+
+
+async def _quietly(asked: Awaitable[object]) -> None:
+    """Ask for something without which all else works too."""
+    with contextlib.suppress(MCPError, RemoteError):
+        await asked

@@ -1,0 +1,267 @@
+"""Calls of tools through the proxy, and tasks that servers make of them: watched over, and guarded.
+
+Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-82 and S4-95; architecture,
+"The proxy runs steps 1 to 2 and 7 to 11 around a remote server".
+"""
+
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import mcp_types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from runner.artifacts.process import failed
+from runner.errors import CallError, Code
+from runner.guarding import GuardedCall
+from runner.identity import User
+from runner.incoming import McpClient, has_sessions
+from runner.ladder import CallListener, Client
+from runner.proxy.backend import Backend, Unreachable
+from runner.proxy.desk import Desk
+from runner.proxy.remote import is_modern
+from runner.proxy.resources import Reader, RemoteError, blocks_of
+from runner.proxy.rounds import answered
+from runner.proxy.watch import Watched, watch
+from runner.reading import READING, reading_result
+from runner.render import Delivery, render
+from runner.telemetry import call_scope
+
+__all__ = ["TASKS", "Calls"]
+
+log = logging.getLogger(__name__)
+
+TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update"})
+"""What a client asks about calls that a server made tasks of, in either era."""
+
+_ISOLATION_META = "toolcell/isolation"
+_QUESTION = ("resultType", "inputRequests", "requestState")
+
+_Context = ServerRequestContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Answers `tools/call`, and questions after tasks.
+
+    Attributes:
+        desk: The servers.
+        levels: Says which log messages the client of a request wants to get.
+    """
+
+    desk: Desk
+    levels: Callable[[_Context], Collection[str]]
+
+    async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        """Return the result of a `tools/call`, guarded."""
+        trace = uuid.uuid4().hex[:12]
+        name = str(params.get("name"))
+        with call_scope(trace):
+            offered = user.name in self.desk.guard.keepers
+            try:
+                result = await self._result(ctx, params, user, trace)
+            except (RemoteError, CallError) as error:
+                ours = GuardedCall(tool=name, files=self.desk.files(user, trace=trace))
+                # What a server says of its failure is as long as it likes.
+                result = await self.desk.guard.message(_failure(error), ours, media_stay=False)
+            outcome = "error" if result.get("isError") else "ok"
+            log.info("call ended", extra={"user": user.name, "tool": name, "outcome": outcome})
+        if not offered and user.name in self.desk.guard.keepers and self.desk.settings.extras:
+            await self.desk.tell(ctx, user, "notifications/tools/list_changed")
+        return result
+
+    async def task(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        """Return what a server says of a task; the result of one is guarded like that of a call."""
+        if ctx.method == "tasks/list":
+            return await self._tasks(ctx, params, user)
+        task = str(params.get("taskId"))
+        servers = self.desk.names.servers
+        backends = [self.desk.backend(ctx, user, server) for server in servers]
+        known = [backend for backend in backends if task in backend.tasks] or backends[: len(backends) == 1]
+        if not known:
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
+        backend = known[0]
+        result = await backend.request(ctx.method, params)
+        call = self._guarded(backend.tasks.get(task, "task"), backend.name, user, None)
+        if ctx.method == "tasks/result":
+            return await self.desk.guard.message(result, call, media_stay=False)
+        if isinstance(result.get("result"), Mapping):
+            # The later era has the result of the call inside of what is said of the task.
+            return {
+                **result,
+                "result": await self.desk.guard.message(result["result"], call, media_stay=False),
+            }
+        return result
+
+    async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        servers = self.desk.names.servers
+        if len(servers) == 1:
+            return await self.desk.backend(ctx, user, servers[0]).request(ctx.method, params)
+        found: list[Any] = []
+        for server in servers:
+            with contextlib.suppress(MCPError, RemoteError):
+                found += await self.desk.backend(ctx, user, server).pages(ctx.method, "tasks")
+        return {"tasks": found}
+
+    async def _result(self, ctx: _Context, params: dict[str, Any], user: User, trace: str) -> dict[str, Any]:
+        name, desk = str(params.get("name")), self.desk
+        own = await self._own(ctx, name, params, user, trace)
+        if own is not None:
+            ours = GuardedCall(tool=name, files=desk.files(user, trace=trace))
+            return await desk.guard.message(own, ours, media_stay=False)
+        found = desk.names.inside(name)
+        if found is None:
+            raise CallError(
+                Code.E_TOOL_NOT_FOUND,
+                f"there is no tool {name!r}; names begin with one of {', '.join(desk.names.servers)}",
+            )
+        server, inner = found
+        backend = desk.backend(ctx, user, server)
+        wire = await self._wire(ctx, backend, {**params, "name": inner}, name, user)
+        if wire.get("resultType") == "input_required":
+            return {key: wire[key] for key in _QUESTION if key in wire}
+        begun = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
+        if isinstance(begun, Mapping):
+            backend.began(str(begun.get("taskId")), inner)
+            return wire
+        call = self._guarded(inner, server, user, await backend.schema(inner), trace=trace)
+        reader = Reader(store=call.files.library.store, scope=call.scope)
+        message = await self._with_links(wire, backend, server, reader)
+        tier = desk.ways[server].tier
+        if tier is not None:
+            message["_meta"] = {**(message.get("_meta") or {}), _ISOLATION_META: tier.value}
+        return await desk.guard.message(message, call, media_stay=False)
+
+    def _guarded(
+        self,
+        tool: str,
+        server: str,
+        user: User,
+        schema: Mapping[str, Any] | None,
+        *,
+        trace: str | None = None,
+    ) -> GuardedCall:
+        return GuardedCall(tool=tool, server=server, files=self.desk.files(user, trace=trace), schema=schema)
+
+    async def _own(
+        self, ctx: _Context, name: str, params: dict[str, Any], user: User, trace: str
+    ) -> dict[str, Any] | None:
+        """Return the result of one of our own tools; None if it is none, or a server's of that name."""
+        desk = self.desk
+        server, _, act = name.rpartition(".")
+        if desk.offers_resource_tools and server in desk.names.servers:
+            return await self._resource_tool(ctx, server, act, params.get("arguments"), user, trace)
+        if desk.settings.extras and name in READING and name not in await self._tools(ctx, user):
+            return await reading_result(params, desk.files(user, trace=trace))
+        return None
+
+    async def _tools(self, ctx: _Context, user: User) -> Collection[str]:
+        names = self.desk.names
+        if names.prefixed:
+            return ()
+        backend = self.desk.backend(ctx, user, names.servers[0])
+        await backend.schema("")
+        return backend.schemas
+
+    async def _resource_tool(
+        self, ctx: _Context, server: str, act: str, arguments: Any, user: User, trace: str
+    ) -> dict[str, Any] | None:
+        backend = self.desk.backend(ctx, user, server)
+        remote, ours = await backend.remote(), backend.resources
+        match act:
+            case "resources_list":
+                value: Any = {"resources": await ours.all(remote)}
+            case "resources_templates_list":
+                value = {"resourceTemplates": await ours.templates(remote)}
+            case "resources_read":
+                uri = arguments.get("uri") if isinstance(arguments, Mapping) else None
+                files = self.desk.files(user, trace=trace)
+                scope = GuardedCall(tool=act, files=files).scope
+                reader = Reader(store=files.library.store, scope=scope)
+                value = await ours.read(remote, str(uri), reader)
+            case _:
+                return None
+        text = json.dumps(value, ensure_ascii=False)
+        content = [{"type": "text", "text": text}]
+        return {"content": content, "structuredContent": value, "isError": "error" in value}
+
+    async def _wire(
+        self, ctx: _Context, backend: Backend, params: dict[str, Any], name: str, user: User
+    ) -> dict[str, Any]:
+        """Return what the server answers, however the eras of client and server let it ask meanwhile."""
+        client, desk = McpClient(ctx), self.desk
+
+        async def act(client: Client) -> dict[str, Any]:
+            return await self._watched(ctx, client, backend, params, name, user)
+
+        async with desk.admission.admit(user.segment):
+            # A server that has to start first is not silent: connecting has a limit of its own.
+            modern = is_modern(await backend.connected())
+            if modern or has_sessions(ctx) or not backend.announced.can_be_asked:
+                return await act(client)
+            state = params.get("requestState")
+            if state is not None:
+                return await desk.pausing.go_on(str(state), params.get("inputResponses"), client, user.name)
+            return await desk.pausing.run(act, client, user.name)
+
+    async def _watched(
+        self,
+        ctx: _Context,
+        client: Client,
+        backend: Backend,
+        params: dict[str, Any],
+        name: str,
+        user: User,
+    ) -> dict[str, Any]:
+        desk = self.desk
+        listener = CallListener(
+            client=client,
+            params=dict(ctx.params or {}),
+            levels=frozenset(self.levels(ctx)),
+            deadlines=desk.settings.deadlines(name),
+            user=user.segment,
+            state=desk.state,
+            publish=partial(desk.events.publish, user=user.segment, session=user.session),
+        )
+
+        async def act(watched: Watched) -> dict[str, Any]:
+            async def send(params: dict[str, Any]) -> dict[str, Any]:
+                return await backend.request("tools/call", params, watched)
+
+            return await answered(send, params, watched.ask if has_sessions(ctx) else None)
+
+        try:
+            return await watch(act, listener)
+        except CallError:
+            if not backend.busy and backend.ends_with_its_connection:
+                # It was asked to stop; a process that does not listen is ended, and started anew.
+                await backend.drop()
+            raise
+
+    async def _with_links(
+        self, wire: Mapping[str, Any], backend: Backend, server: str, reader: Reader
+    ) -> dict[str, Any]:
+        blocks: list[Any] = []
+        for block in wire.get("content") or ():
+            if not isinstance(block, Mapping) or block.get("type") != "resource_link":
+                blocks.append(block)
+                continue
+            linked = dict(block)
+            if self.desk.guard.config.resources.auto_read_if_size_under_bytes:
+                linked = await backend.resources.linked(await backend.remote(), block, reader)
+            outside = {"uri": self.desk.names.uri_outside(server, str(block.get("uri")))}
+            blocks += blocks_of({**linked, **outside})
+        return {**wire, "content": blocks}
+
+
+def _failure(error: RemoteError | CallError) -> dict[str, Any]:
+    if isinstance(error, RemoteError):
+        code = Code.E_BUSY if isinstance(error, Unreachable) else Code.E_CRASHED
+        error = CallError(code, f"The remote server did not answer: {error}")
+    return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)

@@ -1,0 +1,232 @@
+"""A remote server that is a command: started confined, with a scratch home of its own.
+
+It may read what a tool file may read, with the folders of the files that its command names; it may write in
+its home, which goes when the connection ends; it runs in the strongest tier in which it can read itself. What
+has to fetch itself from the network first is refused where the network is closed.
+
+Source: issue "Nothing floods the model", line 6; architecture, decisions "Network", "Reads" and "Programs".
+"""
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastmcp.client.transports import ClientTransport
+from fastmcp.client.transports.stdio import StdioTransport
+from mcp import ClientSession
+
+from runner.cell import GUARD_ONLY
+from runner.environment import call_environment, framework_environment
+from runner.errors import UsageError
+from runner.homes import Homes
+from runner.identity import User
+from runner.isolation import has_ids, in_force, unfit
+from runner.proxy.remote import Unreached
+from runner.proxy.stderr import LastWords
+from runner.proxy.targets import Target
+from runner.rights import with_rights
+from runner.scratch import scratch_folder
+from runner.settings import Settings
+from runner.uids import Uids
+from sandbox.errors import IsolationUnavailable
+from sandbox.policy import Policy
+from sandbox.probe import Tier
+from sandbox.readable import default_read, sibling_modules
+
+__all__ = ["ConfinedTransport", "check_command", "tier_of"]
+
+_FETCHERS = {
+    ("npx",): "npm install -g",
+    ("bunx",): "bun install -g",
+    ("pnpx",): "pnpm add -g",
+    ("npm", "exec"): "npm install -g",
+    ("npm", "x"): "npm install -g",
+    ("pnpm", "dlx"): "pnpm add -g",
+    ("yarn", "dlx"): "npm install -g",
+    ("bun", "x"): "bun install -g",
+    ("uvx",): "pip install",
+    ("uv", "tool", "run"): "pip install",
+    ("uv", "run"): "pip install",
+    ("pipx", "run"): "pip install",
+}
+
+_SAID_CHARS = 500
+
+# What programs say when a name cannot be looked up, or a socket cannot be had or connected.
+_NO_NETWORK = re.compile(
+    r"EAI_AGAIN|ENOTFOUND|ENETUNREACH|getaddrinfo|name resolution|Name or service not known|dns error"
+    r"|Network is unreachable|Could not resolve|fetch failed|ConnectError|NewConnectionError"
+    r"|error sending request|(?:connect|socket).{0,600}(?:EACCES|EPERM|Permission denied|not permitted)",
+    re.IGNORECASE,
+)
+
+
+def check_command(target: Target, settings: Settings) -> Path:
+    """Return the program that a command names.
+
+    Raises:
+        UsageError: There is no such program, it may not be run, or it would have to fetch the server first.
+    """
+    if settings.deny_run:
+        raise UsageError(f"{target.name} is a command, and deny_run lets nothing be run; leave it out")
+    called = (Path(target.command[0]).name, *target.command[1:])
+    for fetcher, instead in _FETCHERS.items():
+        if called[: len(fetcher)] == fetcher and not settings.rights().network:
+            raise UsageError(
+                f"{target.name}: `{' '.join(fetcher)}` fetches the server from the network when it starts, "
+                "and a confined server has no network. --allow-net would allow it; or install the server "
+                f"before (`{instead} PACKAGE`) and name its program instead"
+            )
+    name = target.command[0]
+    wanted = str(target.folder / name) if "/" in name else name
+    found = shutil.which(wanted)
+    if found is None:
+        raise UsageError(f"{target.name}: there is no program {name}; check the name and PATH")
+    return Path(found).absolute()
+
+
+def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
+    """Return the isolation tier in which a command runs: the one asked for, or the strongest there is.
+
+    Raises:
+        IsolationUnavailable: In the tier that was asked for it could not be read.
+    """
+    files = _files(program, target)
+    tier = in_force(settings, files)
+    closed = unfit(tier, files, uid=settings.uids.start)
+    if closed is not None:
+        raise IsolationUnavailable((closed,))
+    return tier
+
+
+class ConfinedTransport(ClientTransport):
+    """The way to one process of the command, which ends with the connection."""
+
+    def __init__(self, target: Target, program: Path, settings: Settings, user: User, tier: Tier) -> None:
+        self._target = target
+        self._program = program
+        self._settings = settings
+        self._user = user
+        self._tier = tier
+
+    @contextlib.asynccontextmanager
+    async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[ClientSession]:
+        """Start the process, and end it and all that it started when the block ends.
+
+        Raises:
+            Unreached: It did not start; with what it said last.
+        """
+        settings, uid = self._settings, self._uid()
+        # In tier `user` nobody but us gets into the state folder.
+        within = settings.homes if self._tier is Tier.USER else None
+        with (
+            scratch_folder(settings.state_dir, within=within, owner=uid) as home,
+            LastWords() as said,
+        ):
+            inner = StdioTransport(
+                command=sys.executable,
+                # In a thread: what may be read is found by looking through folders.
+                args=await asyncio.to_thread(self._arguments, home, uid),
+                # No secret of ours: what the server may see is in its policy.
+                env=framework_environment(os.environ, ()),
+                keep_alive=False,
+                log_file=said.file,
+            )
+            try:
+                async with inner.connect_session(**session_kwargs) as session:
+                    try:
+                        yield session
+                    except Exception as error:
+                        if session.protocol_version is None:
+                            raise Unreached(await self._why(str(error), said)) from error
+                        raise
+            finally:
+                await inner.disconnect()  # type: ignore[no-untyped-call]
+
+    async def _why(self, problem: str, said: LastWords) -> str:
+        words = await said.wait()
+        missing = "" if self._settings.rights().network else _NO_NETWORK.search(words)
+        hint = "; a confined server has no network, which --allow-net would allow" if missing else ""
+        return f"{problem}{hint}" + (f"; it said: {words[-_SAID_CHARS:]}" if words else "")
+
+    def _uid(self) -> int | None:
+        if not has_ids(self._tier):
+            return None
+        return Uids(self._settings.state_dir, self._settings.uids).of(self._user.segment)
+
+    def _arguments(self, home: Path, uid: int | None) -> list[str]:
+        descriptor, said = tempfile.mkstemp(dir=self._settings.state_dir / "scratch", prefix="policy-")
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(self._policy(home, uid).to_json(), file)
+        command = (str(self._program), *self._target.command[1:])
+        launcher = ("-P", "-m", "sandbox.inside.exec_main", said, str(os.getpid()))
+        return [*launcher, *_absolute(command, self._target.folder)]
+
+    def _policy(self, home: Path, uid: int | None) -> Policy:
+        settings = self._settings
+        environment = framework_environment(os.environ, ())
+        personal = call_environment(user=self._user.name, home=home)
+        deny = (*settings.private_paths, settings.homes)
+        homes = Homes(settings.homes, settings.state_dir).recorded()
+        read, list_only = _readable(_files(self._program, self._target), deny, tuple(homes))
+        policy = Policy(
+            home=home,
+            read=read,
+            list_only=list_only,
+            homes=(settings.homes,),
+            environment={**environment, **personal, **self._target.env},
+            limits=settings.widest_limits(),
+            uid=uid,
+            namespaces=self._tier is Tier.NAMESPACE,
+            hidden=settings.private_paths,
+            guard=False,
+            without=GUARD_ONLY if self._tier is Tier.GUARD else (),
+        )
+        return with_rights(policy, settings.rights(), os.environ)
+
+
+@functools.lru_cache(maxsize=64)
+def _readable(
+    files: tuple[Path, ...], deny: tuple[Path, ...], homes: tuple[Path, ...]
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return what a server may read, and what it may only list; found once for all of its processes."""
+    read: dict[Path, None] = {}
+    listed: dict[Path, None] = {}
+    for file in files:
+        found = default_read(deny=deny, tool_file=file, extra=_packages(file), homes=homes)
+        # By name too: where a tier covers a folder of the system, what is named in it is mounted back.
+        read |= dict.fromkeys((*found.read, file, *sibling_modules(file)))
+        listed |= dict.fromkeys(found.list_only)
+    return tuple(read), tuple(listed)
+
+
+def _files(program: Path, target: Target) -> tuple[Path, ...]:
+    """Return the files that a command names: its program, and what of its arguments is a file."""
+    named = [target.folder / word for word in target.command[1:] if _is_file(target.folder, word)]
+    return tuple(dict.fromkeys([program, program.resolve(), *(path.absolute() for path in named)]))
+
+
+def _is_file(folder: Path, word: str) -> bool:
+    # Not `Path.is_file`, which raises for a word that is too long for a name, such as a script.
+    return os.path.isfile(folder / word)
+
+
+def _packages(file: Path) -> tuple[Path, ...]:
+    """Return the folder of installed packages that a program is one of, where Node's lies in one."""
+    real = file.resolve()
+    return tuple(parent for parent in real.parents if parent.name == "node_modules")[-1:]
+
+
+def _absolute(command: Sequence[str], folder: Path) -> list[str]:
+    """Return a command whose arguments that are files are absolute: its working folder is its home."""
+    rest = [str((folder / word).absolute()) if _is_file(folder, word) else word for word in command[1:]]
+    return [command[0], *rest]

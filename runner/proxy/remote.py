@@ -1,0 +1,227 @@
+"""A session with a remote MCP server: raw requests over FastMCP's client, which owns transport and handshake.
+
+What comes back is the server's own result, key by key, and what goes there is the client's own: its name,
+what it can do, its answers. The only module that knows how a client can fail.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types
+from fastmcp import Client
+from fastmcp.client.transports import ClientTransport
+from fastmcp.client.transports.base import TransportOptions
+from fastmcp.exceptions import FastMCPError
+from mcp import ClientSession
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    CONNECTION_CLOSED,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+)
+from mcp_types.methods import validate_server_result
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from runner.internals import ask_remote, learn_tools, relaying_session
+from runner.proxy.resources import RemoteError
+
+__all__ = ["FAILURES", "Announced", "ConnectionLost", "RemoteSession", "Unreached", "client_for", "is_modern"]
+
+FAILURES = (
+    MCPError,
+    FastMCPError,
+    RuntimeError,
+    ValueError,
+    OSError,
+    httpx2.HTTPError,
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+    anyio.EndOfStream,
+)
+"""All that a client raises where the server, or the way to it, is at fault; malformed answers included."""
+
+# These describe the connection of our own client, not the one to the server.
+_OF_CONNECTIONS = (
+    PROTOCOL_VERSION_META_KEY,
+    CLIENT_INFO_META_KEY,
+    CLIENT_CAPABILITIES_META_KEY,
+    "progressToken",
+    "toolcell/artifacts",
+)
+_GONE = ("session terminated", "session not found", "connection closed")
+
+
+class Unreached(RuntimeError):
+    """A server did not start, or not as one; the message says why."""
+
+
+class ConnectionLost(RemoteError):
+    """The connection ended before the answer came; whether the server did what was asked is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """What a server hears of the client on whose behalf it is connected to.
+
+    Attributes:
+        info: Who it is, if it said so.
+        capabilities: What it can do.
+    """
+
+    info: mcp_types.Implementation | None = None
+    capabilities: mcp_types.ClientCapabilities | None = None
+
+    @property
+    def key(self) -> str:
+        """Return what two clients that a server cannot tell apart have in common."""
+        parts = (
+            part.model_dump_json(exclude_none=True) if part else "" for part in (self.info, self.capabilities)
+        )
+        return "\n".join(parts)
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it answers any question of a server."""
+        able = self.capabilities
+        return able is not None and any(
+            part is not None for part in (able.elicitation, able.sampling, able.roots)
+        )
+
+    def at(self, version: str) -> mcp_types.ClientCapabilities:
+        """Return what it can do in a version of the protocol."""
+        able = self.capabilities or mcp_types.ClientCapabilities()
+        foreign = "extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"
+        return able.model_copy(update={foreign: None})
+
+
+Asked = Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]]
+Told = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
+
+
+def client_for(
+    transport: ClientTransport, *, mode: str, announced: Announced, asked: Asked, told: Told, connect_s: float
+) -> "Client[Any]":
+    """Return a client that is to be connected.
+
+    Args:
+        transport: The way to the server.
+        mode: How to agree on a protocol version, as FastMCP's client has it.
+        announced: What the server hears of it.
+        asked: Answers the server's requests.
+        told: Hears its notifications.
+        connect_s: How long connecting may take.
+    """
+    kind = relaying_session(capabilities=announced.at, on_request=asked, on_notify=told)
+    way = _Way(transport, TransportOptions(session_class=kind))
+    return Client(way, mode=mode, client_info=announced.info, init_timeout=connect_s)
+
+
+class _Way(ClientTransport):
+    """A transport whose sessions are of the kind that we say."""
+
+    def __init__(self, inner: ClientTransport, options: TransportOptions) -> None:
+        self.legacy_only = inner.legacy_only
+        self._inner = inner
+        self._options = options
+
+    @contextlib.asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncIterator[ClientSession]:
+        """Connect."""
+        connecting = self._inner.connect_session(transport_options=self._options, **session_kwargs)
+        async with connecting as session:
+            yield session
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._inner.close()  # type: ignore[no-untyped-call]
+
+
+def is_modern(client: "Client[Any]") -> bool:
+    """Say whether a connected client speaks a protocol without sessions."""
+    return client.session.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSession:
+    """A connected client. A `runner.proxy.resources.Remote`.
+
+    Attributes:
+        client: The client.
+        answer_s: How long an answer may take where nobody watches over the request.
+        hears_all: Ask for log messages of all levels, which a later era sends only to who asks.
+    """
+
+    client: "Client[Any]"
+    answer_s: float = 30.0
+    hears_all: bool = False
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, progress: ProgressFnT | None = None
+    ) -> dict[str, Any]:
+        """Send a request and return the server's own result.
+
+        Raises:
+            MCPError: The server answered with an error.
+            ConnectionLost: It did not answer.
+            RemoteError: Its answer breaks the protocol.
+        """
+        sent = {key: value for key, value in (params or {}).items() if key != "_meta"}
+        meta = {k: v for k, v in ((params or {}).get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
+        if self.hears_all and is_modern(self.client):
+            meta[LOG_LEVEL_META_KEY] = "debug"
+        if meta:
+            sent["_meta"] = meta
+        # A call that is watched over ends by the ladder.
+        limit_s = self.answer_s if progress is None else None
+        session = self.client.session
+        try:
+            result = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress)
+            _check(method, session.protocol_version, result)
+            if method == "tools/list" and is_modern(self.client):
+                learn_tools(session, result)
+        except MCPError as error:
+            said = error.error.message.lower()
+            if error.error.code == CONNECTION_CLOSED or any(words in said for words in _GONE):
+                raise ConnectionLost(error.error.message) from error
+            raise
+        except ValueError as error:
+            raise RemoteError(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
+        except FAILURES as error:
+            raise ConnectionLost(str(error) or type(error).__name__) from error
+        return result
+
+    async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/list`."""
+        return await self._answer("resources/list", {"cursor": cursor} if cursor else {})
+
+    async def list_templates(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/templates/list`."""
+        return await self._answer("resources/templates/list", {"cursor": cursor} if cursor else {})
+
+    async def read(self, uri: str) -> Mapping[str, Any]:
+        """Return the wire result of `resources/read`."""
+        return await self._answer("resources/read", {"uri": uri})
+
+    async def _answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return await self.request(method, params)
+        except MCPError as error:
+            raise RemoteError(error.error.message) from error
+
+
+def _check(method: str, version: str | None, result: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a result is none of the protocol's."""
+    if isinstance(result.get("task"), Mapping) or result.get("resultType", "complete") == "task":
+        # The SDK does not know tasks of the handshake era, and leaves those of later ones to extensions.
+        return
+    with contextlib.suppress(KeyError):
+        validate_server_result(method, version or "", result)

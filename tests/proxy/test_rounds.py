@@ -1,0 +1,201 @@
+"""Questions that cross the eras of the protocol: decided without any server."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from runner.ladder import ClientRefusal
+from runner.proxy.pausing import Pausing
+from runner.proxy.resources import RemoteError
+from runner.proxy.rounds import answered
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = {"method": "elicitation/create", "params": {"message": "Your name?"}}
+
+
+def asks(**questions: Any) -> dict[str, Any]:
+    return {"resultType": "input_required", "inputRequests": questions, "requestState": "s1"}
+
+
+class Server:
+    """A server of the later era that answers with these results, one after the other."""
+
+    def __init__(self, *results: dict[str, Any]) -> None:
+        self._results = list(results)
+        self.heard: list[dict[str, Any]] = []
+
+    async def send(self, params: dict[str, Any]) -> dict[str, Any]:
+        self.heard.append(params)
+        return self._results.pop(0) if len(self._results) > 1 else self._results[0]
+
+
+class Somebody:
+    """A client that answers, and hears. A `runner.ladder.Client`."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def notify(self, method: str, params: Any) -> None:
+        self.heard.append(method)
+
+    async def request(self, method: str, params: Any) -> Any:
+        return {"action": "accept", "content": {"to": params.get("message")}}
+
+
+async def test_a_client_with_sessions_is_asked_and_the_request_sent_again_with_its_answers() -> None:
+    server = Server(asks(q1=QUESTION), {"content": []})
+
+    result = await answered(server.send, {"name": "t"}, Somebody().request)
+
+    assert result == {"content": []}
+    assert server.heard == [
+        {"name": "t"},
+        {
+            "name": "t",
+            "inputResponses": {"q1": {"action": "accept", "content": {"to": "Your name?"}}},
+            "requestState": "s1",
+        },
+    ]
+
+
+async def test_a_client_of_the_later_era_gets_the_questions_themselves() -> None:
+    server = Server(asks(q1=QUESTION))
+
+    assert await answered(server.send, {"name": "t"}, None) == asks(q1=QUESTION)
+
+
+async def test_a_server_that_does_not_stop_asking_is_given_up() -> None:
+    server = Server(asks(q1=QUESTION))
+
+    with pytest.raises(RemoteError, match="asked 20 times for more"):
+        await answered(server.send, {}, Somebody().request)
+
+
+@pytest.mark.parametrize("question", [{"method": "tools/list"}, {"method": 3}, "what?", None])
+async def test_nothing_but_the_protocols_questions_reaches_a_client(question: Any) -> None:
+    server = Server(asks(q1=question))
+
+    with pytest.raises(RemoteError, match="which no client is asked"):
+        await answered(server.send, {}, Somebody().request)
+
+
+async def test_a_refusal_of_the_client_ends_the_request() -> None:
+    async def refuse(_method: str, _params: Any) -> Any:
+        raise ClientRefusal(-32601, "no elicitation here")
+
+    with pytest.raises(RemoteError, match="no elicitation here"):
+        await answered(Server(asks(q1=QUESTION)).send, {}, refuse)
+
+
+async def ask_twice(client: Any) -> dict[str, Any]:
+    """A call during which a server of the handshake era asks two questions and reports between them."""
+    first = await client.request("elicitation/create", {"message": "one"})
+    await client.notify("notifications/progress", {})
+    second = await client.request("elicitation/create", {"message": "two"})
+    return {"answers": [first["content"], second["content"]]}
+
+
+def reply(asked: dict[str, Any], word: str) -> dict[str, Any]:
+    return {number: {"action": "accept", "content": word} for number in asked["inputRequests"]}
+
+
+async def test_a_call_goes_on_where_it_waited_when_the_client_comes_back() -> None:
+    pausing, coming_back = Pausing(), Somebody()
+
+    first = await pausing.run(ask_twice, Somebody(), "ann")
+    second = await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann")
+    result = await pausing.go_on(first["requestState"], reply(second, "b"), Somebody(), "ann")
+
+    assert [said["params"]["message"] for said in first["inputRequests"].values()] == ["one"]
+    assert [said["params"]["message"] for said in second["inputRequests"].values()] == ["two"]
+    assert coming_back.heard == ["notifications/progress"]
+    assert result == {"answers": ["a", "b"]}
+
+
+async def test_what_was_not_answered_is_asked_again() -> None:
+    pausing = Pausing()
+
+    first = await pausing.run(ask_twice, Somebody(), "ann")
+    again = await pausing.go_on(first["requestState"], {}, Somebody(), "ann")
+    await pausing.close()
+
+    assert again == first
+
+
+async def test_a_call_that_asks_nothing_gives_its_result_or_its_error() -> None:
+    async def work(_client: Any) -> dict[str, Any]:
+        return {"content": []}
+
+    async def fail(_client: Any) -> dict[str, Any]:
+        raise RemoteError("gone")
+
+    assert await Pausing().run(work, Somebody(), "ann") == {"content": []}
+    with pytest.raises(RemoteError, match="gone"):
+        await Pausing().run(fail, Somebody(), "ann")
+
+
+async def test_a_call_of_another_user_cannot_be_gone_on_with() -> None:
+    pausing = Pausing()
+    first = await pausing.run(ask_twice, Somebody(), "ann")
+
+    with pytest.raises(MCPError, match="no longer waits"):
+        await pausing.go_on(first["requestState"], reply(first, "a"), Somebody(), "bob")
+
+    second = await pausing.go_on(first["requestState"], reply(first, "a"), Somebody(), "ann")
+    await pausing.close()
+    assert second["inputRequests"]
+
+
+async def test_a_question_that_nobody_answers_ends_with_a_refusal() -> None:
+    ended = asyncio.Event()
+    heard: list[str] = []
+
+    async def work(client: Any) -> dict[str, Any]:
+        try:
+            await client.request("roots/list", {})
+        except ClientRefusal as refusal:
+            heard.append(str(refusal))
+        ended.set()
+        return {}
+
+    pausing = Pausing(answer_s=0.01)
+    await pausing.run(work, Somebody(), "ann")
+    await asyncio.wait_for(ended.wait(), 20)
+
+    assert heard == ["the client did not answer within 0 s"]
+
+
+async def test_of_too_many_waiting_calls_of_one_user_the_oldest_is_given_up() -> None:
+    pausing = Pausing()
+    other = await pausing.run(ask_twice, Somebody(), "bob")
+    names = [(await pausing.run(ask_twice, Somebody(), "ann"))["requestState"] for _ in range(17)]
+
+    with pytest.raises(MCPError, match="no longer waits"):
+        await pausing.go_on(names[0], {}, Somebody(), "ann")
+
+    kept = [await pausing.go_on(name, {}, Somebody(), "ann") for name in names[1:]]
+    assert len(kept) == 16
+    assert (await pausing.go_on(other["requestState"], {}, Somebody(), "bob"))["inputRequests"]
+    await pausing.close()
+
+
+async def test_a_client_that_cancels_its_request_ends_the_call() -> None:
+    cancelled, begun = asyncio.Event(), asyncio.Event()
+
+    async def work(_client: Any) -> dict[str, Any]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return {}
+
+    request = asyncio.create_task(Pausing().run(work, Somebody(), "ann"))
+    await begun.wait()
+    request.cancel()
+    await asyncio.wait({request})
+
+    assert cancelled.is_set()
