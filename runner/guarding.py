@@ -16,14 +16,17 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.my_files import Change, MyFiles
-from runner.output_guard.config import GuardConfig, from_mapping
+from runner.output_guard.config import GuardConfig, Place, from_mapping
 from runner.output_guard.message import guard_message
+from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
+from runner.output_guard.transformer import Transformer
 from runner.schema_fit import fitted
 from runner.settings import Settings
 from runner.store.protocol import Scope
+from runner.toml_lines import TomlLines
 
-__all__ = ["GuardedCall", "OutputGuard", "config_of"]
+__all__ = ["GuardedCall", "OutputGuard", "config_of", "origin_of"]
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +39,26 @@ def config_of(settings: Settings) -> GuardConfig:
     """Return the guard's settings, the section `output_guard`.
 
     Raises:
-        UsageError: Something in the section is wrong; the message says which name in which file.
+        UsageError: Something in the section is wrong; the message says what, on which line of which file.
     """
+    return from_mapping(settings.output_guard, origin=lambda place: _origin(settings, place, ": "))
+
+
+def origin_of(settings: Settings, place: Place) -> str:
+    """Return where a setting of the guard was given, as `runner.toml:12`, or `default`."""
+    return _origin(settings, place) or "default"
+
+
+def _origin(settings: Settings, place: Place, behind: str = "") -> str:
+    file = settings.config_file
+    if file is None:
+        return ""
     try:
-        return from_mapping(settings.output_guard)
-    except UsageError as error:
-        origin = settings.config_file
-        raise UsageError(f"{origin.name}: {error}" if origin else str(error)) from None
+        line = TomlLines(file.read_text(encoding="utf-8")).of(("output_guard", *place))
+    except (OSError, ValueError):
+        # It was read a moment ago; what is said does without its line.
+        line = None
+    return file.name + (f":{line}" if line else "") + behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +90,31 @@ class OutputGuard:
 
     Attributes:
         config: The settings.
+        transformers: The operator's own functions, by the name that the settings give them.
         keepers: The users for whom something was kept since the start, by name.
     """
 
     config: GuardConfig
+    transformers: Mapping[str, Transformer] = field(default_factory=dict)
     keepers: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, settings: Settings) -> "OutputGuard":
+        """Return the guard that the settings ask for, with the operator's code imported.
+
+        Raises:
+            UsageError: The section `output_guard` is wrong, or a function that it names cannot be had.
+        """
+        config, file = config_of(settings), settings.config_file
+        folder = file.parent if file else None
+        functions: dict[str, Transformer] = {}
+        for name, place in config.transformers().items():
+            try:
+                functions[name] = load_function(name, folder=folder, arguments=3)
+            except UsageError as error:
+                where = _origin(settings, place, ": ")
+                raise UsageError(f"{where}output_guard.{'.'.join(map(str, place))}: {error}") from error
+        return cls(config, functions)
 
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
@@ -92,6 +128,8 @@ class OutputGuard:
             config=config.model_copy(update=smaller),
             store=call.files.library.store,
             scope=call.scope,
+            # What satisfies a closed schema is made of the tool's own message, which meets it there.
+            transformer=self._transformer(call) if call.schema is None else None,
         )
         self._tell(guarded, call)
         return guarded.value
@@ -114,15 +152,36 @@ class OutputGuard:
             config=self.config,
             store=call.files.library.store,
             scope=call.scope,
+            # Other contract values have met it already, in `results`, and our own tools' answers are ours.
+            transformer=self._transformer(call) if call.server or call.schema is not None else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
         was = aside.message.get("structuredContent")
         if call.schema is not None and was is not None and made.get("structuredContent") is not was:
-            fit = fitted(was, made.get("structuredContent"), call.schema)
-            made = {key: item for key, item in made.items() if key != "structuredContent"}
-            made |= {} if fit is None else {"structuredContent": fit}
+            # What the operator's function left out must not come back from what was there before.
+            held = made.get("structuredContent") if guarded.transformed else was
+            made = await self._fitted(made, held, call, call.schema)
         return aside.back_in(made)
+
+    async def _fitted(
+        self, made: dict[str, Any], was: Any, call: GuardedCall, schema: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return a guarded message whose structured content satisfies its schema, or has none."""
+        rest = {key: item for key, item in made.items() if key != "structuredContent"}
+        fit = fitted(was, made.get("structuredContent"), schema)
+        if fit is None:
+            return rest
+        again = rest | {"structuredContent": fit}
+        checked = await guard_message(
+            again, tool=call.tool, server=call.server, config=self.config, store=None, scope=call.scope
+        )
+        # What was made to fit is made of parts of what was there before, and has to pass once more.
+        return again if checked.value == again else rest
+
+    def _transformer(self, call: GuardedCall) -> Transformer | None:
+        named = self.config.for_call(call.tool, call.server).output_transformer
+        return None if named is None else self.transformers.get(named)
 
     def _tell(self, guarded: Guarded, call: GuardedCall) -> None:
         for warning in guarded.warnings:

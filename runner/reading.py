@@ -16,6 +16,7 @@ from typing import Any
 import re2
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from runner.dialects import SCHEMA_DIALECT
 from runner.errors import CallError, Code
 from runner.my_files import MyFiles
 from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of
@@ -80,7 +81,7 @@ def described() -> list[dict[str, Any]]:
         {
             "name": name,
             "description": tool.description,
-            "inputSchema": tool.arguments.model_json_schema(),
+            "inputSchema": {"$schema": SCHEMA_DIALECT, **tool.arguments.model_json_schema()},
             "annotations": {"readOnlyHint": True, "openWorldHint": False},
         }
         for name, tool in READING.items()

@@ -1,20 +1,21 @@
-"""How many rows a Parquet file has: `num_rows` of its footer, in Thrift's compact protocol.
+"""How many rows and columns a Parquet file has: from its footer, in Thrift's compact protocol.
 
-Only what stands in front of that number is passed over, with a bound on bytes and values; no library
-that reads Parquet gives such a bound, and none is needed for one number.
+Only what stands in front of the number of rows is passed over, with a bound on bytes and values; no library
+that reads Parquet gives such a bound, and none is needed for two numbers.
 
 Source: parquet-format, `parquet.thrift` (FileMetaData); Thrift, compact protocol.
 """
 
 import os
 
-__all__ = ["parquet_rows"]
+__all__ = ["parquet_rows", "parquet_shape"]
 
 _MAGIC = b"PAR1"
 _MAX_FOOTER_BYTES = 4 * 1024 * 1024
 _MAX_VALUES = 200_000
 _MAX_DEPTH = 8
-_NUM_ROWS = 3
+_SCHEMA, _NUM_ROWS = 2, 3
+_NUM_CHILDREN = 5
 
 # Types of the compact protocol.
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
@@ -26,6 +27,12 @@ class _MalformedError(Exception):
 
 def parquet_rows(fd: int, size: int) -> int | None:
     """Return the number of rows that an open Parquet file says it has; None where it is no such file."""
+    shape = parquet_shape(fd, size)
+    return None if shape is None else shape[0]
+
+
+def parquet_shape(fd: int, size: int) -> tuple[int, int | None] | None:
+    """Return the rows, and where it says them the columns, of an open Parquet file; None: it is none."""
     if size < 12 or os.pread(fd, 4, 0) != _MAGIC:
         return None
     tail = os.pread(fd, 8, size - 8)
@@ -34,9 +41,10 @@ def parquet_rows(fd: int, size: int) -> int | None:
         return None
     footer = _Footer(os.pread(fd, min(length, _MAX_FOOTER_BYTES), size - 8 - length))
     try:
-        return footer.num_rows()
+        rows = footer.num_rows()
     except (_MalformedError, IndexError):
         return None
+    return None if rows is None else (rows, footer.columns)
 
 
 class _Footer:
@@ -46,6 +54,7 @@ class _Footer:
         self._content = content
         self._at = 0
         self._values = 0
+        self.columns: int | None = None
 
     def num_rows(self) -> int | None:
         number = 0
@@ -54,8 +63,26 @@ class _Footer:
             if number == _NUM_ROWS:
                 rows = self._zigzag() if kind == _I64 else -1
                 return rows if 0 <= rows < 1 << 63 else None
-            self._skip(kind, depth=0)
+            if number == _SCHEMA and kind == _LIST:
+                self._read_schema()
+            else:
+                self._skip(kind, depth=0)
         return None
+
+    def _read_schema(self) -> None:
+        """Read the number of columns from the root, the first of a flat list, and pass over the rest."""
+        kind, count = self._list_head()
+        for index in range(count):
+            if index or kind != _STRUCT:
+                self._skip(kind, depth=1)
+                continue
+            number = 0
+            while (field := self._field(number)) is not None:
+                number, inner = field
+                if number == _NUM_CHILDREN and inner == _I32:
+                    self.columns = self._zigzag()
+                else:
+                    self._skip(inner, depth=1)
 
     def _field(self, last: int) -> tuple[int, int] | None:
         """Read the head of a field: its number and type, or None where the structure ends."""
@@ -94,10 +121,13 @@ class _Footer:
             self._varint()
 
     def _skip_list(self, depth: int) -> None:
-        head = self._byte()
-        count = head >> 4 if head >> 4 < 0x0F else self._varint()
+        kind, count = self._list_head()
         for _ in range(count):
-            self._skip(head & 0x0F, depth=depth)
+            self._skip(kind, depth=depth)
+
+    def _list_head(self) -> tuple[int, int]:
+        head = self._byte()
+        return head & 0x0F, head >> 4 if head >> 4 < 0x0F else self._varint()
 
     def _zigzag(self) -> int:
         value = self._varint()

@@ -61,8 +61,9 @@ async def clamp(
         tool: Name of the tool.
         server: Name of its server.
     """
-    keeper = Keeper(store=store, scope=scope, tool=tool, server=server)
-    limit = config.for_call(tool, server).max_observation_chars
+    settings = config.for_call(tool, server)
+    limit, own = settings.max_observation_chars, settings.own_retention
+    keeper = Keeper(store=store, scope=scope, tool=tool, server=server, retention=own)
     try:
         seen = view(observation, max_elements=config.max_elements)
     except ValueError:

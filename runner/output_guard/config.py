@@ -7,50 +7,39 @@ conformance cases.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+)
 
 from runner.errors import UsageError
-from runner.mime import is_mime
-from runner.output_guard.paths import parse
+from runner.output_guard.artifact_field import ArtifactField
+from runner.output_guard.operator_code import function_name
 from runner.output_guard.preset import preset
+from runner.output_guard.transformer import Bounds
+from runner.store.observations import Observations
 
-__all__ = ["ArtifactField", "BinaryDetection", "Budget", "GuardConfig", "ResourceHandling", "from_mapping"]
+__all__ = ["BinaryDetection", "Budget", "GuardConfig", "Place", "ResourceHandling", "from_mapping"]
 
 PRESET_KEY = "$preset"
 
+_OLDER = {"auto_artifact_enabled": "auto_artifact_large_content", "artifact_fields": "tool_fields"}
+_KEPT = ("ttl_seconds", "max_artifact_bytes")
+_JOINTS = ("_", "-", ".", "/", ":")
+
 Chars = Annotated[int, Field(gt=0)]
+Place = tuple[str | int, ...]
+Named = Annotated[str, AfterValidator(function_name)]
 _STRICT = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class ArtifactField(BaseModel):
-    """One field of one tool that holds a file."""
-
-    model_config = _STRICT
-
-    field_path: str = Field(description="Where it is: dots, `[0]`, `[*]` or JSONPath by name.")
-    content_type: str = Field(
-        "binary", min_length=1, description="`pdf`, `image` or `binary`: base64; `text`: stored as it is."
-    )
-    mime_type: str | None = Field(None, description="MIME type; by default what the content says.")
-    summary_template: str = Field(
-        "Downloaded {content_type} ({size} bytes)", description="What the model is told instead."
-    )
-
-    @field_validator("field_path")
-    @classmethod
-    def _is_a_path(cls, path: str) -> str:
-        parse(path)
-        return path
-
-    @field_validator("mime_type")
-    @classmethod
-    def _is_a_mime_type(cls, mime: str | None) -> str | None:
-        if mime is not None and not is_mime(mime):
-            raise ValueError(f"{mime!r} is no MIME type; write type/subtype")
-        return mime
 
 
 class BinaryDetection(BaseModel):
@@ -96,6 +85,11 @@ class Budget(BaseModel):
 
     max_observation_chars: Chars | None = Field(None, description="Instead of the general limit.")
     max_inline_size: Chars | None = Field(None, description="Instead of the general limit.")
+    output_transformer: Named | None = Field(None, description="Instead of the general one.")
+    ttl_seconds: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Lifetime of what is kept, instead of the general one."
+    )
+    max_artifact_bytes: Chars | None = Field(None, description="Largest one kept, instead.")
 
 
 class GuardConfig(BaseModel):
@@ -126,8 +120,22 @@ class GuardConfig(BaseModel):
         100,
         description="A result that holds more files is stored in larger parts; stores have a limit a call.",
     )
+    output_transformer: Named | None = Field(
+        None, description="`module:function`: your own function, which has the first word."
+    )
+    transformer_timeout_s: float = Field(
+        10.0, gt=0, allow_inf_nan=False, description="Longest run of a transformer, in seconds."
+    )
+    transformer_max_chars: Chars = Field(
+        16 * 1024 * 1024, description="Most text that a transformer is given, and may return."
+    )
+    retention: Observations = Field(
+        default_factory=Observations, description="How much is kept of what was taken out, and how long."
+    )
     tools: dict[str, Budget] = Field(default_factory=dict, description="Tool, or server.tool → its limits.")
     servers: dict[str, Budget] = Field(default_factory=dict, description="Server → its limits.")
+
+    _own_retention: bool = PrivateAttr(default=False)
 
     @field_validator("tool_fields", mode="before")
     @classmethod
@@ -140,26 +148,84 @@ class GuardConfig(BaseModel):
             merged |= preset(str(name))
         return merged | {key: fields for key, fields in given.items() if key != PRESET_KEY}
 
+    @property
+    def bounds(self) -> Bounds:
+        """Return what a transformer may take."""
+        return Bounds(
+            timeout_s=self.transformer_timeout_s,
+            max_chars=self.transformer_max_chars,
+            max_elements=self.max_elements,
+        )
+
+    def transformers(self) -> dict[str, Place]:
+        """Return the names of all functions of the operator's, each with one place that gives it."""
+        tables = (("tools", self.tools), ("servers", self.servers))
+        places: dict[Place, str | None] = {
+            (kind, key, "output_transformer"): budget.output_transformer
+            for kind, table in tables
+            for key, budget in table.items()
+        }
+        places[("output_transformer",)] = self.output_transformer
+        return {name: place for place, name in places.items() if name is not None}
+
+    def _budgets(self) -> Iterator[Budget]:
+        yield from self.tools.values()
+        yield from self.servers.values()
+
     def fields_of(self, tool: str, server: str | None) -> tuple[ArtifactField, ...]:
         """Return the fields of a tool, whatever prefix its name or the configured key carries."""
+        return tuple(field for _, _, field in self.matching(tool, server))
+
+    def matching(self, tool: str, server: str | None) -> Iterator[tuple[str, int, ArtifactField]]:
+        """Yield the fields of a tool, each with the key that means the tool and its number there."""
         called = _spellings(tool, server)
-        return tuple(field for key, found in self.tool_fields.items() if key in called for field in found)
+        for key, fields in self.tool_fields.items():
+            for number, field in enumerate(fields):
+                if key in called or (field.preset and _ends_with(tool, key)):
+                    yield key, number, field
+
+    def budgets_of(self, tool: str, server: str | None) -> Iterator[tuple[Place, Budget]]:
+        """Yield the limits of a tool and where they stand; what comes later counts more."""
+        if server in self.servers:
+            yield ("servers", server), self.servers[server]
+        called = _spellings(tool, server)
+        yield from ((("tools", key), budget) for key, budget in self.tools.items() if key in called)
 
     def for_call(self, tool: str, server: str | None) -> Self:
         """Return the configuration with the limits of this tool and server in place."""
         if not self.tools and not self.servers:
             return self
-        called = _spellings(tool, server)
-        budgets = [self.servers[server]] if server in self.servers else []
-        budgets += [budget for key, budget in self.tools.items() if key in called]
-        update: dict[str, int] = {}
-        for budget in budgets:
+        update: dict[str, Any] = {}
+        for _, budget in self.budgets_of(tool, server):
             update |= budget.model_dump(exclude_none=True)
-        return self.model_copy(update=update)
+        kept = {name: update.pop(name) for name in _KEPT if name in update}
+        if kept:
+            update["retention"] = self.retention.model_copy(update=kept)
+        made = self.model_copy(update=update)
+        # The store's own rules are then as wide as the widest of all calls.
+        made._own_retention = any(
+            getattr(budget, name) is not None for budget in self._budgets() for name in _KEPT
+        )
+        return made
+
+    @property
+    def own_retention(self) -> Observations | None:
+        """Return what is kept of a call, where the store's rules do not say it."""
+        return self.retention if self._own_retention else None
 
 
-def from_mapping(given: Mapping[str, Any], *, where: str = "output_guard") -> GuardConfig:
+def from_mapping(
+    given: Mapping[str, Any],
+    *,
+    where: str = "output_guard",
+    origin: Callable[[Place], str] = lambda _place: "",
+) -> GuardConfig:
     """Return the configuration that a table of a file, or any mapping, says.
+
+    Args:
+        given: The mapping.
+        where: What it is called.
+        origin: Says where a place in it was written, to stand in front of what is wrong there.
 
     Raises:
         UsageError: Something in it is wrong; the message names each place, the value and what is allowed.
@@ -167,7 +233,19 @@ def from_mapping(given: Mapping[str, Any], *, where: str = "output_guard") -> Gu
     try:
         return GuardConfig.model_validate(given)
     except ValidationError as error:
-        raise UsageError("; ".join(_sentence(fault, where) for fault in error.errors())) from None
+        faults = [origin(_written(fault["loc"], given)) + _sentence(fault, where) for fault in error.errors()]
+        raise UsageError("\n".join(faults)) from None
+
+
+def _written(place: Place, given: Mapping[str, Any]) -> Place:
+    """Return a place with the names that were written, where they are others for the same."""
+    if not place:
+        return place
+    older = next((old for old, new in _OLDER.items() if new == place[0] and old in given), place[0])
+    held = given.get(str(older))
+    if len(place) == 1 and isinstance(held, Mapping) and PRESET_KEY in held:
+        return (older, PRESET_KEY)
+    return (older, *place[1:])
 
 
 def _spellings(tool: str, server: str | None) -> frozenset[str]:
@@ -200,6 +278,11 @@ def _bare(tool: str, server: str | None) -> list[str]:
     if server and tool.startswith((f"{server}_", f"{server}-")):
         found.append(tool[len(server) + 1 :])
     return found
+
+
+def _ends_with(tool: str, key: str) -> bool:
+    """Say whether a tool's name is `key` behind a prefix, whatever joins them."""
+    return tool.endswith(key) and tool[-len(key) - 1 : -len(key)] in _JOINTS
 
 
 def _sentence(fault: Any, where: str) -> str:

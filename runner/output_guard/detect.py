@@ -36,6 +36,7 @@ __all__ = ["Detector", "scan"]
 
 _URL_HEADER = re.compile(r"data:[^,\s\"'()<>\\]{0,128};base64,\Z", re.IGNORECASE)
 _URL_HEADER_MAX = 150
+_BYTE_LIST = re.compile(r"\[(?:\s*\d{1,3}\s*,){200}")
 # A file may begin behind a word that base64 could hold as well; not behind a page of them.
 _WORD_MAX = 256
 _NESTED_MAX = 8
@@ -153,6 +154,10 @@ def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -
 
 
 def _array(value: list[Any], detector: Detector, where: str, level: int) -> Finding[Any]:
+    content = _as_bytes(value, detector)
+    if content is not None:
+        kind = identify(content, probe_bytes=detector.probe_bytes) or _UNKNOWN
+        return (yield from _taken(content, kind, detector, where, {}))
     made: list[Any] = []
     same = True
     for index, item in enumerate(value):
@@ -166,6 +171,20 @@ def _array(value: list[Any], detector: Detector, where: str, level: int) -> Find
     return value if same else made
 
 
+def _as_bytes(value: list[Any], detector: Detector) -> bytes | None:
+    """Return the bytes that a list of numbers is, as Node writes a buffer, if a known format begins so."""
+    # Each takes at least two characters.
+    if 2 * len(value) < detector.min_chars or type(value[0]) is not int:
+        return None
+    try:
+        if identify(bytes(value[:PROBE_BYTES])) is None:
+            return None
+        content = bytes(value)
+    except (ValueError, TypeError):
+        return None
+    return content if identify(content, probe_bytes=detector.probe_bytes) else None
+
+
 def _string(text: str, detector: Detector, where: str, level: int, payload: dict[str, Any]) -> Finding[Any]:
     if len(text) < detector.min_chars:
         return text
@@ -177,7 +196,7 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
         if found is not None:
             return (yield from _taken(*found, detector, where, payload))
     runs = list(long_runs(text, detector.min_chars))
-    if not runs:
+    if not runs and not (beginning[:1] in ("{", "[") and _BYTE_LIST.search(text)):
         return text
     if beginning[:1] in ("{", "[", '"') and level < _NESTED_MAX:
         inside = yield from _json(text, detector, where, level)

@@ -13,25 +13,27 @@ from typing import Any
 from runner.base64 import canonical
 from runner.base64 import decode as decode_canonical
 from runner.mime import DEFAULT_MIME
-from runner.output_guard.config import ArtifactField, GuardConfig
+from runner.output_guard.artifact_field import ArtifactField
+from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import data_url
 from runner.output_guard.keeping import Find, Finding
 from runner.output_guard.magic import identify
 from runner.output_guard.paths import Place, find, parse
-from runner.output_guard.plain import json_text, view
-from runner.output_guard.references import file_name, reference, summary
+from runner.output_guard.plain import json_text, thawed, view
+from runner.output_guard.references import file_name, large_text, reference, summary
+from runner.output_guard.size_net import size_of
 
 __all__ = ["extract_fields"]
 
 _WRAPPERS = ("result", "structuredContent", "content")
-_MIME_OF = {"pdf": "application/pdf", "text": "text/plain"}
+_MIME_OF = {"pdf": "application/pdf", "text": "text/plain", "json": "application/json"}
 
 
 def extract_fields(
     value: Any, fields: Iterable[ArtifactField], config: GuardConfig, warnings: list[str]
 ) -> Finding[Any]:
     """Return `value` with the files in `fields` taken out; what is no file stays, with a warning."""
-    box = [_thawed(value)]
+    box = [thawed(value)]
     for spec in fields:
         for root in list(_roots(box)):
             yield from _extract(root, spec, config, warnings)
@@ -44,7 +46,7 @@ def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list
     changed = False
     for place in find(root, parse(spec.field_path)):
         held = place.value
-        if not isinstance(held, str | bytes) or not held:
+        if not _may_hold(held, spec, config):
             continue
         content = _content(held, spec)
         if content is None:
@@ -61,9 +63,23 @@ def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list
         found = Find(content=content, mime=mime, name=name, where=spec.field_path)
         kept = yield found
         said = summary(spec.summary_template, found, kept, spec.content_type, payload)
-        place.put(reference(found, kept, said))
+        if spec.only_large and isinstance(content, str):
+            # What could have stayed is shown by its ends.
+            place.put(large_text(found, kept, said, held, content))
+        else:
+            place.put(reference(found, kept, said))
         changed = True
     return changed
+
+
+def _may_hold(held: Any, spec: ArtifactField, config: GuardConfig) -> bool:
+    """Say whether a value is of the kind that a field holds, and is to be taken out."""
+    if not isinstance(held, dict | list if spec.holds == "json" else str | bytes) or not held:
+        return False
+    if not spec.only_large:
+        return True
+    size = size_of(held, config.max_inline_size) if spec.holds == "json" else len(held)
+    return config.auto_artifact_large_content and size > config.max_inline_size
 
 
 def _extract_in_text(
@@ -76,7 +92,7 @@ def _extract_in_text(
         parsed = view(json.loads(text), max_elements=config.max_elements).value
     except (ValueError, RecursionError):
         return
-    box = [_thawed(parsed)]
+    box = [thawed(parsed)]
     changed = False
     for root in list(_roots(box)):
         changed = (yield from _extract(root, spec, config, warnings)) or changed
@@ -84,9 +100,11 @@ def _extract_in_text(
         place.put(json_text(box[0]))
 
 
-def _content(held: str | bytes, spec: ArtifactField) -> bytes | str | None:
-    if spec.content_type == "text" or isinstance(held, bytes):
-        return held
+def _content(held: Any, spec: ArtifactField) -> bytes | str | None:
+    if spec.holds == "json":
+        return json_text(held)
+    if spec.holds == "text" or isinstance(held, bytes):
+        return held  # type: ignore[no-any-return]
     body = canonical(data_url(held) or held)
     return None if body is None else decode_canonical(body)
 
@@ -114,10 +132,3 @@ def _json_texts(box: list[Any]) -> Iterator[Place]:
     for block in blocks if isinstance(blocks, list) else ():
         if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
             yield Place(block, "text")
-
-
-def _thawed(value: Any) -> Any:
-    """Return a copy whose containers may be changed."""
-    if isinstance(value, dict):
-        return {key: _thawed(item) for key, item in value.items()}
-    return [_thawed(item) for item in value] if isinstance(value, list) else value

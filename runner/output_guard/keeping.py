@@ -10,11 +10,13 @@ import itertools
 import re
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from anyio import to_thread
 
 from runner.errors import CallError
+from runner.store.observations import Observations
 from runner.store.protocol import Put, Record, Retention, Scope
 
 __all__ = ["Find", "Finding", "Keeper", "Kept", "Store", "TooMany", "drive"]
@@ -54,6 +56,13 @@ class Find:
     where: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """Return its size in bytes."""
+        if isinstance(self.content, bytes) or self.content.isascii():
+            return len(self.content)
+        return len(self.content.encode("utf-8", "replace"))
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -79,6 +88,7 @@ class Keeper:
         scope: Whose it is.
         tool: Name of the tool.
         server: Name of its server, if it has one.
+        retention: What is kept of this call, and how long; None: what the store allows.
         stored: Everything kept so far.
         warnings: What went wrong, for the log.
     """
@@ -87,6 +97,7 @@ class Keeper:
     scope: Scope
     tool: str
     server: str | None = None
+    retention: Observations | None = None
     stored: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -94,8 +105,11 @@ class Keeper:
         """Store one find. What cannot be stored is left out, and a warning says so."""
         if self.store is None:
             return self._lost(find, "no artifact store is configured")
+        if self.retention is not None and find.size > self.retention.max_artifact_bytes:
+            return self._lost(find, f"the limit is {self.retention.max_artifact_bytes} bytes each")
         about = Put(
             name=find.name,
+            expires_at=self._expires_at(),
             mime=find.mime,
             retention=Retention.OBSERVATIONS,
             namespace=self._namespace(),
@@ -113,6 +127,11 @@ class Keeper:
             return self._lost(find, "no artifact store is configured")
         self.stored.append(record)
         return Kept(record)
+
+    def _expires_at(self) -> datetime | None:
+        if self.retention is None or not self.retention.ttl_seconds:
+            return None
+        return datetime.now(UTC) + timedelta(seconds=self.retention.ttl_seconds)
 
     def _lost(self, find: Find, reason: str) -> Kept:
         size, unit = len(find.content), "characters" if isinstance(find.content, str) else "bytes"

@@ -9,14 +9,17 @@ Source: MCP specification 2025-11-25, tools, section "Tool Result"; document 004
 """
 
 import dataclasses
+import inspect
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.keeping import Store
 from runner.output_guard.pipeline import Guarded, guard
-from runner.output_guard.plain import text_of
-from runner.output_guard.transformer import Transformer
+from runner.output_guard.plain import text_of, view
+from runner.output_guard.transformer import TransformContext, Transformer
+from runner.payload import payload_of, with_payload
 from runner.store.protocol import Scope
 
 __all__ = ["guard_message"]
@@ -44,16 +47,37 @@ async def guard_message(
         config: The guard's settings.
         store: Where content is kept; None: nowhere.
         scope: Whose it is.
-        transformer: The operator's own function; it gets `content` and `structuredContent`.
+        transformer: The operator's own function; it gets what the tool returned, see `runner.payload`.
     """
     shown = {key: message[key] for key in _SHOWN if message.get(key) is not None}
     guarded = await guard(
-        shown, tool=tool, server=server, config=config, store=store, scope=scope, transformer=transformer
+        shown,
+        tool=tool,
+        server=server,
+        config=config,
+        store=store,
+        scope=scope,
+        transformer=None if transformer is None else _of_payload(transformer),
     )
     if guarded.value is shown:
         return dataclasses.replace(guarded, value=dict(message))
     rest = {key: item for key, item in message.items() if key not in _SHOWN}
     return dataclasses.replace(guarded, value=rest | _lawful(guarded.value, list(shown)))
+
+
+def _of_payload(transformer: Transformer) -> Transformer:
+    """Return a transformer of whole results for one of what a tool returned."""
+
+    async def transform(tool: str, shown: Any, context: TransformContext) -> Any:
+        made = transformer(tool, payload_of(shown), context)
+        if inspect.isawaitable(made):
+            made = await made
+        if made is None:
+            return None
+        value = view(made, max_elements=sys.maxsize).value
+        return with_payload(shown, value, text=text_of(value))
+
+    return transform
 
 
 def _lawful(value: Any, shown: list[str]) -> dict[str, Any]:
@@ -71,7 +95,7 @@ def _lawful(value: Any, shown: list[str]) -> dict[str, Any]:
 def _block(block: Any) -> dict[str, Any]:
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         return _text(block)
-    made: dict[str, Any] = block
+    made = block = _lifted(block)
     resource = block.get("resource")
     if block["type"] == "text" and not isinstance(block.get("text"), str):
         return made | {"text": text_of(block.get("text"))}
@@ -80,6 +104,17 @@ def _block(block: Any) -> dict[str, Any]:
     if isinstance(resource, dict) and isinstance(resource.get("text"), dict):
         return made | {"resource": resource | {"text": text_of(resource["text"])}}
     return made
+
+
+def _lifted(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block whose bytes were taken out as a field with the reference as its own."""
+    resource = block.get("resource")
+    holder, key = (resource, "blob") if isinstance(resource, dict) else (block, "data")
+    taken = holder.get(key)
+    if block["type"] not in _HOLDERS or not isinstance(taken, dict):
+        return block
+    rest = {name: item for name, item in {**block, **holder}.items() if name not in (key, "resource")}
+    return rest | taken
 
 
 def _link(block: dict[str, Any]) -> dict[str, Any]:

@@ -49,12 +49,14 @@ class Guarded:
         stored: What was stored, in the order in which it was found.
         warnings: What went wrong, for the log.
         events: For user interfaces: `observation_clamped`.
+        transformed: Whether the operator's function made it.
     """
 
     value: Any
     stored: tuple[Record, ...] = ()
     warnings: tuple[str, ...] = ()
     events: tuple[dict[str, Any], ...] = ()
+    transformed: bool = False
 
 
 async def guard(
@@ -78,17 +80,18 @@ async def guard(
         scope: Whose it is.
         transformer: The operator's own function, if there is one.
     """
-    keeper = Keeper(store=store, scope=scope, tool=tool, server=server)
     settings = config.for_call(tool, server)
-    final = await transformed(transformer, result, keeper)
-    given = result if final is None else final
+    keeper = Keeper(store=store, scope=scope, tool=tool, server=server, retention=settings.own_retention)
     limit = settings.max_observation_chars
     event: dict[str, Any] | None = None
+    final = None
     try:
-        seen = view(given, max_elements=settings.max_elements)
+        seen = view(result, max_elements=settings.max_elements)
     except Unruly:
-        value, event = await clamped_by(keeper, given, limit, unruly=True)
+        value, event = await clamped_by(keeper, result, limit, unruly=True)
     else:
+        final = await transformed(transformer, seen, keeper, settings.bounds)
+        seen = seen if final is None else final
         value = await _layers(seen, settings, keeper, handled=final is not None)
         if value is not seen.value or seen.chars > limit or len(text_of(value)) > limit:
             value, event = await _bounded(value, settings, keeper, net=final is None)
@@ -97,6 +100,7 @@ async def guard(
         stored=tuple(keeper.stored),
         warnings=tuple(keeper.warnings),
         events=(event,) if event else (),
+        transformed=final is not None,
     )
 
 
@@ -110,7 +114,7 @@ async def _layers(seen: View, settings: GuardConfig, keeper: Keeper, *, handled:
         layers.append(lambda value: extract_fields(value, fields, settings, warnings))
     if seen.typed and not handled:
         layers.append(lambda value: extract_blocks(value, template, warnings))
-    if seen.raw or seen.longest >= detector.min_chars:
+    if seen.raw or max(seen.longest, 2 * seen.numbers) >= detector.min_chars:
         layers.append(lambda value: scan(value, detector))
     for layer in layers:
         value = await _taken_out(layer, value, settings, keeper, chars=chars)

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-__all__ = ["DEPTH_MAX", "Unruly", "View", "json_text", "raw_json", "text_of", "view"]
+__all__ = ["DEPTH_MAX", "Unruly", "View", "json_text", "raw_json", "text_of", "thawed", "view"]
 
 DEPTH_MAX = 100
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
@@ -43,6 +43,7 @@ class View:
         elements: How many items it has.
         typed: Whether a content block that may hold bytes occurs in it.
         raw: Whether bytes occur in it.
+        numbers: Length of its longest list that begins with an integer.
     """
 
     value: Any = None
@@ -51,6 +52,7 @@ class View:
     elements: int = 0
     typed: bool = False
     raw: bool = False
+    numbers: int = 0
 
 
 def view(value: Any, *, max_elements: int) -> View:
@@ -80,6 +82,13 @@ def raw_json(value: Any) -> bytes:
         return to_json(value, bytes_mode="base64", by_alias=True, exclude_none=False, fallback=_foreign)
     except (ValueError, TypeError, RecursionError):
         return "".join(_tokens(value)).encode("utf-8", "replace")
+
+
+def thawed(value: Any) -> Any:
+    """Return a copy of a plain value whose containers may be changed."""
+    if isinstance(value, dict):
+        return {key: thawed(item) for key, item in value.items()}
+    return [thawed(item) for item in value] if isinstance(value, list) else value
 
 
 def _plain(value: Any, seen: View, allowed: int, depth: int) -> Any:
@@ -141,6 +150,8 @@ def _object(value: dict[Any, Any], seen: View, allowed: int, depth: int) -> Any:
 
 def _array(value: list[Any], seen: View, allowed: int, depth: int) -> Any:
     _count(seen, len(value), allowed)
+    if len(value) > seen.numbers and type(value[0]) is int:
+        seen.numbers = len(value)
     made = [_plain(item, seen, allowed, depth + 1) for item in value]
     return value if all(map(operator.is_, made, value)) else made
 

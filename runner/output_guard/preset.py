@@ -1,13 +1,15 @@
 """Presets: which fields of which tools of a well-known server hold files, one file of `presets/` a server.
 
-The keys are bare names of tools, so a preset fires whatever prefix a tool carries.
+The keys are bare names of tools. A preset was asked for by name, so it fires whatever prefix a tool carries,
+also one that an underscore joins to it.
 
 Source: document 004, appendix B; requirements S4-101, S4-109 to S4-111.
 """
 
 import tomllib
 from importlib.resources import files
-from typing import Any
+
+from runner.output_guard.artifact_field import ArtifactField
 
 __all__ = ["names", "preset"]
 
@@ -21,12 +23,16 @@ def names() -> list[str]:
     )
 
 
-def preset(name: str) -> dict[str, Any]:
-    """Return the fields of a preset by tool, as a mapping for `tool_fields`.
+def preset(name: str) -> dict[str, tuple[ArtifactField, ...]]:
+    """Return the fields of a preset by tool, for `tool_fields`.
 
     Raises:
         ValueError: There is no preset of that name; the message lists those there are.
     """
     if name not in names():
         raise ValueError(f"there is no preset {name!r}; there are: {', '.join(names())}")
-    return tomllib.loads((_FOLDER / f"{name}.toml").read_text())
+    tools = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
+    return {
+        tool: tuple(ArtifactField.model_validate(field).of_preset(name) for field in fields)
+        for tool, fields in tools.items()
+    }

@@ -12,7 +12,7 @@ from runner.filenames import safe_name
 from runner.mime import extension
 from runner.output_guard.encoded import cut
 from runner.output_guard.keeping import Find, Kept
-from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of
+from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
 from runner.store.protocol import Record
 
 __all__ = ["file_name", "human_size", "large_text", "marker", "reference", "summary"]
@@ -26,7 +26,9 @@ def reference(find: Find, kept: Kept, said: str) -> dict[str, Any]:
     """Return what stands in place of binary content; `said` is the summary of what was kept."""
     if kept.record is None:
         return _unkept(find, kept)
-    return {"artifact": _artifact(kept.record), "summary": said, "read": _how(kept.record)}
+    shape = shape_of_bytes(find.content, find.mime) if isinstance(find.content, bytes) else None
+    made: dict[str, Any] = {"artifact": _artifact(kept.record), "summary": said}
+    return made | ({"shape": shape} if shape else {}) | {"read": _how(kept.record)}
 
 
 def large_text(find: Find, kept: Kept, said: str, value: Any, text: str) -> dict[str, Any]:
@@ -56,9 +58,7 @@ def marker(find: Find, kept: Kept) -> str:
 
 def summary(template: str, find: Find, kept: Kept, kind: str, payload: Mapping[str, Any]) -> str:
     """Fill in a summary template: its own placeholders, then fields of the payload; others stay."""
-    size = (
-        len(find.content) if isinstance(find.content, bytes) else len(find.content.encode("utf-8", "replace"))
-    )
+    size = find.size
     named = payload.get("filename")
     own = {
         "content_type": kind,

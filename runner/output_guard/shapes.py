@@ -2,11 +2,17 @@
 
 import csv
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-__all__ = ["HEAD_CHARS", "TAIL_CHARS", "shape_of"]
+from runner.formats.images import image_size
+from runner.formats.parquet import parquet_shape
+from runner.json_repair import complete
+
+__all__ = ["HEAD_CHARS", "TAIL_CHARS", "shape_of", "shape_of_bytes"]
 
 # The document's figure for a preview.
 HEAD_CHARS = 200
@@ -16,6 +22,11 @@ _COLUMNS_MAX = 12
 _NAME_MAX_CHARS = 30
 _PARSE_MAX_CHARS = 1_000_000
 _LINE_MAX_CHARS = 20_000
+_BEGINNING_CHARS = 20_000
+_COUNTS = ("key_count", "rows", "items")
+_TABLES = ("application/vnd.apache.parquet",)
+_HEAD_BYTES = 64 * 1024
+_TAIL_BYTES = 4 * 1024 * 1024 + 8
 _DELIMITERS = ",\t;|"
 
 
@@ -39,17 +50,55 @@ def _of_list(items: list[Any]) -> dict[str, Any]:
     return {"kind": "array", "items": len(items)}
 
 
+def shape_of_bytes(content: bytes, mime: str) -> dict[str, Any] | None:
+    """Return the shape of a file in a binary format, where its header says it: tables, images."""
+    if mime not in _TABLES and not mime.startswith("image/"):
+        return None
+    with _as_file(content) as fd:
+        pixels = image_size(fd)
+        if pixels is not None:
+            return {"kind": "image", "width": pixels[0], "height": pixels[1]}
+        table = parquet_shape(fd, len(content))
+    if table is None:
+        return None
+    rows, columns = table
+    return {"kind": "table", "rows": rows} | ({} if columns is None else {"width": columns})
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[int]:
+    """Give a descriptor of the beginning and the end of `content`, all that headers and footers need."""
+    with open(os.memfd_create("shape"), "w+b", buffering=0) as file:
+        fd = file.fileno()
+        os.pwrite(fd, content[:_HEAD_BYTES], 0)
+        if len(content) > _HEAD_BYTES:
+            start = max(_HEAD_BYTES, len(content) - _TAIL_BYTES)
+            os.pwrite(fd, content[start:], start)
+        yield fd
+
+
 def _of_text(text: str) -> dict[str, Any]:
-    if text[:1] in ("{", "[") and len(text) <= _PARSE_MAX_CHARS:
-        try:
-            return shape_of(json.loads(text))
-        except (ValueError, RecursionError):
-            pass
+    if text[:1] in ("{", "["):
+        found = _of_json(text)
+        if found is not None:
+            return found
     lines = text.count("\n") + (not text.endswith("\n"))
     header = _header(text)
     if header is not None:
         return {"kind": "table", "rows": lines - 1, "columns": _names(header)}
     return {"kind": "text", "lines": lines}
+
+
+def _of_json(text: str) -> dict[str, Any] | None:
+    whole = len(text) <= _PARSE_MAX_CHARS
+    known = text if whole else complete(text[:_BEGINNING_CHARS])
+    try:
+        value = json.loads(known or "")
+    except (ValueError, RecursionError):
+        return None
+    shape = shape_of(value)
+    # Of a beginning only the names are known, not how many there are.
+    return shape if whole else {key: item for key, item in shape.items() if key not in _COUNTS}
 
 
 def _header(text: str) -> list[str] | None:

@@ -1,22 +1,32 @@
 """Layer 5: a function of the operator's that may turn a result into what the model shall read.
 
 It is called with the tool's name, the result and a `TransformContext`, and may be a coroutine function. None
-means that it does not handle this result; if it raises, the other layers do their work instead.
+means that it does not handle this result. If it raises, takes too long, or returns too much, the other layers
+do their work instead.
+
+It runs in a thread of its own, a coroutine function in a loop of its own, so that the host goes on meanwhile.
+A thread cannot be ended: one that takes too long is left behind, works on a copy of the result, and while too
+many are left behind no further one is started.
 
 Source: document 004, section 3.6; requirements S4-3, S4-39 to S4-41, S4-66; contradiction C24; rule X5 of the
 conformance cases.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import inspect
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from runner.output_guard.keeping import Find, Keeper
+from runner.output_guard.plain import Unruly, View, thawed, view
 from runner.store.protocol import ArtifactRef
 
-__all__ = ["Artifacts", "TransformContext", "Transformer", "transformed"]
+__all__ = ["Artifacts", "Bounds", "TransformContext", "Transformer", "transformed"]
 
 Transformer = Callable[[str, Any, "TransformContext"], Any]
 
@@ -26,6 +36,7 @@ class Artifacts:
     """Keeps bytes and text of the current call; what a transformer gets of the store."""
 
     _keeper: Keeper
+    _loop: asyncio.AbstractEventLoop
 
     async def put_bytes(
         self,
@@ -50,7 +61,9 @@ class Artifacts:
         return await self._put(Find(content=text, mime=mime_type, name=filename, facts=dict(meta or {})))
 
     async def _put(self, find: Find) -> ArtifactRef:
-        kept = await self._keeper.keep(find)
+        # The store belongs to the host's loop, and a transformer has another.
+        keeping = asyncio.run_coroutine_threadsafe(self._keeper.keep(find), self._loop)
+        kept = await asyncio.wrap_future(keeping)
         if kept.record is not None:
             return kept.record.ref
         content = find.content if isinstance(find.content, bytes) else find.content.encode("utf-8", "replace")
@@ -78,16 +91,98 @@ class TransformContext:
     server: str | None
 
 
-async def transformed(transformer: Transformer | None, result: Any, keeper: Keeper) -> Any:
-    """Return what the transformer makes of `result`, or None if it is not handled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a transformer may take.
+
+    Attributes:
+        timeout_s: Longest run, in seconds.
+        max_chars: Most text that it is given, and that it may return.
+        max_elements: Most items of what it returns.
+    """
+
+    timeout_s: float
+    max_chars: int
+    max_elements: int
+
+
+async def transformed(
+    transformer: Transformer | None, seen: View, keeper: Keeper, bounds: Bounds
+) -> View | None:
+    """Return what the transformer makes of a result, or None if it is not handled."""
     if transformer is None:
         return None
-    context = TransformContext(Artifacts(keeper), keeper.tool, keeper.server)
+    if seen.chars > bounds.max_chars:
+        keeper.warnings.append(f"the transformer was not called: more than {bounds.max_chars} characters")
+        return None
     try:
-        made = transformer(keeper.tool, result, context)
-        return await made if inspect.isawaitable(made) else made
+        made = await _run(transformer, seen.value, keeper, bounds.timeout_s)
+        return None if made is None else _seen(made, bounds)
     except Exception as error:  # noqa: BLE001 - the operator's code; its failure must not let binary content through
+        said = f"took more than {bounds.timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)
         keeper.warnings.append(
-            f"the transformer failed, the other layers are used: {type(error).__name__}: {error}"[:500]
+            f"the transformer failed, the other layers are used: {type(error).__name__}: {said}"[:500]
         )
         return None
+
+
+def _seen(made: Any, bounds: Bounds) -> View:
+    final = view(made, max_elements=bounds.max_elements)
+    if final.chars > bounds.max_chars:
+        raise Unruly(f"returned more than {bounds.max_chars} characters")
+    return final
+
+
+class _Busy(RuntimeError):
+    """Too many transformers are running, or were left behind."""
+
+
+# Of the whole process, since its threads are.
+_MOST_THREADS = 32
+_PLACES = threading.BoundedSemaphore(_MOST_THREADS)
+
+
+async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s: float) -> Any:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = loop.create_future()
+    context = TransformContext(Artifacts(keeper, loop), keeper.tool, keeper.server)
+    given = thawed(result)
+
+    async def call() -> Any:
+        made = transformer(keeper.tool, given, context)
+        if not inspect.isawaitable(made):
+            return made
+        # Ends with its time, unlike a thread.
+        async with asyncio.timeout(timeout_s):
+            return await made
+
+    def work() -> None:
+        try:
+            settle = partial(_settle, ended, asyncio.run(call()), None)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - told to whoever waits, see `transformed`
+            settle = partial(_settle, ended, None, _as_error(error))
+        finally:
+            _PLACES.release()
+        # After a timeout nobody waits, and the loop may be gone.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle)
+
+    if not _PLACES.acquire(blocking=False):
+        raise _Busy(f"{_MOST_THREADS} transformers are still running")
+    threading.Thread(target=work, name="output transformer", daemon=True).start()
+    async with asyncio.timeout(timeout_s):
+        return await ended
+
+
+def _settle(ended: "asyncio.Future[Any]", made: Any, error: Exception | None) -> None:
+    if ended.done():
+        return
+    if error is None:
+        ended.set_result(made)
+    else:
+        ended.set_exception(error)
+
+
+def _as_error(error: Exception | SystemExit) -> Exception:
+    # What ends a process must not end the host.
+    return RuntimeError(f"it called exit: {error}") if isinstance(error, SystemExit) else error

@@ -5,6 +5,7 @@ import math
 import re
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,11 +16,15 @@ from guard_shelf import SCOPE, Refusing, Shelf, guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runner.guarding import GuardedCall, OutputGuard
+from runner.my_files import Library
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.magic import identify
 from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
 from runner.output_guard.plain import text_of
+from runner.sessions import Sessions
+from runner.store.memory import MemoryStore
 
 RUN = re.compile(r"[A-Za-z0-9+/_-]{1000,}")
 LIMIT = 50_000
@@ -61,6 +66,11 @@ MIXED = st.builds("".join, st.lists(GLUE | WRITTEN | st.text(max_size=20), max_s
 NESTED_TEXT = st.builds(lambda value: json.dumps(json.dumps({"a": value})), MIXED)
 BIG = st.builds(lambda unit, count: unit * count, st.text(max_size=5), st.integers(0, 30_000))
 NUMBERS = st.integers() | st.just(10**4000) | st.floats() | st.just(-math.inf)
+# As Node writes a buffer.
+NUMBERED = st.sampled_from(list(FILES)).map(lambda name: list(FILES[name]))
+DEEP = st.integers(90, 3000).map(
+    lambda depth: json.loads("[" * depth + "]" * depth) if depth < 900 else "[" * depth
+)
 SCALARS = st.none() | st.booleans() | NUMBERS | st.text() | MIXED | NESTED_TEXT | BIG | st.binary(max_size=50)
 KEYS = st.text(max_size=10) | st.sampled_from(
     ["type", "data", "text", "blob", "resource", "content", b64(PDF)]
@@ -73,7 +83,7 @@ KINDS = st.fixed_dictionaries(
     }
 )
 ANYTHING = st.recursive(
-    SCALARS | KINDS,
+    SCALARS | KINDS | NUMBERED | DEEP,
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(KEYS, inner, max_size=5) | st.tuples(inner),
     max_leaves=15,
 )
@@ -132,6 +142,47 @@ def test_a_whole_message_is_within_the_limit_and_free_of_files(
     assert sum(map(len, texts)) + len(strict(value["structuredContent"])) <= LIMIT
     assert [found for text in texts for found in leaks(text)] == []
     assert leaks(strict(value["structuredContent"])) == []
+
+
+SCHEMAS = st.sampled_from(
+    [
+        {"type": "object"},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
+        {"type": "object", "properties": {"content": {"type": "string"}}, "required": ["content"]},
+    ]
+)
+MANY = st.builds(
+    lambda count, text: {f"key {n}": text for n in range(count)}, st.integers(0, 900), st.text(max_size=399)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(BLOCKS, max_size=3),
+    st.dictionaries(KEYS, ANYTHING, max_size=3) | MANY,
+    st.none() | SCHEMAS,
+    st.booleans(),
+)
+def test_what_the_host_sends_holds_it_too_also_with_a_schema_and_as_an_error(
+    content: list[Any], structured: dict[str, Any], schema: dict[str, Any] | None, failed: bool
+) -> None:
+    message = {"content": content, "structuredContent": structured, "isError": failed, "_meta": {"own": 1}}
+    files = Library(store=MemoryStore(), sessions=Sessions(Path("nowhere"))).of("alice")
+    call = GuardedCall(tool="t", server="s", files=files, schema=schema)
+
+    async def run() -> dict[str, Any]:
+        return await OutputGuard(GuardConfig()).message(message, call, media_stay=False)
+
+    made = anyio.run(run)
+
+    shown = [block.get("text", "") for block in made["content"] if block["type"] == "text"]
+    if "structuredContent" in made:
+        assert isinstance(made["structuredContent"], dict)
+        shown.append(strict(made["structuredContent"]))
+    assert sum(map(len, shown)) <= LIMIT
+    assert [found for text in shown for found in leaks(text)] == []
+    assert (made["isError"], made["_meta"]) == (failed, {"own": 1})
 
 
 @settings(max_examples=40, deadline=None)

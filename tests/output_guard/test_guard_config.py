@@ -1,11 +1,14 @@
 """The guard's settings: the document's names and defaults, and a clear sentence for each mistake."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from runner.errors import UsageError
-from runner.output_guard.config import GuardConfig, from_mapping
+from runner.output_guard.artifact_field import ArtifactField
+from runner.output_guard.config import Budget, GuardConfig, from_mapping
 from runner.output_guard.preset import names
 
 
@@ -76,6 +79,29 @@ def test_a_mistake_is_answered_with_a_sentence(given: dict[str, Any], said: list
         from_mapping(given)
 
     assert [part for part in said if part not in str(caught.value)] == []
+
+
+def named(model: type[BaseModel], above: str = "") -> list[str]:
+    found = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        nested = isinstance(inner, type) and issubclass(inner, BaseModel)
+        found += named(inner, f"{above}{name}.") if nested else [f"{above}{name}"]
+    return found
+
+
+def test_every_setting_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "output-guard.md").read_text()
+
+    names = [*named(GuardConfig), *named(ArtifactField), *named(Budget)]
+    assert len(names) > 30
+    assert [name for name in names if f"`{name}`" not in text and f"{name} =" not in text] == []
+
+
+def test_every_preset_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "output-guard.md").read_text()
+
+    assert [name for name in names() if f"| `{name}` |" not in text] == []
 
 
 def test_the_configuration_cannot_be_changed() -> None:

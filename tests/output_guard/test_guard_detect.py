@@ -1,8 +1,12 @@
 """Encoded binary content is found wherever it stands and however it is written; nothing else is."""
 
+import base64
+import gzip
 import hashlib
 import json
+import quopri
 import re
+import urllib.parse
 
 import pytest
 from guard_samples import ENCODINGS, FORMATS, PDF, b64, noise
@@ -36,7 +40,11 @@ def test_a_file_is_found_in_every_encoding(shelf: Shelf, name: str, encoding: st
     value = guarded([ENCODINGS[encoding](content)], store=shelf).value
 
     assert shelf.contents == [content]
-    assert set(value[0]) == {"artifact", "summary", "read"}
+    assert set(value[0]) - {"shape"} == {"artifact", "summary", "read"}
+
+
+def unpacked(shelf: Shelf) -> list[bytes]:
+    return [gzip.decompress(content) for content in shelf.contents if content[:2] == b"\x1f\x8b"]
 
 
 PLACES = {
@@ -62,6 +70,9 @@ PLACES = {
     "blanks around it": f"  \n{TEXT}\t",
     "text beside half a character": f"\ud800 {TEXT}",
     "a tuple": (TEXT,),
+    "a list of numbers": {"type": "Buffer", "data": list(PDF)},
+    "JSON text with a list of numbers": json.dumps({"type": "Buffer", "data": list(PDF)}),
+    "compressed, then encoded": b64(gzip.compress(PDF)),
     "bytes": {"raw": PDF},
 }
 
@@ -71,7 +82,7 @@ def test_a_file_is_found_wherever_it_stands(shelf: Shelf, place: str) -> None:
     value = guarded(PLACES[place], store=shelf).value
 
     text = text_of(value)
-    assert PDF in shelf.contents
+    assert PDF in [*shelf.contents, *unpacked(shelf)]
     assert shelf.records[0].id in text
     assert TEXT[40:100] not in text
 
@@ -114,6 +125,10 @@ HARMLESS = {
     + ENCODINGS["in lines"](noise(1200))
     + "\n-----END PRIVATE KEY-----",
     "numbers": [n / 1000 for n in range(500)],
+    "whole numbers": [37, 80, 68, 70, 45, *range(1000)],
+    "numbers that are no bytes": [37, 80, 68, 70, 45, -1] * 200,
+    "truths": [True, False] * 600,
+    "JSON text of numbers": json.dumps({"n": [37, 80, 68, 71, 45] * 300}),
     "an empty value": {},
 }
 
@@ -126,6 +141,28 @@ def test_what_is_no_file_is_left_alone(shelf: Shelf, name: str) -> None:
 
     assert done.value is given
     assert (shelf.records, done.warnings, done.events) == ([], (), ())
+
+
+# Not promised, and so that the document says what is: blanks and other writings are left to the size net.
+NOT_ENCODED_SO = {
+    "base32": base64.b32encode(PDF).decode(),
+    "base85": base64.b85encode(PDF).decode(),
+    "quoted-printable": quopri.encodestring(PDF).decode("ascii"),
+    "percent signs": urllib.parse.quote(PDF),
+    "digits in pairs": PDF.hex(" "),
+    "a dump": ", ".join(f"0x{byte:02x}" for byte in PDF[:1200]),
+    "parts below the least size": [TEXT[start : start + 900] for start in range(0, len(TEXT), 900)],
+    "base64 of base64": b64(TEXT.encode()),
+    "a page with a picture in it": b64(f"<img src='data:image/png;base64,{TEXT}'>".encode()),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ENCODED_SO)
+def test_other_writings_are_no_base64_and_are_kept_short_by_size_alone(shelf: Shelf, name: str) -> None:
+    given = {"value": NOT_ENCODED_SO[name]}
+
+    assert guarded(given, store=shelf).value is given
+    assert len(text_of(guarded({"v": [NOT_ENCODED_SO[name]] * 40}, store=shelf).value)) <= 50_000
 
 
 def test_the_probe_limit_cuts_nothing_that_is_stored(shelf: Shelf) -> None:

@@ -1,11 +1,18 @@
 """A transformer has the first word, and the guarantee the last."""
 
+import asyncio
+import sys
+import threading
+from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 from guard_samples import PDF, b64
 from guard_shelf import SCOPE, Shelf, guarded
 
+from runner.output_guard.config import GuardConfig
+from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.plain import text_of
 from runner.output_guard.transformer import TransformContext
 from runner.store.protocol import Retention
@@ -87,3 +94,117 @@ def test_everything_is_kept_as_an_observation_and_says_where_it_came_from(shelf:
     assert about.retention is Retention.OBSERVATIONS
     assert about.source == {"tool": "get", "server": "my.server", "field": "report.pdf"}
     assert shelf.records[0].id.startswith("my_server_")
+
+
+def warned(done: Guarded, *words: str) -> bool:
+    return any(all(word in warning for word in ("transformer", *words)) for warning in done.warnings)
+
+
+def test_one_that_never_returns_is_left_behind_after_its_time(shelf: Shelf) -> None:
+    go_on = threading.Event()
+
+    def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
+        result["list"].append("too late")
+        go_on.wait(60)
+
+    given = {"list": [b64(PDF)]}
+    try:
+        done = guarded(given, store=shelf, transformer=transform, transformer_timeout_s=0.05)
+    finally:
+        go_on.set()
+
+    assert shelf.contents == [PDF]
+    assert len(done.value["list"]) == 1
+    assert given == {"list": [b64(PDF)]}
+    assert warned(done, "more than 0.05 s")
+
+
+def test_a_coroutine_that_takes_too_long_is_ended(shelf: Shelf) -> None:
+    ended = threading.Event()
+
+    async def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+
+    done = guarded({"a": 1}, store=shelf, transformer=transform, transformer_timeout_s=0.05)
+
+    assert ended.wait(10)
+    assert done.value == {"a": 1}
+    assert warned(done, "TimeoutError")
+
+
+def test_the_host_goes_on_while_one_works(shelf: Shelf) -> None:
+    went_on = threading.Event()
+
+    def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
+        return {"the host went on": went_on.wait(10)}
+
+    async def run() -> Guarded:
+        working = asyncio.create_task(
+            guard(1, tool="t", config=GuardConfig(), store=shelf, scope=SCOPE, transformer=transform)
+        )
+        await asyncio.sleep(0)
+        went_on.set()
+        return await working
+
+    assert anyio.run(run).value == {"the host went on": True}
+
+
+def test_while_too_many_are_left_behind_no_further_one_is_started(shelf: Shelf) -> None:
+    go_on = threading.Event()
+    stuck = partial(guarded, {"a": 1}, store=shelf, transformer_timeout_s=0.001)
+    try:
+        for _ in range(40):
+            done = stuck(transformer=lambda tool, result, ctx: go_on.wait(60))
+    finally:
+        go_on.set()
+
+    assert warned(done, "still running")
+    assert done.value == {"a": 1}
+
+
+def test_what_is_too_large_is_neither_given_nor_taken(shelf: Shelf) -> None:
+    seen: list[Any] = []
+
+    def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
+        seen.append(result)
+        return "y" * 5000
+
+    large = guarded(["x " * 1000], store=shelf, transformer=transform, transformer_max_chars=1000)
+    answer = guarded(["x"], store=shelf, transformer=transform, transformer_max_chars=1000)
+
+    assert seen == [["x"]]
+    assert (large.value, answer.value) == (["x " * 1000], ["x"])
+    assert warned(large, "more than 1000 characters")
+    assert warned(answer, "more than 1000 characters")
+
+
+def bottomless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("made", [bottomless(), [[]] * 200_000], ids=["bottomless", "wide"])
+def test_an_unruly_answer_counts_as_a_failure(shelf: Shelf, made: Any) -> None:
+    done = guarded({"a": 1}, store=shelf, transformer=lambda tool, result, ctx: made)
+
+    assert done.value == {"a": 1}
+    assert warned(done, "Unruly")
+
+
+def test_one_that_wants_to_end_the_process_ends_nothing(shelf: Shelf) -> None:
+    done = guarded({"a": 1}, store=shelf, transformer=lambda tool, result, ctx: sys.exit(1))
+
+    assert done.value == {"a": 1}
+    assert warned(done, "exit")
+
+
+def test_one_that_changes_the_result_and_declines_changes_nothing(shelf: Shelf) -> None:
+    given = {"a": [1]}
+
+    done = guarded(given, store=shelf, transformer=lambda tool, result, ctx: result["a"].clear())
+
+    assert done.value == {"a": [1]}

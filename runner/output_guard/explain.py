@@ -1,0 +1,87 @@
+"""Which rules apply to a tool, and where each was given: what `runner config --tool NAME` prints.
+
+Source: document 004, section 4.2.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from runner.output_guard.artifact_field import ArtifactField
+from runner.output_guard.config import Budget, GuardConfig, Place
+
+__all__ = ["Rule", "rules_of"]
+
+_LIMITS = (
+    "max_observation_chars", "max_inline_size", "output_transformer", "ttl_seconds", "max_artifact_bytes",
+)  # fmt: skip
+_KEPT = ("ttl_seconds", "max_artifact_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule that applies to a tool.
+
+    Attributes:
+        name: The setting, or the path of a field.
+        value: What it says.
+        origin: Where it was given: `runner.toml:12`, `preset tableau`, `default`.
+        because: Why it applies: the key that matches the tool, or that it is general.
+    """
+
+    name: str
+    value: object
+    origin: str
+    because: str
+
+
+def rules_of(
+    config: GuardConfig, tool: str, server: str | None, origin: Callable[[Place], str]
+) -> Iterator[Rule]:
+    """Yield the rules that apply to a tool: its limits, then the fields that are known to hold files.
+
+    Args:
+        config: The guard's settings.
+        tool: Name of the tool, with or without a prefix.
+        server: Name of its server, if it is one's.
+        origin: Says where a place in the settings was written.
+    """
+    for name in _LIMITS:
+        yield _limit(config, tool, server, name, origin)
+    for key, number, field in config.matching(tool, server):
+        yield _field(key, number, field, origin)
+
+
+def _limit(
+    config: GuardConfig, tool: str, server: str | None, name: str, origin: Callable[[Place], str]
+) -> Rule:
+    found: tuple[Place, Budget] | None = None
+    for place, budget in config.budgets_of(tool, server):
+        if getattr(budget, name) is not None:
+            found = place, budget
+    if found is not None:
+        place, budget = found
+        value = getattr(budget, name)
+        because = f"key {place[-1]!r} of {place[0]}"
+        return Rule(name=name, value=value, origin=origin((*place, name)), because=because)
+    general = config.retention if name in _KEPT else config
+    place = ("retention", name) if name in _KEPT else (name,)
+    given = name in general.model_fields_set
+    return Rule(
+        name=name,
+        value=getattr(general, name),
+        origin=origin(place) if given else "default",
+        because="general",
+    )
+
+
+def _field(key: str, number: int, field: ArtifactField, origin: Callable[[Place], str]) -> Rule:
+    # A preset was asked for somewhere, and that is where it comes from for the operator.
+    place = ("tool_fields", "$preset") if field.preset else ("tool_fields", key, number)
+    where = f"preset {field.preset}, {origin(place)}" if field.preset else origin(place)
+    only = ", where it is large" if field.only_large else ""
+    return Rule(
+        name=f"field {field.field_path}",
+        value=f"{field.content_type}{only}: {field.summary_template}",
+        origin=where,
+        because=f"key {key!r} of tool_fields",
+    )

@@ -1,0 +1,53 @@
+"""What a tool returned, out of the MCP result that carries it, and back into one.
+
+The structured content, without the wrapping that FastMCP gives to what is no object; else the one text, read
+as JSON where it is an object or a list; else the content blocks.
+
+Source: MCP specification 2025-11-25, tools, "Structured Content"; rule N2 of the conformance cases.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["payload_of", "with_payload"]
+
+_WRAPPED = {"result"}
+
+
+def payload_of(message: Mapping[str, Any]) -> Any:
+    """Return what the tool of a result returned, as plain JSON values."""
+    structured = message.get("structuredContent")
+    if isinstance(structured, Mapping):
+        return structured["result"] if structured.keys() == _WRAPPED else structured
+    blocks = message.get("content")
+    if isinstance(blocks, list) and len(blocks) == 1 and isinstance(blocks[0], Mapping):
+        text = blocks[0].get("text")
+        if blocks[0].get("type") == "text" and isinstance(text, str):
+            return _parsed(text)
+    return blocks
+
+
+def with_payload(message: Mapping[str, Any], payload: Any, *, text: str) -> dict[str, Any]:
+    """Return the `content` and `structuredContent` of a result whose tool returned `payload` instead.
+
+    Args:
+        message: The result.
+        payload: What it returns instead, as plain JSON values.
+        text: The same as text.
+    """
+    made: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
+    structured = message.get("structuredContent")
+    if isinstance(structured, Mapping):
+        wrapped = structured.keys() == _WRAPPED or not isinstance(payload, dict)
+        made["structuredContent"] = {"result": payload} if wrapped else payload
+    return made
+
+
+def _parsed(text: str) -> Any:
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
