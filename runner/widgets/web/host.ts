@@ -1,0 +1,354 @@
+/**
+ * The host side: shows a widget in a page, and speaks MCP Apps with it.
+ *
+ * The widget runs in a frame without an origin, inside a proxy page that another origin serves. Nothing it says
+ * is believed: messages are checked by window, origin and shape, methods are an allow-list, tools are called
+ * only where they say that a widget may, sizes and rates have limits.
+ *
+ * Source: MCP Apps 2026-01-26; design notes on shown content.
+ */
+
+import { safeHref } from "./bridge/arguments.ts";
+import { PROTOCOL, STATE_EXTENSION } from "./bridge/mcp.ts";
+import { asDisplayMode, asksToClose, isDict, own, text, textsOf } from "./bridge/read.ts";
+import type { Dict, DisplayMode, ToolResult } from "./bridge/types.ts";
+import { METHOD_NOT_FOUND, Wire } from "./bridge/wire.ts";
+import type { Incoming } from "./bridge/wire.ts";
+import type { Csp } from "./hosting/document.ts";
+import { LIMITS, Rate, clampHeight } from "./hosting/limits.ts";
+import type { Limits } from "./hosting/limits.ts";
+
+export type { Csp, Limits, ToolResult };
+
+const READY = "ui/notifications/sandbox-proxy-ready";
+const RESOURCE = "ui/notifications/sandbox-resource-ready";
+const REFUSED = -32000;
+const BAD_PARAMS = -32602;
+
+export interface LogEntry {
+  direction: "from-widget" | "to-widget";
+  message: Dict;
+  /** Why the message went no further; absent where it did. */
+  dropped?: string;
+}
+
+/** What the page around does for a widget. What is left out, the widget is told it cannot have. */
+export interface HostActions {
+  callTool?(name: string, args: Dict): Promise<ToolResult>;
+  sendMessage?(prompt: string): Promise<void> | void;
+  openLink?(url: string): Promise<void> | void;
+  /** Returns the mode that now holds. */
+  setDisplayMode?(mode: DisplayMode): Promise<DisplayMode> | DisplayMode;
+  updateModelContext?(context: Dict): Promise<void> | void;
+  /** The state of a widget, private part included: keep it with the call, and give it back in the options. */
+  keepState?(state: unknown): void;
+  closed?(): void;
+  log?(entry: LogEntry): void;
+}
+
+export interface HostOptions {
+  container: HTMLElement;
+  /** Address of the proxy page. It must have another origin than the page that uses this. */
+  proxyUrl: string;
+  html: string;
+  title: string;
+  csp?: Csp;
+  /** Theme, locale, display modes and the rest of MCP Apps' host context. */
+  context?: Dict;
+  widgetState?: unknown;
+  /** Who may call a tool, by its `_meta.ui.visibility`; `undefined` for a tool that does not exist. */
+  visibility?(tool: string): readonly string[] | undefined;
+  actions?: HostActions;
+  limits?: Partial<Limits>;
+}
+
+/** One widget in a page. */
+export class WidgetHost {
+  readonly element: HTMLIFrameElement;
+  /** Resolved once the widget has introduced itself. */
+  readonly ready: Promise<void>;
+  readonly #options: HostOptions;
+  readonly #actions: HostActions;
+  readonly #limits: Limits;
+  readonly #origin: string;
+  readonly #rate: Rate;
+  readonly #wire: Wire;
+  readonly #listen = (event: MessageEvent): void => this.#receive(event);
+  #context: Dict;
+  #waiting: (() => void)[] | undefined = [];
+  #initialised: () => void = () => undefined;
+  #loaded = false;
+  #refused: string | undefined;
+  #open = 0;
+  #closing: Promise<void> | undefined;
+
+  constructor(options: HostOptions) {
+    const url = new URL(options.proxyUrl, location.href);
+    if (url.origin === location.origin) {
+      throw new Error(`the proxy page must have another origin than ${location.origin}; serve it from a second port or host`);
+    }
+    this.#options = options;
+    this.#actions = options.actions ?? {};
+    this.#limits = { ...LIMITS, ...options.limits };
+    this.#rate = new Rate(this.#limits);
+    this.#origin = url.origin;
+    this.#context = { theme: "light", displayMode: "inline", availableDisplayModes: ["inline"], ...options.context };
+    this.ready = new Promise((resolve) => (this.#initialised = resolve));
+    this.element = frame(url, options.title);
+    this.#wire = new Wire((message) => this.#post(message));
+    window.addEventListener("message", this.#listen);
+    options.container.append(this.element);
+  }
+
+  get closed(): boolean {
+    return this.#closing !== undefined;
+  }
+
+  toolInput(args: Dict, { partial = false } = {}): void {
+    this.#say(partial ? "ui/notifications/tool-input-partial" : "ui/notifications/tool-input", { arguments: args });
+  }
+
+  /** Hand over what the tool returned; closes the widget where the result says so. */
+  async toolResult(result: ToolResult): Promise<void> {
+    this.#say("ui/notifications/tool-result", result as Dict);
+    if (asksToClose(result)) await this.close();
+  }
+
+  toolCancelled(reason: string): void {
+    this.#say("ui/notifications/tool-cancelled", { reason });
+  }
+
+  /** Tell what changed around the widget. */
+  setContext(patch: Dict): void {
+    this.#context = { ...this.#context, ...patch };
+    this.#say("ui/notifications/host-context-changed", patch);
+  }
+
+  /** Let the widget clean up, but not for long; then its frame goes. */
+  close(): Promise<void> {
+    this.#closing ??= this.#end();
+    return this.#closing;
+  }
+
+  async #end(): Promise<void> {
+    if (this.#waiting === undefined) {
+      await this.#wire.request("ui/resource-teardown", {}, this.#limits.teardownMs).catch(() => undefined);
+    }
+    window.removeEventListener("message", this.#listen);
+    this.#wire.end("the widget is closed");
+    this.element.remove();
+    this.#actions.closed?.();
+  }
+
+  // ---- what comes
+
+  #receive(event: MessageEvent): void {
+    if (event.source !== this.element.contentWindow || event.origin !== this.#origin) return;
+    const message: unknown = event.data;
+    if (!isDict(message)) return;
+    const reason = this.#refusal(message);
+    if (reason !== undefined) {
+      // Said once, and without what came: to show all of it would hold up the page that drops it.
+      if (reason !== this.#refused) this.#actions.log?.({ direction: "from-widget", message: named(message), dropped: reason });
+      this.#refused = reason;
+      return;
+    }
+    this.#refused = undefined;
+    this.#actions.log?.({ direction: "from-widget", message });
+    const incoming = this.#wire.receive(message);
+    if (incoming === undefined) return;
+    if (incoming.id === undefined) this.#hear(incoming);
+    else void this.#answer(incoming, incoming.id);
+  }
+
+  #refusal(message: Dict): string | undefined {
+    if (!this.#rate.admits(performance.now())) return "too many messages";
+    const length = jsonLength(message);
+    if (length === undefined) return "not JSON";
+    return length > this.#limits.messageChars ? `longer than ${this.#limits.messageChars} characters` : undefined;
+  }
+
+  #hear({ method, params }: Incoming): void {
+    switch (method) {
+      case READY:
+        this.#load();
+        break;
+      case "ui/notifications/initialized":
+        this.#release();
+        break;
+      case "ui/notifications/size-changed":
+        this.#resize(params);
+        break;
+      case "ui/notifications/request-teardown":
+        void this.close();
+        break;
+      case "toolcell/widget-state":
+        this.#actions.keepState?.(own(params, "state"));
+    }
+  }
+
+  #load(): void {
+    // Once: a second document in the same frame would inherit what this one was allowed.
+    if (this.#loaded) return;
+    this.#loaded = true;
+    this.#wire.notify(RESOURCE, { html: this.#options.html, csp: this.#options.csp ?? {} });
+  }
+
+  #release(): void {
+    const waiting = this.#waiting ?? [];
+    this.#waiting = undefined;
+    for (const say of waiting) say();
+    this.#initialised();
+  }
+
+  #resize(params: Dict): void {
+    const height = clampHeight(own(params, "height"), this.#limits);
+    if (height !== undefined && own(this.#context, "displayMode") === "inline") this.element.style.height = `${height}px`;
+  }
+
+  async #answer({ method, params }: Incoming, id: string | number): Promise<void> {
+    if (this.#open >= this.#limits.open) {
+      this.#wire.refuse(id, REFUSED, `${this.#open} requests wait already`);
+      return;
+    }
+    this.#open += 1;
+    try {
+      this.#wire.answer(id, await this.#perform(method, params));
+    } catch (error) {
+      const code = error instanceof Refusal ? error.code : REFUSED;
+      this.#wire.refuse(id, code, error instanceof Error ? error.message : String(error));
+    } finally {
+      this.#open -= 1;
+    }
+  }
+
+  #perform(method: string, params: Dict): Promise<Dict> | Dict {
+    switch (method) {
+      case "ping":
+        return {};
+      case "ui/initialize":
+        return this.#introduce();
+      case "tools/call":
+        return this.#callTool(params);
+      case "ui/message":
+        return this.#message(params);
+      case "ui/open-link":
+        return this.#openLink(params);
+      case "ui/request-display-mode":
+        return this.#displayMode(params);
+      case "ui/update-model-context":
+        return this.#modelContext(params);
+      default:
+        throw new Refusal(`this host has no ${method}`, METHOD_NOT_FOUND);
+    }
+  }
+
+  #introduce(): Dict {
+    const { callTool, openLink, sendMessage, updateModelContext, keepState } = this.#actions;
+    const state = this.#options.widgetState;
+    return {
+      protocolVersion: PROTOCOL,
+      hostInfo: { name: "toolcell", version: "1.0.0" },
+      hostCapabilities: {
+        ...(callTool && { serverTools: {} }),
+        ...(openLink && { openLinks: {} }),
+        ...(sendMessage && { message: { text: {} } }),
+        ...(updateModelContext && { updateModelContext: { text: {}, structuredContent: {} } }),
+        ...(keepState && { experimental: { [STATE_EXTENSION]: {} } }),
+      },
+      hostContext: { ...this.#context, ...(state === undefined || state === null ? {} : { [STATE_EXTENSION]: state }) },
+    };
+  }
+
+  async #callTool(params: Dict): Promise<Dict> {
+    const act = offered(this.#actions.callTool, "tool calls");
+    const name = text(own(params, "name"));
+    const args = own(params, "arguments") ?? {};
+    if (name === "" || !isDict(args)) throw new Refusal("tools/call needs a name and an object of arguments", BAD_PARAMS);
+    const who = this.#options.visibility?.(name);
+    if (who === undefined) throw new Refusal(`there is no tool ${name}`, BAD_PARAMS);
+    if (!who.includes("app")) throw new Refusal(`the tool ${name} may not be called by a widget`, REFUSED);
+    return (await act.call(this.#actions, name, args)) as Dict;
+  }
+
+  async #message(params: Dict): Promise<Dict> {
+    const act = offered(this.#actions.sendMessage, "messages");
+    const prompt = textsOf(params).join("\n").trim();
+    if (own(params, "role") !== "user" || prompt === "") throw new Refusal("ui/message needs a text of the role user", BAD_PARAMS);
+    await act.call(this.#actions, prompt);
+    return {};
+  }
+
+  async #openLink(params: Dict): Promise<Dict> {
+    const act = offered(this.#actions.openLink, "links");
+    const url = safeHref(own(params, "url"));
+    if (url === undefined) throw new Refusal("ui/open-link needs an http, https or mailto address", BAD_PARAMS);
+    await act.call(this.#actions, url);
+    return {};
+  }
+
+  async #displayMode(params: Dict): Promise<Dict> {
+    const wish = asDisplayMode(own(params, "mode"));
+    if (wish === undefined) throw new Refusal("ui/request-display-mode needs inline, pip or fullscreen", BAD_PARAMS);
+    const modes = own(this.#context, "availableDisplayModes");
+    const act = this.#actions.setDisplayMode;
+    const possible = act !== undefined && Array.isArray(modes) && modes.includes(wish);
+    const mode = possible ? await act.call(this.#actions, wish) : own(this.#context, "displayMode");
+    if (mode !== own(this.#context, "displayMode")) this.setContext({ displayMode: mode });
+    return { mode };
+  }
+
+  async #modelContext(params: Dict): Promise<Dict> {
+    await offered(this.#actions.updateModelContext, "model context").call(this.#actions, params);
+    return {};
+  }
+
+  // ---- what goes
+
+  #say(method: string, params: Dict): void {
+    const say = (): void => this.#wire.notify(method, params);
+    if (this.#waiting === undefined) say();
+    else this.#waiting.push(say);
+  }
+
+  #post(message: Dict): void {
+    this.#actions.log?.({ direction: "to-widget", message });
+    this.element.contentWindow?.postMessage(message, this.#origin);
+  }
+}
+
+class Refusal extends Error {
+  readonly code: number;
+
+  constructor(message: string, code: number) {
+    super(message);
+    this.code = code;
+  }
+}
+
+function offered<T>(act: T | undefined, what: string): T {
+  if (act === undefined) throw new Refusal(`this host takes no ${what}`, METHOD_NOT_FOUND);
+  return act;
+}
+
+function frame(url: URL, title: string): HTMLIFrameElement {
+  const element = document.createElement("iframe");
+  element.setAttribute("sandbox", "allow-scripts allow-same-origin");
+  element.setAttribute("referrerpolicy", "no-referrer");
+  element.title = title;
+  element.style.cssText = "display:block;width:100%;border:0";
+  element.src = url.href;
+  return element;
+}
+
+function named(message: Dict): Dict {
+  return { method: text(own(message, "method")).slice(0, 100) };
+}
+
+function jsonLength(message: Dict): number | undefined {
+  try {
+    return JSON.stringify(message).length;
+  } catch {
+    return undefined; // what can be posted need not be JSON: cycles, big integers
+  }
+}

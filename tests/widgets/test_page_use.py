@@ -1,0 +1,441 @@
+"""What people do with the pages: sort, find, open, ask, leaf, choose, by pointer and by keyboard."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages_support import METHODS, WIDGETS, Showing, Shown, launched, showing
+from pages_support_data import MARKDOWN, SAMPLES, item, pizza, result
+
+UNITS = [
+    "*",
+    "_a",
+    "[",
+    "![",
+    "`a",
+    "``a` ",
+    "> ",
+    "- ",
+    "[a](",
+    "**a*",
+    "~~",
+    "<http://",
+    "| a ",
+    "\\",
+    "1. ",
+    "((",
+    "h",
+]
+
+
+@pytest.fixture(scope="module")
+def show() -> Iterator[Showing]:
+    with launched() as browser, showing(browser) as ways:
+        yield ways
+
+
+@pytest.fixture
+def opened(show: Showing) -> Iterator[Any]:
+    pages: list[Shown] = []
+
+    def open_page(name: str, output: object, **values: Any) -> Shown:
+        options = {key: values.pop(key) for key in ("methods", "answers", "before") if key in values}
+        pages.append(
+            show.openai(name, {"toolOutput": output, "theme": "light", "locale": "en", **values}, **options)
+        )
+        return pages[-1]
+
+    yield open_page
+    for shown in pages:
+        shown.page.close()
+
+
+def column(shown: Shown, number: int) -> list[str]:
+    return list(shown.page.locator(f"tbody tr > :nth-child({number})").all_inner_texts())
+
+
+def button(shown: Shown, name: str) -> Any:
+    return shown.page.get_by_role("button", name=name)
+
+
+def focused(shown: Shown) -> str:
+    return str(shown.page.evaluate("document.activeElement.dataset.key || document.activeElement.tagName"))
+
+
+# ---- the table
+
+EMPTY = "\u2013\nempty"
+PRICES: list[dict[str, Any]] = [
+    {"name": "b10", "price": 9},
+    {"name": "b9", "price": 10.5},
+    {"name": "a", "price": None},
+]
+
+
+def test_a_table_is_sorted_by_keyboard_and_the_focus_stays(opened):
+    shown = opened("pizzaz-table", {"columns": ["name", "price"], "data": PRICES})
+    shown.page.locator("thead button").nth(1).focus()
+
+    orders = []
+    for _ in range(3):
+        shown.page.keyboard.press("Enter")
+        shown.page.wait_for_function("document.activeElement.dataset.key === 'sort:price'", timeout=15_000)
+        orders.append((shown.page.locator("th").nth(1).get_attribute("aria-sort"), column(shown, 1)))
+
+    assert orders == [
+        ("ascending", ["b10", "b9", "a"]),
+        ("descending", ["b9", "b10", "a"]),
+        (None, ["b10", "b9", "a"]),
+    ]
+
+
+def test_texts_are_sorted_as_people_count(opened):
+    shown = opened("pizzaz-table", {"columns": ["name", "price"], "data": PRICES})
+
+    shown.page.locator("thead button").first.click()
+
+    assert column(shown, 1) == ["a", "b9", "b10"]
+
+
+def test_numbers_of_a_column_line_up_in_the_readers_language(opened):
+    rows = [{"n": 1234.5}, {"n": 2}, {"n": None}]
+
+    assert column(opened("pizzaz-table", {"columns": ["n"], "data": rows}), 1) == [
+        "1,234.5",
+        "2.0",
+        EMPTY,
+    ]
+    assert column(opened("pizzaz-table", {"columns": ["n"], "data": rows}, locale="de-DE"), 1)[0] == "1.234,5"
+
+
+def test_a_table_finds_rows_while_one_types(opened):
+    shown = opened("pizzaz-table", {"columns": ["name", "price"], "data": [pizza(n) for n in range(40)]})
+
+    shown.page.get_by_role("searchbox").click()
+    shown.page.keyboard.type("dia", delay=1)
+    shown.wait_for("5 of 40 rows")
+
+    assert focused(shown) == "find"
+    assert all("Diavola" in name for name in column(shown, 1))
+
+
+def test_a_table_is_leafed_through_and_says_where_one_is(opened):
+    shown = opened("pizzaz-table", {"columns": ["name"], "data": [pizza(n) for n in range(25)]})
+
+    button(shown, "Next page").click()
+    button(shown, "Next page").click()
+
+    assert len(column(shown, 1)) == 5
+    assert "Page 3 of 3" in shown.text
+    assert button(shown, "Next page").is_disabled()
+
+
+def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(opened):
+    data = {"columns": ["name", "price"], "data": PRICES}
+    shown = opened("pizzaz-table", data)
+
+    shown.page.locator("thead button").nth(1).click()
+    (state,) = shown.called("setWidgetState")[-1]
+    again = opened("pizzaz-table", data, widgetState=state)
+
+    assert state["modelContent"] == "Table sorted by price"
+    assert again.page.locator("th").nth(1).get_attribute("aria-sort") == "ascending"
+
+
+def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(opened):
+    rows = [{"a": 1, "constructor": "c"}, {"a": {"deep": [1]}}]
+
+    shown = opened("pizzaz-table", {"data": rows})
+
+    assert shown.page.locator("thead th").all_inner_texts() == ["a", "constructor"]
+    assert column(shown, 2) == ["c", EMPTY]
+    assert column(shown, 1)[1] == '{"deep":[1]}'
+
+
+# ---- search results
+
+
+def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(opened):
+    results = [result(0), {"id": 2, "title": "Bad", "url": "javascript:alert(1)"}]
+    shown = opened("search-results", {"query": "x", "results": results})
+
+    shown.page.get_by_role("link").first.click()
+
+    assert shown.called("openExternal") == [[{"href": results[0]["url"]}]]
+    assert shown.page.get_by_role("link").count() == 1
+
+
+def test_more_results_come_on_demand_and_the_focus_goes_to_the_first_of_them(opened):
+    shown = opened("search-results", {"query": "x", "results": [result(n) for n in range(12)]})
+
+    button(shown, "Show 5 more").click()
+    shown.page.wait_for_function("document.activeElement.dataset.key === 'result:5'", timeout=15_000)
+
+    assert shown.page.locator("ol.results > li").count() == 10
+    assert button(shown, "Show 2 more").is_visible()
+
+
+def test_a_host_that_cannot_open_links_is_said_to_the_reader(opened):
+    shown = opened("search-results", {"query": "x", "results": [result(0)]}, methods=())
+
+    shown.page.get_by_role("link").first.click()
+
+    shown.page.get_by_role("status").get_by_text("openExternal is unavailable").wait_for()
+
+
+@pytest.mark.parametrize(
+    "name", ["search-results", "dashboard-widget", "chat-view", "solar-system", "pizzaz-markdown"]
+)
+def test_a_card_has_at_most_one_primary_and_one_secondary_action(opened, name):
+    shown = opened(name, SAMPLES[name]["most"][0])
+
+    assert shown.page.locator(".button.primary").count() <= 1
+    assert shown.page.locator(".button.secondary").count() <= 1
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_a_card_does_not_scroll_within_itself(opened, name):
+    shown = opened(name, SAMPLES[name]["most"][0])
+
+    scrolling = """[...document.querySelectorAll('body *')].filter(e => e.scrollHeight > e.clientHeight + 1
+      && ['auto', 'scroll'].includes(getComputedStyle(e).overflowY)).map(e => e.className)"""
+    assert shown.page.evaluate(scrolling) == []
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_no_page_has_a_place_to_write_messages_for_hosts_have_one(opened, name):
+    shown = opened(name, SAMPLES[name]["one"][0])
+
+    assert shown.page.locator("textarea, [contenteditable], input:not([type=search])").count() == 0
+
+
+# ---- chat, dashboard
+
+
+def test_the_message_of_a_chat_is_sent_once(opened):
+    shown = opened("chat-view", {"seedMessage": "Which wine?"})
+
+    button(shown, "Send this message").click()
+    shown.wait_for("Sent: Send this message")
+
+    assert shown.called("sendFollowUpMessage") == [[{"prompt": "Which wine?"}]]
+    assert button(shown, "Sent: Send this message").is_disabled()
+
+
+def test_a_chat_without_a_message_offers_two_ways_to_begin(opened):
+    shown = opened("chat-view", {"seedMessage": ""})
+
+    button(shown, "Summarise our conversation so far.").click()
+
+    assert shown.called("sendFollowUpMessage") == [[{"prompt": "Summarise our conversation so far."}]]
+
+
+def test_a_trend_is_told_by_more_than_its_colour(opened):
+    stats = [
+        {"label": label, "value": "1", "change": change}
+        for label, change in [("a", "+1%"), ("b", "\u22122%"), ("c", "same")]
+    ]
+    shown = opened("dashboard-widget", {"dashboard": True, "stats": stats})
+
+    changes = shown.page.locator(".change").all_text_contents()
+
+    assert changes == ["up: +1%", "down: \u22122%", "same"]
+    assert shown.page.locator(".change svg").count() == 3
+
+
+# ---- carousel, gallery
+
+
+def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened):
+    shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(12)]})
+    inline = shown.page.locator(".card").count()
+
+    shown.page.evaluate("setGlobals({displayMode: 'fullscreen'})")
+    shown.wait_for("12 items")
+
+    assert (inline, shown.page.locator(".card").count()) == (8, 12)
+
+
+def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened):
+    shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(6)]})
+
+    button(shown, "Next").click()
+    shown.page.wait_for_function("document.querySelector('.carousel').scrollLeft > 0", timeout=15_000)
+    shown.page.get_by_role("button", name="Diavola").click()
+
+    assert shown.called("sendFollowUpMessage") == [[{"prompt": "Order a Diavola."}]]
+    assert max(card.locator("button").count() for card in shown.page.locator(".card").all()) == 1
+
+
+def test_a_picture_that_cannot_load_leaves_its_description(opened):
+    shown = opened(
+        "pizzaz-gallery",
+        {"images": [{"src": "https://gone.test/a.png", "alt": "The oven", "caption": "Oven"}]},
+    )
+
+    shown.page.wait_for_function("document.querySelector('.picture .spoken')", timeout=15_000)
+
+    assert shown.page.locator("button.tile").text_content().startswith("OEnlarge: The oven")
+
+
+def test_pictures_are_leafed_through_by_keyboard_and_escape_goes_back_to_the_same_one(opened):
+    shown = opened("pizzaz-gallery", SAMPLES["pizzaz-gallery"]["most"][0])
+
+    shown.page.locator("button.tile").nth(1).click()
+    shown.page.wait_for_function("document.activeElement.dataset.key === 'close'", timeout=15_000)
+    shown.page.keyboard.press("ArrowRight")
+    shown.wait_for("3 / 300")
+    shown.page.keyboard.press("Escape")
+    shown.page.wait_for_function("document.activeElement.dataset.key === 'tile:2'", timeout=15_000)
+
+    assert shown.page.locator(".large").count() == 0
+
+
+# ---- markdown
+
+
+def test_markdown_becomes_the_elements_it_means(opened):
+    shown = opened("pizzaz-markdown", {"markdown": MARKDOWN}, displayMode="fullscreen")
+
+    once = ("h1", "h2", "ol", "ol ul", "table", "pre", "blockquote", "del", "em", "strong", "hr")
+    assert {tag: shown.page.locator(f"article {tag}").count() for tag in once} == dict.fromkeys(once, 1)
+    assert shown.page.locator("article img").count() == 0
+    links = shown.page.locator("article a").all_text_contents()
+    assert links == ["the recipe", "https://example.com", "A plate"]
+    assert shown.page.locator("article pre").inner_text().startswith("def bake")
+
+
+@pytest.mark.parametrize(
+    ("source", "html"),
+    [
+        ("a < b & <b>bold</b>", "a < b & <b>bold</b>"),
+        ("***both***", "both"),
+        ("snake_case_name and 2*3*4", "snake_case_name and 234"),
+        ("\\*not\\* and \\<", "*not* and <"),
+        ("`a **b`** c", "a **b** c"),
+        ("[x](javascript:alert(1))", "x"),
+        ("[x](https://example.com/a_(b))", "x"),
+        ("line  \nbreak", "line\nbreak"),
+        ("see https://example.com/a.", "see https://example.com/a."),
+        ("a\u202eb", "aU+202Eb"),
+        ("* * *", ""),
+    ],
+)
+def test_markdown_shows_as_text_what_is_no_markdown(opened, source, html):
+    shown = opened("pizzaz-markdown", {"markdown": source})
+
+    assert shown.page.locator("article").inner_text().strip() == html
+
+
+def test_markdown_of_any_kind_is_read_in_time():
+    sources = Path(WIDGETS / "web" / "markdown")
+    script = f"""
+      import {{ blocks }} from "{sources}/blocks.ts";
+      import {{ inlines }} from "{sources}/inline.ts";
+      const read = ({{ text, children, items }}) =>
+        [text && inlines(text), ...(children ?? items ?? []).map(read)];
+      for (const unit of {json.dumps(UNITS)})
+        for (const end of ["", "\\n"]) blocks((unit + end).repeat(200_000 / (unit + end).length)).map(read);
+      console.log("read");
+    """
+    node = [Path(sys.executable).parent / "node", "--no-warnings", "--input-type=module", "--eval", script]
+
+    # Seconds if time grows with the length; hours if with its square.
+    done = subprocess.run(node, capture_output=True, text=True, timeout=90)
+
+    assert (done.stdout, done.stderr) == ("read\n", "")
+
+
+@pytest.mark.parametrize("unit", ["`a` ", "*a* ", "- a\n", "| a | b |\n|--|--|\n"])
+def test_a_document_of_too_many_elements_is_cut_and_says_so(opened, unit):
+    shown = opened("pizzaz-markdown", {"markdown": unit * 12_000}, displayMode="fullscreen")
+
+    shown.wait_for("too long to show all of it")
+
+    assert shown.page.locator("article *").count() < 20_000
+
+
+def test_a_long_document_opens_wide_or_unfolds_where_there_is_no_wide_view(opened):
+    data = {"markdown": MARKDOWN * 20}
+    wide = opened("pizzaz-markdown", data, answers={"requestDisplayMode": {"mode": "fullscreen"}})
+    narrow = opened(
+        "pizzaz-markdown", data, methods=[name for name in METHODS if name != "requestDisplayMode"]
+    )
+
+    button(wide, "Read more").click()
+    button(narrow, "Read more").click()
+
+    assert wide.called("requestDisplayMode") == [[{"mode": "fullscreen"}]]
+    narrow.page.wait_for_function("document.querySelectorAll('article table').length === 20", timeout=15_000)
+
+
+# ---- solar system, kitchen sink
+
+
+def test_a_planet_is_chosen_and_asked_about(opened):
+    shown = opened("solar-system", {})
+
+    button(shown, "Saturn").click()
+    shown.wait_for("274")
+    button(shown, "Ask about Saturn").click()
+
+    assert shown.called("sendFollowUpMessage") == [[{"prompt": "Tell me more about Saturn."}]]
+    assert shown.called("setWidgetState")[-1] == [{"modelContent": {"planet": "Saturn"}}]
+    assert button(shown, "Saturn").first.get_attribute("aria-pressed") == "true"
+
+
+CALM = "const real = matchMedia; window.matchMedia = q => ({...real(q), matches: /reduced-motion/.test(q)});"
+MOVED = """() => new Promise(done => {
+  const place = () => document.querySelector('g.planet').getAttribute('transform');
+  const first = place();
+  let frames = 0;
+  const look = () =>
+    place() !== first ? done(true) : ++frames > 30 ? done(false) : requestAnimationFrame(look);
+  look();
+})"""
+
+
+def test_planets_stand_still_for_those_who_want_less_motion(opened):
+    moving = opened("solar-system", {})
+    moves = moving.page.evaluate(MOVED)
+    still = opened("solar-system", {}, before=CALM)
+
+    assert moves
+    assert not still.page.evaluate(MOVED)
+    assert button(still, "Play").is_visible()
+
+
+def test_picture_in_picture_has_one_control(opened):
+    shown = opened("solar-system", {"planet": "Mars"}, displayMode="pip")
+
+    assert shown.page.get_by_role("button").all_inner_texts() == [""]
+    assert button(shown, "Pause").is_visible()
+
+
+def test_the_kitchen_sink_tries_every_method_and_says_how_it_went(opened):
+    shown = opened(
+        "kitchen-sink-lite",
+        {"demo": True},
+        answers={"uploadFile": {"fileId": "f9"}, "callTool": {"throws": "no tools here"}},
+    )
+
+    for method in METHODS:
+        shown.page.get_by_label("Try a method of the bridge").select_option(method)
+        button(shown, "Run").click()
+        shown.page.locator("ol.trials > li:first-child code", has_text=method).wait_for()
+
+    assert {call[0] for call in shown.calls} == set(METHODS)
+    assert "1,234,567.89" in shown.text
+
+
+def test_the_kitchen_sink_says_why_a_method_failed(opened):
+    shown = opened("kitchen-sink-lite", {"demo": True}, methods=())
+
+    shown.page.get_by_label("Try a method of the bridge").select_option("uploadFile")
+    button(shown, "Run").click()
+
+    shown.wait_for("uploadFile is unavailable: this host does not offer it")
