@@ -72,6 +72,10 @@ _MUST = (
     "unreadable-path",
     "misspelled-results",
     "misspelled-key",
+    "widget-mime",
+    "widget-csp-on-tool",
+    "widget-invocation-text",
+    "widget-remote-code",
 )
 _SHOULD = (
     "result-for-results",
@@ -83,6 +87,7 @@ _SHOULD = (
     "silent-loop",
     "slow-import",
     "threads-at-import",
+    "widget-visibility",
 )
 
 RULES = {name: Rule(name, Severity.MUST) for name in _MUST} | {

@@ -16,6 +16,8 @@ from runner.check.progress import ProgressRules
 from runner.check.reach import Reach
 from runner.check.signature import signatures
 from runner.check.source import Function, Source
+from runner.check.widgets import WidgetRules
+from runner.check.written import Written
 
 __all__ = ["TextReport", "check_text", "waived"]
 
@@ -64,6 +66,7 @@ def check_text(text: str, folder: Path) -> TextReport:
         ProgressRules(source, disk, disk.bindings).silent_loops(reached),
         prints(source, running),
         waits_at_import(source),
+        WidgetRules(source, Written(source, disk.bindings, folder)).all(),
     )
     return TextReport(
         offers=tuple(offers),

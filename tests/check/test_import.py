@@ -29,6 +29,7 @@ def seen_later(file: Path) -> set[tuple[int, str]]:
     return expected(file) if file.stem in shown_by_running else set()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.anyio
 async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_nowhere_else(
     folder: Path,

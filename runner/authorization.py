@@ -1,0 +1,80 @@
+"""Whether a request may call a tool that says who may, and what to answer where it may not. Pure.
+
+Over HTTP only: on stdio and in a shell the user of the operating system calls, who has nothing to log in to.
+
+Source: document 003, "Auth"; requirements S3-140, S3-143; decision C36.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runner.catalog import ToolSpec
+from runner.challenge import CHALLENGE_META, NO_AUTH, SCHEMES_META, challenge
+from runner.contract.envelope import unauthorized
+from runner.errors import CallError, Code
+from runner.request import RequestFacts
+
+__all__ = ["authorize", "challenged", "with_schemes"]
+
+
+def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
+    """Refuse a request whose token is not what every one of the tool's schemes needs.
+
+    Raises:
+        CallError: `E_UNAUTHORIZED`; the request has no token, or one without the scopes.
+    """
+    if facts.transport == "stdio" or not spec.security:
+        return
+    if any(_satisfied(scheme, facts.token) for scheme in spec.security):
+        return
+    scopes = _scopes(next((scheme for scheme in spec.security if _scopes(scheme)), {}))
+    raise unauthorized(spec.name, scopes=scopes, has_token=facts.token is not None)
+
+
+def challenged(
+    message: dict[str, Any], error: CallError | None, *, resource_metadata: str | None
+) -> dict[str, Any]:
+    """Return the message of a call; one that was not authorised asks the client to log its user in.
+
+    Args:
+        message: What the client gets.
+        error: The error that it is, if the runner made it one.
+        resource_metadata: Where this server describes itself as a protected resource.
+    """
+    if error is None or error.code is not Code.E_UNAUTHORIZED:
+        return message
+    asked = challenge(
+        error.message,
+        error=str(error.details["problem"]),
+        scopes=error.details["scopes"],
+        resource_metadata=resource_metadata,
+    )
+    return {**message, "_meta": {**message.get("_meta", {}), CHALLENGE_META: [asked]}}
+
+
+def with_schemes(answered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a list of tools in which those that say who may call say so at their top level too.
+
+    ChatGPT reads it there. FastMCP and the SDK know no such field, so a file cannot write it.
+    """
+    tools = answered.get("tools")
+    if not isinstance(tools, list):
+        return dict(answered)
+    return {**answered, "tools": [_with_schemes(tool) for tool in tools]}
+
+
+def _with_schemes(tool: Any) -> Any:
+    meta = tool.get("_meta") if isinstance(tool, Mapping) else None
+    schemes = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
+    return {SCHEMES_META: schemes, **tool} if isinstance(schemes, list) else tool
+
+
+def _satisfied(scheme: Mapping[str, Any], token: Mapping[str, Any] | None) -> bool:
+    if scheme.get("type") == NO_AUTH["type"]:
+        return True
+    return token is not None and set(_scopes(scheme)) <= set(token.get("scopes") or ())
+
+
+def _scopes(scheme: Mapping[str, Any]) -> Sequence[str]:
+    scopes = scheme.get("scopes")
+    return [str(scope) for scope in scopes] if isinstance(scopes, list) else []

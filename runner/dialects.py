@@ -1,0 +1,80 @@
+"""The two dialects of widgets, as facts: media types, addresses and keys. Pure.
+
+ChatGPT's hosts read the keys `openai/…` and want `text/html+skybridge`; hosts of MCP Apps read `ui` and want
+`text/html;profile=mcp-app`. No media type suits both, so one page has two addresses.
+
+Source: document 003; MCP Apps 2026-01-26; requirements S3-87 to S3-100, decisions C34, C37, C40, C47.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = [
+    "INVOCATION_KEYS",
+    "INVOCATION_MAX_CHARS",
+    "MCP_APP",
+    "OUTPUT_TEMPLATE",
+    "RESOURCE_URI",
+    "SCHEMA_DIALECT",
+    "SCHEME",
+    "SKYBRIDGE",
+    "TWIN_TEMPLATE",
+    "WIDGET_CSP",
+    "page_uri",
+    "templates_of",
+    "twin_uri",
+    "unversioned",
+    "with_pages",
+]
+
+SKYBRIDGE = "text/html+skybridge"
+MCP_APP = "text/html;profile=mcp-app"
+
+SCHEME = "ui://"
+TWIN_TEMPLATE = "ui://widget/mcp-app/{name}"
+"""Where a page has its second address, in the dialect of MCP Apps. It is in no list."""
+
+OUTPUT_TEMPLATE = "openai/outputTemplate"
+RESOURCE_URI = "ui/resourceUri"
+WIDGET_CSP = "openai/widgetCSP"
+INVOCATION_KEYS = ("openai/toolInvocation/invoking", "openai/toolInvocation/invoked")
+INVOCATION_MAX_CHARS = 64
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def page_uri(name: str) -> str:
+    """Return the address of a page in the dialect of ChatGPT."""
+    return f"ui://widget/{name}.html"
+
+
+def twin_uri(name: str) -> str:
+    """Return the address of the same page in the dialect of MCP Apps."""
+    return TWIN_TEMPLATE.replace("{name}", f"{name}.html")
+
+
+def unversioned(uri: str) -> str:
+    """Return an address without what hosts append to get past their caches, such as `?v=1.0.0`."""
+    return uri.partition("#")[0].partition("?")[0]
+
+
+def templates_of(meta: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the addresses of pages that the `_meta` of a tool names, in either dialect."""
+    given = meta or {}
+    ui = given.get("ui")
+    named = (
+        given.get(OUTPUT_TEMPLATE),
+        ui.get("resourceUri") if isinstance(ui, Mapping) else None,
+        given.get(RESOURCE_URI),
+    )
+    return tuple(dict.fromkeys(uri for uri in named if isinstance(uri, str)))
+
+
+def with_pages(meta: Mapping[str, Any], address: Callable[[str], str]) -> dict[str, Any]:
+    """Return the `_meta` of a tool with every address of a page in it replaced."""
+    changed: dict[str, Any] = {
+        key: address(meta[key]) for key in (OUTPUT_TEMPLATE, RESOURCE_URI) if isinstance(meta.get(key), str)
+    }
+    ui = meta.get("ui")
+    if isinstance(ui, Mapping) and isinstance(ui.get("resourceUri"), str):
+        changed["ui"] = {**ui, "resourceUri": address(ui["resourceUri"])}
+    return {**meta, **changed}

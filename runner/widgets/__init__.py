@@ -1,0 +1,29 @@
+"""Widgets for tool files: pages that hosts show beside the results of tools, declared once for every host.
+
+    from fastmcp import FastMCP
+    from runner.widgets import Csp, Widget, add_widgets
+
+    mcp = FastMCP("prices")
+    chart = Widget(
+        name="price-chart",
+        html=Path(__file__).parent / "chart.html",
+        description="A line chart of prices",
+        csp=Csp(resources=("cdn.example.com",)),
+    )
+
+    @mcp.tool(meta=chart.tool_meta(invoking="Drawing...", invoked="Chart ready"))
+    def show_prices(product: str) -> Prices: ...
+
+    add_widgets(mcp, [chart])
+
+Imports nothing of the host. Source: `docs/widgets.md`; document 003.
+"""
+
+# The one name that authors import from; what it holds stays small.
+from runner.challenge import NO_AUTH, oauth2
+from runner.widgets.builtin import BUILTIN, builtin
+from runner.widgets.security import auth_required
+from runner.widgets.serving import add_widgets
+from runner.widgets.widget import Csp, Widget
+
+__all__ = ["BUILTIN", "NO_AUTH", "Csp", "Widget", "add_widgets", "auth_required", "builtin", "oauth2"]

@@ -1,0 +1,26 @@
+"""How a tool asks for a logged-in user: the result that makes a client log its user in.
+
+Source: document 003, "Error handling expectations"; requirement S3-143.
+"""
+
+from collections.abc import Sequence
+
+from fastmcp.tools import ToolResult
+
+from runner.challenge import CHALLENGE_META, challenge
+
+__all__ = ["auth_required"]
+
+
+def auth_required(
+    description: str, *, scopes: Sequence[str] = (), resource_metadata: str | None = None
+) -> ToolResult:
+    """Return the result of a tool that cannot go on before its user has logged in.
+
+    Args:
+        description: What is missing, for people.
+        scopes: The scopes that a token needs.
+        resource_metadata: Where the protected resource describes itself.
+    """
+    asked = challenge(description, scopes=scopes, resource_metadata=resource_metadata)
+    return ToolResult(content=description, meta={CHALLENGE_META: [asked]}, is_error=True)

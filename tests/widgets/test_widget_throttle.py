@@ -1,0 +1,98 @@
+"""How often one user may call one tool: in any minute, by the identity that the host found."""
+
+from pathlib import Path
+
+import pytest
+from support import call, details, error_code, open_cell
+
+from runner.errors import CallError, Code
+from runner.throttle import Throttle
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def admitted(throttle: Throttle, *moments: float, most: int | None = 2) -> list[bool]:
+    """Return which calls at these moments were admitted."""
+    found = []
+    for now in moments:
+        try:
+            throttle.admit("alice", "show", most=most, now=now)
+        except CallError:
+            found.append(False)
+        else:
+            found.append(True)
+    return found
+
+
+def test_as_many_calls_as_the_limit_says_go_through_in_any_minute() -> None:
+    moments = (0, 30, 59.9, 60.0, 61, 90, 91)
+
+    assert admitted(Throttle(), *moments) == [True, True, False, True, False, True, False]
+
+
+def test_a_refused_call_does_not_count() -> None:
+    moments = (0, 1, *range(2, 60), 60.0, 61.0)
+
+    assert admitted(Throttle(), *moments)[-2:] == [True, True]
+
+
+def test_a_tool_without_a_limit_is_never_refused() -> None:
+    assert all(admitted(Throttle(), *[0.0] * 500, most=None))
+
+
+def test_users_and_tools_have_limits_of_their_own() -> None:
+    throttle = Throttle()
+    throttle.admit("alice", "show", most=1, now=0)
+
+    throttle.admit("bob", "show", most=1, now=0)
+    throttle.admit("alice", "other", most=1, now=0)
+
+    with pytest.raises(CallError):
+        throttle.admit("alice", "show", most=1, now=0)
+
+
+def test_the_error_says_when_to_come_back() -> None:
+    throttle = Throttle()
+    throttle.admit("alice", "show", most=1, now=100)
+
+    with pytest.raises(CallError) as raised:
+        throttle.admit("alice", "show", most=1, now=117.2)
+
+    assert raised.value.code is Code.E_BUSY
+    assert raised.value.retryable
+    assert raised.value.message == "show may be called 1 times a minute; try again in 43 seconds"
+    assert raised.value.details == {"retry_after_seconds": 43, "calls_per_minute": 1}
+
+
+def test_users_who_stayed_away_for_a_minute_are_forgotten() -> None:
+    throttle = Throttle()
+    for number in range(1001):
+        throttle.admit(f"user{number}", "show", most=1, now=0)
+
+    throttle.admit("alice", "show", most=1, now=60.5)
+
+    assert len(throttle._calls) == 1
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_a_call_above_the_limit_of_its_tool_is_busy_and_other_users_are_not(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    file = tmp_path / "two.py"
+    file.write_text(
+        "from fastmcp import FastMCP\nmcp = FastMCP('t')\n"
+        "@mcp.tool\ndef few() -> int:\n    return 1\n@mcp.tool\ndef many() -> int:\n    return 2\n"
+    )
+
+    async with open_cell(file, tmp_path, tools={"few": {"calls_per_minute": 2}}) as cell:
+        codes = [error_code(await call(cell, "t-alice-rate", "few")) for _ in range(3)]
+        refused = await call(cell, "t-alice-rate", "few")
+        other_tool = error_code(await call(cell, "t-alice-rate", "many"))
+        other_user = error_code(await call(cell, "t-bob-rate", "few"))
+
+    assert codes == [None, None, "E_BUSY"]
+    assert 0 < details(refused)["retry_after_seconds"] <= 60
+    assert (other_tool, other_user) == (None, None)
