@@ -1,0 +1,103 @@
+"""The built page, as it is in the package: read once, served with the headers that keep it alone.
+
+Source: the design's notes on the security of shown content.
+"""
+
+import hashlib
+import mimetypes
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+__all__ = ["Bundle", "page_policy"]
+
+_YEAR = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    content: bytes
+    media_type: str
+    tag: str
+
+
+class Bundle:
+    """The files of the built page.
+
+    Args:
+        folder: Where they are; by default in the package.
+    """
+
+    def __init__(self, folder: Traversable | None = None) -> None:
+        folder = folder or files("runner.playground") / "built"
+        self._assets = {item.name: _asset(item) for item in folder.iterdir() if item.is_file()}
+
+    def frames(self) -> dict[str, bytes]:
+        """Return the pages of the second origin by path: one for widgets, one for documents."""
+        widget = files("runner.widgets") / "proxy.html"
+        return {"/still": self._assets["still.html"].content, "/widget": widget.read_bytes()}
+
+    def page(self, frames: Iterable[str]) -> Response:
+        """Return the page itself.
+
+        Args:
+            frames: Origins whose pages it may show: the second server's, those of dashboards.
+        """
+        headers = {"Content-Security-Policy": page_policy(frames), "Cache-Control": "no-cache", **_ALONE}
+        return Response(self._assets["index.html"].content, media_type="text/html", headers=headers)
+
+    def asset(self, request: Request) -> Response | None:
+        """Return one of the files that the page loads; None if there is none of that name."""
+        name = request.path_params["name"]
+        asset = self._assets.get(name)
+        if asset is None or name.endswith(".html"):
+            return None
+        # Names carry a hash of the content, so a browser may keep them for good.
+        headers = {"Cache-Control": _YEAR, "ETag": f'"{asset.tag}"', **_ALONE}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+_ALONE = {
+    "X-Content-Type-Options": "nosniff",
+    # A link that a tool wrote is not looked up before somebody follows it: a name can carry data.
+    "X-DNS-Prefetch-Control": "off",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def page_policy(frames: Iterable[str]) -> str:
+    """Return the content security policy of the page: its own files, its own server, named frames."""
+    shown = " ".join(frames) or "'none'"
+    return "; ".join(
+        [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' blob:",
+            "media-src 'self' blob:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "worker-src 'self'",
+            f"frame-src {shown}",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "object-src 'none'",
+            "frame-ancestors 'none'",
+        ]
+    )
+
+
+def _asset(item: Traversable) -> _Asset:
+    content = item.read_bytes()
+    guessed = mimetypes.guess_type(item.name)[0] or "application/octet-stream"
+    # A system's own table of types may know these by older names.
+    media_type = "text/javascript" if item.name.endswith((".js", ".mjs")) else guessed
+    return _Asset(content, media_type, hashlib.sha256(content).hexdigest()[:32])

@@ -1,0 +1,117 @@
+"""Dashboards: pages of other servers that a result asks to have open beside it.
+
+Only pages of origins that the operator named are shown. Each gets a token of its own that holds for a few
+minutes and says nothing but that this user has this dashboard open; the page hands it over by message, never
+in an address. What people do in a dashboard is logged with their name and the dashboard's id.
+
+Source: document 000, sections 3 and 7; requirements S0-38 to S0-47, S0-74.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from anyio.to_thread import run_sync
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from runner.contract.pages import check_page as fault_of_page
+from runner.http.answers import SAFE_HEADERS, Refusal
+from runner.http.site import Site
+from runner.http.visitors import check_page, of_cookie
+from runner.identity import User
+from runner.tokens import TokenError
+
+__all__ = ["DASHBOARD", "TOKEN_S", "routes"]
+
+log = logging.getLogger(__name__)
+
+DASHBOARD = "dashboard"
+"""The purpose of a dashboard's token."""
+
+TOKEN_S = 300.0
+"""How long it holds, in seconds."""
+
+_MAX_ID = 200
+_MAX_ACTION = 500
+_MAX_BODY = 16 * 1024
+
+
+def routes(site: Site) -> list[Route]:
+    """Return the routes of dashboards."""
+    own = _Dashboards(site)
+    return [
+        Route("/play/dashboards", own.open, methods=["POST"]),
+        Route("/play/dashboards/actions", own.act, methods=["POST"]),
+        Route("/api/dashboards/verify", own.verify, methods=["POST"]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dashboards:
+    site: Site
+
+    async def open(self, request: Request) -> JSONResponse:
+        """Give a token for a dashboard that the page is about to show."""
+        user, asked = await self._asked(request)
+        name, url = _word(asked, "id", _MAX_ID), _word(asked, "url", 2000)
+        fault = fault_of_page(url, self.site.settings.iframe_origins)
+        if fault is not None:
+            raise Refusal(403, fault)
+        sign = partial(self.site.tokens.sign, user=user.name, key=name, purpose=DASHBOARD, ttl_s=TOKEN_S)
+        token = await run_sync(partial(sign, now=self.site.clock()))
+        log.info("dashboard opened", extra={"user": user.name, "dashboard": name, "page": _origin(url)})
+        return JSONResponse({"token": token, "ttl_s": TOKEN_S}, status_code=201, headers=SAFE_HEADERS)
+
+    async def act(self, request: Request) -> Response:
+        """Write down what somebody did in a dashboard."""
+        user, asked = await self._asked(request)
+        name, action = _word(asked, "id", _MAX_ID), _word(asked, "action", _MAX_ACTION)
+        log.info("dashboard action", extra={"user": user.name, "dashboard": name, "action": action})
+        return Response(status_code=204, headers=SAFE_HEADERS)
+
+    async def verify(self, request: Request) -> JSONResponse:
+        """Tell a dashboard's own server whose a token is. The token is the permission to ask."""
+        asked = await _json(request)
+        token, name = _word(asked, "token", 4096), _word(asked, "id", _MAX_ID)
+        check = partial(self.site.tokens.verify, token, purpose=DASHBOARD, key=name, now=self.site.clock())
+        try:
+            user = await run_sync(check)
+        except TokenError as error:
+            raise Refusal(403, "this token is not valid for this dashboard, or has expired") from error
+        return JSONResponse({"user": user, "id": name}, headers=SAFE_HEADERS)
+
+    async def _asked(self, request: Request) -> tuple[User, dict[str, Any]]:
+        check_page(self.site, request)
+        user = await of_cookie(self.site, request)
+        if user is None:
+            raise Refusal(401, "this page's session has ended; open the printed address again, or log in")
+        return user, await _json(request)
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    body = await request.body()
+    if len(body) <= _MAX_BODY and request.headers.get("content-type", "").startswith("application/json"):
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            return value
+    raise Refusal(400, f"a JSON object of at most {_MAX_BODY} bytes is needed, sent as application/json")
+
+
+def _word(asked: dict[str, Any], key: str, most: int) -> str:
+    value = asked.get(key)
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise Refusal(400, f"{key} must be a text of 1 to {most} characters")
+    return value
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

@@ -1,0 +1,102 @@
+"""The second origin: empty pages in which what tools made is shown, away from cookies and from MCP.
+
+A widget or a document that a tool made never becomes part of the Playground's own page. It is shown in a
+frame within a frame from here, without an origin of its own. The answer's policy says what it may load, and
+a prelude takes away what no policy covers. There is nothing here to steal: two pages, no cookie is read, no
+other route.
+
+Source: the design's notes on the security of shown content (measured); MCP Apps, "Sandbox proxy".
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+__all__ = ["make_frames", "policy_of"]
+
+_ORIGIN = re.compile(r"(https?|wss?)://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?")
+_MAX_ORIGINS = 32
+_MAX_ASKED = 8192
+
+
+def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlette:
+    """Return the application of the second origin.
+
+    Args:
+        pages: Its pages by path, each whole, with its script inside.
+        embedders: Origins whose pages may show them: the Playground's own.
+    """
+    ancestors = " ".join(embedders)
+
+    async def frame(request: Request) -> Response:
+        page, asked = pages[request.url.path], request.query_params.get("csp", "")
+        return Response(
+            page,
+            media_type="text/html",
+            headers={
+                "Content-Security-Policy": policy_of(_read(asked), ancestors),
+                "X-Content-Type-Options": "nosniff",
+                "Referrer-Policy": "no-referrer",
+                "X-DNS-Prefetch-Control": "off",
+                "Cache-Control": "no-store",
+                "Cross-Origin-Resource-Policy": "cross-origin",
+                "Permissions-Policy": "camera=(), microphone=(), geolocation=(), display-capture=(), usb=()",
+            },
+        )
+
+    return Starlette(routes=[Route(path, frame, methods=["GET"]) for path in pages])
+
+
+def policy_of(asked: Mapping[str, object], ancestors: str) -> str:
+    """Return the content security policy for what a resource asks to load.
+
+    Args:
+        asked: Lists of origins by the names of MCP Apps: `connectDomains`, `resourceDomains`, `frameDomains`.
+        ancestors: Origins that may show the page, divided by spaces.
+    """
+    connect = _origins(asked.get("connectDomains"))
+    load = _origins(asked.get("resourceDomains"))
+    frame = _origins(asked.get("frameDomains"))
+    return "; ".join(
+        [
+            "default-src 'none'",
+            # What is shown is one text with its scripts and styles inside.
+            " ".join(["script-src", "'unsafe-inline'", *load]),
+            " ".join(["style-src", "'unsafe-inline'", *load]),
+            " ".join(["img-src", "data:", "blob:", *load]),
+            " ".join(["font-src", "data:", *load]),
+            " ".join(["media-src", "data:", "blob:", *load]),
+            " ".join(["connect-src", *(connect or ["'none'"])]),
+            # What is shown must not go elsewhere by itself: its own navigation is checked against this.
+            " ".join(["frame-src", *(frame or ["'none'"])]),
+            "object-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "worker-src 'none'",
+            f"frame-ancestors {ancestors}",
+        ]
+    )
+
+
+def _read(asked: str) -> Mapping[str, object]:
+    if not asked or len(asked) > _MAX_ASKED:
+        return {}
+    try:
+        value = json.loads(asked)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _origins(value: object) -> list[str]:
+    """Return what of a list are web origins, so that nothing else gets into the policy."""
+    if not isinstance(value, list):
+        return []
+    named = [each for each in value if isinstance(each, str) and _ORIGIN.fullmatch(each)]
+    return [each for each in named[:_MAX_ORIGINS] if urlsplit(each).hostname]

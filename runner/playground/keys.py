@@ -1,0 +1,95 @@
+"""Who may use the Playground: whoever has the address that was printed at the start, or a token.
+
+1. The start key stands in that address. It is exchanged for a browser session at once, so that it does not
+   stay in the address bar, and holds as long as this process. There is one only where the server takes calls
+   without a token; elsewhere the page asks for the token.
+2. A pass lets one request of a known browser through the check of tokens on `/mcp`: a page cannot hold the
+   token that its session was made with.
+
+Source: the design's notes on the security of shown content; decision 15.
+"""
+
+import hmac
+import secrets
+from dataclasses import dataclass, field
+
+from fastmcp import FastMCP
+from fastmcp.server.auth import AccessToken, TokenVerifier
+
+__all__ = ["PassVerifier", "Passes", "StartKey", "admit"]
+
+_PREFIX = "page."
+_MAX_PASSES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StartKey:
+    """The key in the address that is printed at the start."""
+
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+    def opens(self, given: str) -> bool:
+        """Say whether `given` is the key."""
+        return hmac.compare_digest(given.encode(), self.secret.encode())
+
+
+@dataclass(slots=True)
+class Passes:
+    """Passes that were given out and not yet used; each is for one request of one user."""
+
+    _users: dict[str, str] = field(default_factory=dict)
+
+    def give(self, user: str) -> str:
+        """Return a new pass for a user, in the form of a bearer token."""
+        while len(self._users) >= _MAX_PASSES:
+            # Of a request that was refused before its token was looked at.
+            del self._users[next(iter(self._users))]
+        number = _PREFIX + secrets.token_urlsafe(24)
+        self._users[number] = user
+        return number
+
+    def take(self, number: str) -> str | None:
+        """Return whose pass it is, and use it up; None if it is none."""
+        return self._users.pop(number, None)
+
+
+class PassVerifier(TokenVerifier):
+    """Takes passes, and leaves every other token to the verifier that the operator chose.
+
+    Args:
+        inner: That verifier.
+        passes: The passes.
+        claims: Names of the claims that name a user.
+    """
+
+    def __init__(self, inner: TokenVerifier, passes: Passes, claims: tuple[str, ...]) -> None:
+        super().__init__(base_url=inner.base_url, required_scopes=inner.required_scopes)
+        self._inner = inner
+        self._passes = passes
+        self._claims = claims
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return what a token says, or None if it does not hold."""
+        if not token.startswith(_PREFIX):
+            return await self._inner.verify_token(token)
+        user = self._passes.take(token)
+        if user is None:
+            return None
+        return AccessToken(
+            token=token,
+            client_id=user,
+            scopes=list(self.required_scopes or ()),
+            claims=dict.fromkeys(self._claims, user),
+        )
+
+
+def admit(app: FastMCP, passes: Passes, claims: tuple[str, ...]) -> None:
+    """Let an application that checks tokens take passes, too.
+
+    Args:
+        app: The application, before it is served.
+        passes: The passes.
+        claims: Names of the claims that name a user.
+    """
+    if isinstance(app.auth, TokenVerifier):
+        app.auth = PassVerifier(app.auth, passes, claims)

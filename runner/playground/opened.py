@@ -1,0 +1,141 @@
+"""The Playground of one server, while it runs: its facts, its second origin, its start key."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+import uvicorn
+
+from runner.errors import UsageError
+from runner.http.site import Site
+from runner.identity import is_loopback
+from runner.isolation import in_force
+from runner.playground.bundle import Bundle
+from runner.playground.frames import make_frames
+from runner.playground.keys import StartKey
+from runner.playground.site import Playground, why_not
+from runner.settings import Settings
+
+__all__ = ["About", "open_playground"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is served.
+
+    Attributes:
+        name: What the server calls itself.
+        kind: `tools` for tool files, `proxy` in front of other servers.
+        servers: Those other servers, by the names with which what they offer begins.
+    """
+
+    name: str
+    kind: str
+    servers: tuple[str, ...] = ()
+
+
+@asynccontextmanager
+async def open_playground(
+    site: Site, about: About, *, port: int, bundle: Bundle
+) -> AsyncIterator[Playground | None]:
+    """Serve the second origin until the block ends; None where this server has no Playground.
+
+    Args:
+        site: What the routes work with.
+        about: What is served.
+        port: Port of the server itself.
+        bundle: The built page.
+
+    Raises:
+        UsageError: The port of the second origin cannot be listened on.
+    """
+    settings = site.settings
+    reason = why_not(settings)
+    if reason is not None:
+        if settings.playground:
+            log.warning("no Playground", extra={"reason": reason})
+        yield None
+        return
+    key = StartKey() if settings.auth.kind == "none" else None
+    facts = _facts(site, about)
+    async with _frames(settings, bundle, port) as frames_port:
+        yield Playground(facts=lambda: facts, frames_port=frames_port, key=key)
+
+
+def _facts(site: Site, about: About) -> Mapping[str, Any]:
+    settings = site.settings
+    return {
+        **asdict(about),
+        "version": version("toolcell"),
+        "tier": (site.tier or in_force(settings)).value,
+        "deadlines": asdict(settings.deadlines()),
+        "tools": {tool: {"deadlines": asdict(settings.deadlines(tool))} for tool in settings.tools},
+        "login": settings.auth.kind != "none",
+        "dashboards": list(settings.iframe_origins),
+        "upload_max_bytes": settings.max_upload_bytes,
+        "user_max_bytes": settings.max_user_bytes,
+    }
+
+
+@asynccontextmanager
+async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterator[int | None]:
+    if settings.playground_frames_url is None and not is_loopback(settings.host):
+        yield None
+        return
+    listeners = _listen(settings)
+    # A policy cannot name an address of version 6.
+    names = ("127.0.0.1", "localhost")
+    embedders = [settings.public_url] if settings.public_url else [f"http://{each}:{port}" for each in names]
+    config = uvicorn.Config(
+        make_frames(bundle.frames(), embedders), log_config=None, access_log=False, lifespan="off"
+    )
+    server = _Quiet(config)
+    serving = asyncio.create_task(server.serve(sockets=listeners))
+    try:
+        yield listeners[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class _Quiet(uvicorn.Server):
+    """Uvicorn, with the signals left to the main server."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        """Capture none."""
+        return contextlib.nullcontext()
+
+
+def _listen(settings: Settings) -> list[socket.socket]:
+    """Return listening sockets: where users come by an address of their own, as the server; else loopback."""
+    if settings.playground_frames_url is not None and not is_loopback(settings.host):
+        return [_bound(settings.host.strip("[]"), settings.playground_frames_port)]
+    first = _bound("127.0.0.1", settings.playground_frames_port)
+    listeners = [first]
+    # `localhost` may mean either; without version 6 there is nothing to listen on.
+    with contextlib.suppress(UsageError):
+        listeners.append(_bound("::1", first.getsockname()[1]))
+    return listeners
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another playground_frames_port"
+        ) from error
+    return listener

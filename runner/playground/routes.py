@@ -1,0 +1,91 @@
+"""The routes of the Playground: its page, what the page is made of, the way in, and facts of the server.
+
+Source: the design's notes on the security of shown content; decision 15.
+"""
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from runner.http.answers import SAFE_HEADERS, Refusal
+from runner.http.browser import begin_session
+from runner.http.site import Site
+from runner.http.visitors import check_page, of_cookie, who
+from runner.playground import dashboards
+from runner.playground.bundle import Bundle
+from runner.playground.site import Playground, frames_origin
+
+__all__ = ["playground_address", "routes"]
+
+
+def routes(site: Site, playground: Playground, bundle: Bundle) -> list[Route]:
+    """Return the routes."""
+    own = _Routes(site, playground, bundle)
+    return [
+        Route("/", own.page, methods=["GET"]),
+        Route("/play/assets/{name}", own.asset, methods=["GET"]),
+        Route("/play/info", own.info, methods=["GET"]),
+        *dashboards.routes(site),
+    ]
+
+
+def playground_address(base: str, playground: Playground) -> str:
+    """Return the address to open, with the start key where there is one.
+
+    Args:
+        base: Address of the server.
+        playground: Its Playground.
+    """
+    return base + "/" + (f"?key={playground.key.secret}" if playground.key is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Routes:
+    site: Site
+    playground: Playground
+    bundle: Bundle
+
+    async def page(self, request: Request) -> Response:
+        if "key" in request.query_params:
+            return await self._enter(request)
+        frames = self._frames(request)
+        own = () if frames is None else (frames,)
+        return self.bundle.page([*own, *self.site.settings.iframe_origins])
+
+    async def asset(self, request: Request) -> Response:
+        found = self.bundle.asset(request)
+        if found is None:
+            raise Refusal(404, "the Playground has no such file; load its page anew")
+        return found
+
+    async def info(self, request: Request) -> JSONResponse:
+        check_page(self.site, request)
+        user = await of_cookie(self.site, request)
+        if user is None:
+            raise Refusal(401, _closed(self.playground))
+        of_user = {"user": user.name, "session": user.session, "frames": self._frames(request)}
+        return JSONResponse({**self.playground.facts(), **of_user}, headers=SAFE_HEADERS)
+
+    async def _enter(self, request: Request) -> Response:
+        """Exchange the start key for a session; the address bar is left without it."""
+        key = self.playground.key
+        if key is None or not key.opens(request.query_params["key"]):
+            # The page itself says what to do: it finds no session.
+            return RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
+        known = await of_cookie(self.site, request)
+        begun = await begin_session(self.site, known or await who(self.site, request))
+        answer = RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
+        begun.set_on(answer, request)
+        return answer
+
+    def _frames(self, request: Request) -> str | None:
+        host = request.headers.get("host", "")
+        return frames_origin(self.site.settings, host, self.playground.frames_port)
+
+
+def _closed(playground: Playground) -> str:
+    if playground.key is None:
+        return "log in with your token"
+    return "open the address with the key that the server printed when it started"

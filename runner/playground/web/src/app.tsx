@@ -1,0 +1,130 @@
+/** The frame of the page: who and where one is, the views, and the door where one is outside. */
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { begin } from "./model/begin";
+import { door, info, login } from "./model/info";
+import { reload } from "./model/news";
+import { route, to } from "./model/route";
+import { nextTheme, theme } from "./model/theme";
+import { CallView } from "./views/call";
+import { FilesView } from "./views/files";
+import { Guarded } from "./views/guarded";
+import { HistoryView } from "./views/history";
+import { Palette, paletteOpen, usePalette } from "./views/palette";
+import { ResourcesView } from "./views/resources";
+import { plain } from "./views/run";
+import { ShowView } from "./views/show";
+import { ToolList } from "./views/tool_list";
+
+interface View {
+  id: string;
+  title: string;
+  side: boolean;
+  body: () => JSX.Element;
+}
+
+/** Views that have an address and no place in the menu. */
+const OTHERS: View[] = [{ id: "show", title: "File", side: false, body: () => <ShowView /> }];
+
+export const VIEWS: View[] = [
+  { id: "call", title: "Call", side: true, body: () => <CallView /> },
+  { id: "files", title: "My Files", side: false, body: () => <FilesView /> },
+  { id: "resources", title: "Resources", side: false, body: () => <ResourcesView /> },
+  { id: "history", title: "History", side: false, body: () => <HistoryView /> },
+];
+
+export function App(): JSX.Element {
+  usePalette();
+  if (door.value.state === "opening") return <div class="empty" role="status">Connecting…</div>;
+  if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} />;
+  const view = [...VIEWS, ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
+  return (
+    <>
+      <a class="unseen" href="#main">Skip to the content</a>
+      <Top here={view?.id ?? ""} />
+      <Palette views={VIEWS} />
+      <Reloaded />
+      <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
+        {view?.side && <ToolList />}
+        <main class="content" id="main" tabIndex={-1}><Guarded key={`${view?.id} ${route.value.rest}`}>{view?.body()}</Guarded></main>
+      </div>
+    </>
+  );
+}
+
+function Top({ here }: { here: string }): JSX.Element {
+  const known = info.value;
+  return (
+    <header class="top">
+      <span class="name">{known?.name}</span>
+      <nav aria-label="Views" class="grow">
+        <ul>
+          {VIEWS.map((view) => (
+            <li key={view.id}>
+              <a href={to(view.id)} aria-current={view.id === here ? "page" : undefined}>{view.title}</a>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <button class="button quiet goto" onClick={() => { paletteOpen.value = true; }}>Go to <kbd>Ctrl K</kbd></button>
+      <span class="small soft fact" title="Isolation tier in force">tier <b>{known?.tier}</b></span>
+      <span class="small soft fact" title="Whose files and calls these are">{known?.user}</span>
+      <button class="button quiet" onClick={nextTheme} title="Change the colours">
+        <span class="unseen">Theme: </span>{theme.value === "system" ? "Auto" : theme.value === "light" ? "Light" : "Dark"}
+      </button>
+    </header>
+  );
+}
+
+/** Said by `runner dev`: the files changed, and whether they are served. */
+function Reloaded(): JSX.Element | null {
+  const told = reload.value;
+  if (told === null) return null;
+  const files = told.changed.map(plain).join(", ");
+  return (
+    <div class={told.error === null ? "news" : "news bad"} role={told.error === null ? "status" : "alert"}>
+      <div class="grow">
+        {told.error === null
+          ? <span><b class="mono">{files}</b> changed: the tools are loaded anew.</span>
+          : <span><b class="mono">{files}</b> changed and cannot be loaded; the tools of before are still served.</span>}
+        {told.error !== null && <pre>{plain(told.error)}</pre>}
+      </div>
+      <button class="button quiet" onClick={() => { reload.value = null; }}>Dismiss</button>
+    </div>
+  );
+}
+
+function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Element {
+  const [token, setToken] = useState("");
+  const [problem, setProblem] = useState<string | null>(null);
+  const send = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    setProblem(await login(token.trim()));
+    setToken("");
+    await begin();
+  };
+  return (
+    <main class="door">
+      <h1>{asks ? "Log in" : "This page needs its key"}</h1>
+      <p>{asks ? "This server knows its users by a token." : `To go on, ${why}.`}</p>
+      {!asks && (
+        <p class="soft">
+          It looks like <code>http://127.0.0.1:8000/?key=…</code> and stands in the terminal in which <code>runner serve</code> or{" "}
+          <code>runner dev</code> was started.
+        </p>
+      )}
+      {asks && (
+        <form class="stack" onSubmit={(event) => void send(event)}>
+          <div class="field">
+            <label class="label" for="token">Token</label>
+            <input id="token" class="input" type="password" autocomplete="off" required value={token}
+              onInput={(event) => setToken(event.currentTarget.value)} aria-describedby="token-hint" />
+            <span class="hint" id="token-hint">It is exchanged for a session of this browser and kept nowhere.</span>
+          </div>
+          {problem !== null && <p class="problem" role="alert">{problem}</p>}
+          <div><button class="button main">Log in</button></div>
+        </form>
+      )}
+    </main>
+  );
+}

@@ -1,0 +1,65 @@
+/** What a call made, to look at: a tab for each file, one for the dashboard, one for the widget. */
+import type { JSX } from "preact";
+import { lazy, Suspense } from "preact/compat";
+import { useSignal } from "@preact/signals";
+import { size } from "../model/words";
+import { Tabs, type Tab } from "../views/tabs";
+import { Guarded } from "../views/guarded";
+import { plain } from "../views/run";
+import { MediaView, ImageView } from "./media";
+import { PageView } from "./page";
+import type { Item, Shown } from "./items";
+
+const CodeView = lazy(() => import("./code").then((module) => module.CodeView));
+const MarkdownView = lazy(() => import("./markdown").then((module) => module.MarkdownView));
+const TableView = lazy(() => import("./table").then((module) => module.TableView));
+const JsonView = lazy(() => import("./json_view").then((module) => module.JsonView));
+const PdfView = lazy(() => import("./pdf").then((module) => module.PdfView));
+
+export function Canvas({ shown }: { shown: Shown }): JSX.Element {
+  const chosen = useSignal(shown.items[0] === undefined ? "" : key(shown.items[0]));
+  const tabs: Tab[] = shown.items.map((item) => ({ id: key(item), title: plain(item.name), body: () => <ItemView key={key(item)} item={item} /> }));
+  return <Tabs label="Files" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={tabs} />;
+}
+
+function key(item: Item): string {
+  return `${item.uri} ${item.name}`;
+}
+
+export function ItemView({ item }: { item: Item }): JSX.Element {
+  return (
+    <figure class="stack">
+      <figcaption class="row">
+        <span class="grow"><b class="mono">{plain(item.name)}</b> <span class="soft small">{item.mime}, {size(item.size)}</span>
+          {item.description !== null && <span class="soft small"> — {plain(item.description)}</span>}</span>
+        <a class="button" href={`/artifacts/${encodeURIComponent(item.uri.replace("artifact://", ""))}`} download={item.name}>Download</a>
+      </figcaption>
+      <Suspense fallback={<p class="soft" role="status">Loading the viewer…</p>}>
+        <div class="viewer"><Guarded><View item={item} /></Guarded></div>
+      </Suspense>
+    </figure>
+  );
+}
+
+function View({ item }: { item: Item }): JSX.Element {
+  switch (item.viewer) {
+    case "image": return <ImageView item={item} />;
+    case "audio":
+    case "video": return <MediaView item={item} />;
+    case "html": return <PageView item={item} />;
+    case "pdf": return <PdfView item={item} />;
+    case "markdown": return <MarkdownView item={item} />;
+    case "table": return <TableView item={item} />;
+    case "json": return <JsonView item={item} />;
+    case "code": return <CodeView item={item} />;
+    default: return <p class="soft">There is no viewer for this kind of file. Download it to look at it.</p>;
+  }
+}
+
+export function Trouble({ problem }: { problem: string }): JSX.Element {
+  return <p class="problem" role="alert">This file cannot be shown: {problem}.</p>;
+}
+
+export function Waiting(): JSX.Element {
+  return <p class="soft" role="status">Loading…</p>;
+}

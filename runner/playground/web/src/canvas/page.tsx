@@ -1,0 +1,43 @@
+/** HTML that a tool made, as a document that cannot act: cleaned, in a frame without scripts, on the second origin. */
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import DOMPurify from "dompurify";
+import { info } from "../model/info";
+import { Trouble, Waiting } from "./canvas";
+import { head, useLoaded } from "./content";
+import type { Item } from "./items";
+
+const MOST = 20_000_000;
+
+export function PageView({ item }: { item: Item }): JSX.Element {
+  const loaded = useLoaded(item, (signal) => head(item, MOST, signal));
+  const origin = info.value?.frames ?? null;
+  if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
+  if (loaded.value === null) return <Waiting />;
+  if (origin === null) return <Trouble problem="this server has no second origin to show pages on; the operator sets playground_frames_url" />;
+  return <Still html={clean(loaded.value.text)} origin={origin} title={item.name} />;
+}
+
+/** Take out what could act or load; the frame would stop it all the same. */
+export function clean(html: string): string {
+  return DOMPurify.sanitize(html, {
+    WHOLE_DOCUMENT: true,
+    FORBID_TAGS: ["base", "meta", "link", "form", "iframe", "object", "embed", "script", "template", "dialog"],
+    FORBID_ATTR: ["srcset", "ping", "action", "formaction", "background"],
+    ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#|data:image\/(?:png|jpeg|gif|webp|svg\+xml)[;,])/i,
+  });
+}
+
+export function Still({ html, origin, title }: { html: string; origin: string; title: string }): JSX.Element {
+  const frame = useRef<HTMLIFrameElement>(null);
+  useEffect(() => {
+    const heard = (event: MessageEvent): void => {
+      const said = event.data as { still?: unknown } | null;
+      if (event.source !== frame.current?.contentWindow || event.origin !== origin || said?.still !== "ready") return;
+      frame.current?.contentWindow?.postMessage({ html }, origin);
+    };
+    addEventListener("message", heard);
+    return () => removeEventListener("message", heard);
+  }, [html, origin]);
+  return <iframe ref={frame} class="paper" src={`${origin}/still`} sandbox="allow-scripts allow-same-origin" title={title} referrerpolicy="no-referrer" />;
+}

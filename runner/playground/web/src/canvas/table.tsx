@@ -1,0 +1,115 @@
+/** Tables: CSV, TSV and Parquet. Formulas stay text. Only the rows in sight are on the page. */
+import type { JSX } from "preact";
+import { useMemo, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import { bytes } from "../model/files";
+import { toJson } from "../model/json";
+import { count } from "../model/words";
+import { plain } from "../views/run";
+import { Trouble, Waiting } from "./canvas";
+import { head, useLoaded } from "./content";
+import type { Item } from "./items";
+import { parseDelimited } from "./delimited";
+
+const MOST_BYTES = 8_000_000;
+const MOST_ROWS = 100_000;
+const MOST_COLUMNS = 200;
+const ROW_HEIGHT = 30;
+const SHOWN_ROWS = 24;
+
+interface Sheet {
+  columns: string[];
+  rows: string[][];
+  /** How many rows there are in all; null where nobody counted. */
+  total: number | null;
+}
+
+export function TableView({ item }: { item: Item }): JSX.Element {
+  const parquet = item.name.endsWith(".parquet") || item.mime.includes("parquet");
+  const loaded = useLoaded(item, (signal) => (parquet ? readParquet(item, signal) : readText(item, signal)));
+  if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
+  return loaded.value === null ? <Waiting /> : <SheetView sheet={loaded.value} />;
+}
+
+async function readText(item: Item, signal: AbortSignal): Promise<Sheet> {
+  const { text, cut } = await head(item, MOST_BYTES, signal);
+  const rows = parseDelimited(text, item.name.endsWith(".tsv") || item.mime.includes("tab") ? "\t" : null, MOST_ROWS);
+  // The last row of a part may be half of one.
+  if (cut) rows.pop();
+  const [columns = [], ...rest] = rows;
+  return { columns: columns.slice(0, MOST_COLUMNS), rows: rest, total: cut || rows.length >= MOST_ROWS ? null : rest.length };
+}
+
+async function readParquet(item: Item, signal: AbortSignal): Promise<Sheet> {
+  const { parquetMetadataAsync, parquetReadObjects } = await import("hyparquet");
+  const file = {
+    byteLength: item.size,
+    slice: async (from: number, to?: number) => (await bytes(item.uri, { from, to: to ?? item.size }, signal)).arrayBuffer(),
+  };
+  const metadata = await parquetMetadataAsync(file);
+  const total = Number(metadata.num_rows);
+  const objects = await parquetReadObjects({ file, metadata, rowEnd: Math.min(total, 1000) });
+  const columns = Object.keys(objects[0] ?? {}).slice(0, MOST_COLUMNS);
+  return { columns, rows: objects.map((row) => columns.map((column) => cell(row[column]))), total };
+}
+
+function cell(value: unknown): string {
+  if (value === null || value === undefined) return "";
+  if (value instanceof Date) return value.toISOString();
+  return typeof value === "object" ? toJson(value) : String(value);
+}
+
+export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
+  const asked = useSignal("");
+  const order = useSignal<{ column: number; down: boolean } | null>(null);
+  const from = useSignal(0);
+  const box = useRef<HTMLDivElement>(null);
+  const rows = useMemo(() => arranged(sheet.rows, asked.value.toLowerCase(), order.value), [sheet, asked.value, order.value]);
+  const numeric = useMemo(() => sheet.columns.map((_, column) => sheet.rows.slice(0, 50).every((row) => (row[column] ?? "") === "" || isNumber(row[column] ?? ""))), [sheet]);
+  const visible = rows.slice(from.value, from.value + SHOWN_ROWS * 2);
+  const sort = (column: number): void => {
+    order.value = order.value?.column !== column ? { column, down: false } : order.value.down ? null : { column, down: true };
+  };
+  return (
+    <div class="stack">
+      <div class="row">
+        <input class="input compact" type="search" placeholder="Filter rows" aria-label="Filter rows" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; from.value = 0; box.current?.scrollTo(0, 0); }} />
+        <span class="soft small" role="status">{count(rows.length)} rows{sheet.total === null ? " of the part that was loaded" : sheet.total > sheet.rows.length ? ` of the first ${count(sheet.rows.length)}; ${count(sheet.total)} in all` : ""}, {count(sheet.columns.length)} columns</span>
+      </div>
+      <div class="sheet" ref={box} tabIndex={0} role="region" aria-label="Table" onScroll={(event) => { from.value = Math.max(0, Math.floor(event.currentTarget.scrollTop / ROW_HEIGHT) - 8); }}>
+        <table class="grid" aria-rowcount={rows.length + 1}>
+          <thead><tr>{sheet.columns.map((column, index) => (
+            <th key={index} scope="col" class={numeric[index] ? "number" : ""} aria-sort={order.value?.column === index ? (order.value.down ? "descending" : "ascending") : "none"}>
+              <button class="sort" onClick={() => sort(index)}>{plain(column) || "(no name)"}<span aria-hidden="true">{order.value?.column === index ? (order.value.down ? " ↓" : " ↑") : ""}</span></button>
+            </th>
+          ))}</tr></thead>
+          <tbody>
+            <tr aria-hidden="true" style={{ height: `${from.value * ROW_HEIGHT}px` }} />
+            {visible.map((row, index) => (
+              <tr key={from.value + index} aria-rowindex={from.value + index + 2} style={{ height: `${ROW_HEIGHT}px` }}>
+                {sheet.columns.map((_, column) => <td key={column} class={numeric[column] ? "number clip" : "clip"} title={(row[column] ?? "").slice(0, 500)}>{plain((row[column] ?? "").slice(0, 500))}</td>)}
+              </tr>
+            ))}
+            <tr aria-hidden="true" style={{ height: `${Math.max(0, rows.length - from.value - visible.length) * ROW_HEIGHT}px` }} />
+          </tbody>
+        </table>
+      </div>
+    </div>
+  );
+}
+
+function arranged(rows: string[][], words: string, order: { column: number; down: boolean } | null): string[][] {
+  const found = words === "" ? rows : rows.filter((row) => row.some((each) => each.toLowerCase().includes(words)));
+  if (order === null) return found;
+  const { column, down } = order;
+  const sign = down ? -1 : 1;
+  return [...found].sort((one, other) => sign * compared(one[column] ?? "", other[column] ?? ""));
+}
+
+function compared(one: string, other: string): number {
+  return isNumber(one) && isNumber(other) ? Number(one) - Number(other) : one.localeCompare(other);
+}
+
+function isNumber(text: string): boolean {
+  return text !== "" && Number.isFinite(Number(text));
+}

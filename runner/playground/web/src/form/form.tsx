@@ -1,0 +1,357 @@
+/** A form for a JSON Schema. What it cannot show it edits as raw JSON, so every value can be given. */
+import type { ComponentChildren, JSX } from "preact";
+import { useId, useState } from "preact/hooks";
+import { isObject, parseJson, toJson, type Json } from "../model/json";
+import { blank, fault, fieldOf, type Field } from "../model/schema";
+import type { Schema } from "../model/tools";
+import { FileField, takesFiles } from "./file_field";
+
+export interface Editing {
+  /** The schema at this place, unresolved. */
+  schema: Json | undefined;
+  root: Schema;
+  /** undefined: left out. */
+  value: Json | undefined;
+  change: (value: Json | undefined) => void;
+  name: string;
+  required: boolean;
+  /** Whether to say what is wrong already. */
+  strict: boolean;
+  /** Name of the argument at the top, by which parameters for files are known. */
+  top: boolean;
+}
+
+export function Form({ schema, value, change, strict }: {
+  schema: Schema;
+  value: Json | undefined;
+  change: (value: Json) => void;
+  strict: boolean;
+}): JSX.Element {
+  const properties = isObject(schema["properties"]) ? Object.entries(schema["properties"]) : [];
+  const shown = properties.filter(([key]) => key !== "username");
+  if (shown.length === 0) return <p class="soft">This tool takes no arguments.</p>;
+  return (
+    <div class="stack">
+      <Properties entries={shown} schema={schema} root={schema} value={value} change={change} strict={strict} top />
+    </div>
+  );
+}
+
+function Properties({ entries, schema, root, value, change, strict, top }: {
+  entries: [string, Json][];
+  schema: Schema;
+  root: Schema;
+  value: Json | undefined;
+  change: (value: Json) => void;
+  strict: boolean;
+  top: boolean;
+}): JSX.Element {
+  const held = isObject(value) ? value : {};
+  const required = Array.isArray(schema["required"]) ? schema["required"] : [];
+  return (
+    <>
+      {entries.map(([key, property]) => (
+        <Edit key={key} schema={property} root={root} name={key} value={own(held, key)} required={required.includes(key)}
+          strict={strict} top={top} change={(next) => change(replaced(held, key, next))} />
+      ))}
+    </>
+  );
+}
+
+function own(held: { [key: string]: Json }, key: string): Json | undefined {
+  return Object.hasOwn(held, key) ? held[key] : undefined;
+}
+
+function replaced(held: { [key: string]: Json }, key: string, next: Json | undefined): { [key: string]: Json } {
+  const kept = Object.entries(held).filter(([other]) => other !== key);
+  const at = Object.keys(held).indexOf(key);
+  if (next === undefined) return Object.fromEntries(kept);
+  kept.splice(at < 0 ? kept.length : at, 0, [key, next]);
+  return Object.fromEntries(kept);
+}
+
+export function Edit(editing: Editing): JSX.Element {
+  const field = fieldOf(editing.schema, editing.root);
+  if (editing.top && takesFiles(editing.name)) return <FileField {...editing} field={field} />;
+  switch (field.kind) {
+    case "object": return <ObjectField {...editing} field={field} />;
+    case "array": return <ArrayField {...editing} field={field} />;
+    case "map": return <MapField {...editing} field={field} />;
+    case "union": return <UnionField {...editing} field={field} />;
+    case "boolean": return <BooleanField {...editing} field={field} />;
+    case "enum": return <EnumField {...editing} field={field} />;
+    case "json": return <JsonField {...editing} field={field} />;
+    default: return <TextField {...editing} field={field} />;
+  }
+}
+
+type Shown = Editing & { field: Field };
+
+/** Label, hint and fault around one control. */
+export function Labelled({ editing, id, children, fault: said }: {
+  editing: Shown;
+  id: string;
+  children: ComponentChildren;
+  fault?: string | null;
+}): JSX.Element {
+  const { field, name, required, value, change } = editing;
+  const wrong = said !== undefined ? said : value === undefined && !editing.strict ? null : fault(value, field, required);
+  return (
+    <div class="field">
+      <span class="label">
+        <label for={id}>{name}</label>
+        {required ? <span class="badge">needed</span> : null}
+        {field.nullable && (
+          <button type="button" class="button quiet small" onClick={() => change(value === null ? undefined : null)} aria-pressed={value === null}>
+            {value === null ? "is null" : "set null"}
+          </button>
+        )}
+        {!required && value !== undefined && !field.nullable && (
+          <button type="button" class="button quiet small" onClick={() => change(undefined)} aria-label={`leave out ${name}`}>leave out</button>
+        )}
+      </span>
+      {children}
+      {field.description !== null && <span class="hint" id={`${id}-hint`}>{field.description}</span>}
+      {wrong !== null && <span class="fault" id={`${id}-fault`} role="alert">{name}: {wrong}</span>}
+    </div>
+  );
+}
+
+function TextField(editing: Shown): JSX.Element {
+  const id = useId();
+  const { field, value, change } = editing;
+  const [typed, setTyped] = useState<string | null>(null);
+  const numeric = field.kind !== "string";
+  const shown = typed ?? (value === undefined || value === null ? "" : typeof value === "string" ? value : toJson(value));
+  const wrong = numeric && typed !== null && typed !== "" ? numberProblem(typed, field.kind) : undefined;
+  const input = (text: string): void => {
+    if (!numeric) {
+      change(text === "" && !editing.required ? undefined : text);
+      return;
+    }
+    setTyped(text);
+    if (text === "") change(undefined);
+    else if (numberProblem(text, field.kind) === null) change(parseJson(text));
+  };
+  const shared = {
+    id,
+    class: "input",
+    value: shown,
+    placeholder: value === null ? "null" : placeholder(field),
+    "aria-describedby": `${id}-hint ${id}-fault`,
+    "aria-invalid": (wrong ?? null) !== null,
+    onInput: (event: { currentTarget: HTMLInputElement | HTMLTextAreaElement }) => input(event.currentTarget.value),
+    onBlur: () => setTyped(null),
+  };
+  const long = field.kind === "string" && field.schema["format"] === undefined && (longText(field) || shown.length > 60 || shown.includes("\n"));
+  return (
+    <Labelled editing={editing} id={id} {...(wrong === undefined ? {} : { fault: wrong })}>
+      {long ? <textarea {...shared} rows={Math.min(12, Math.max(3, shown.split("\n").length + 1))} /> : <input {...shared} type={typeOf(field) as "text"} {...(numeric ? { inputMode: "decimal" as const } : {})} />}
+    </Labelled>
+  );
+}
+
+function longText(field: Field): boolean {
+  const most = field.schema["maxLength"];
+  return typeof most === "number" && most > 200;
+}
+
+type InputType = "date" | "time" | "email" | "url" | "password" | "text";
+
+const FORMATS: Record<string, InputType> = { date: "date", time: "time", email: "email", uri: "url", password: "password" };
+
+function typeOf(field: Field): InputType {
+  const format = field.schema["format"];
+  // Numbers stay text: an input for numbers would round long ones.
+  return field.kind === "string" && typeof format === "string" ? (FORMATS[format] ?? "text") : "text";
+}
+
+function placeholder(field: Field): string {
+  const examples = field.schema["examples"];
+  if (Array.isArray(examples) && examples[0] !== undefined) return `e.g. ${typeof examples[0] === "string" ? examples[0] : toJson(examples[0])}`;
+  return field.schema["format"] === "date-time" ? "2026-01-31T12:00:00Z" : "";
+}
+
+function numberProblem(text: string, kind: string): string | null {
+  if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text)) return "not a number";
+  return kind === "integer" && !/^-?\d+$/.test(text) ? "not a whole number" : null;
+}
+
+function BooleanField(editing: Shown): JSX.Element {
+  const id = useId();
+  const { name, value, change, field, required } = editing;
+  const chosen = value === true ? "true" : value === false ? "false" : value === null ? "null" : "";
+  return (
+    <Labelled editing={editing} id={id}>
+      <select id={id} class="input" value={chosen} aria-describedby={`${id}-hint ${id}-fault`} aria-label={name}
+        onChange={(event) => change(({ true: true, false: false, null: null } as Record<string, Json>)[event.currentTarget.value])}>
+        {!required && <option value="">left out</option>}
+        {required && chosen === "" && <option value="">choose</option>}
+        <option value="true">true</option>
+        <option value="false">false</option>
+        {field.nullable && <option value="null">null</option>}
+      </select>
+    </Labelled>
+  );
+}
+
+function EnumField(editing: Shown): JSX.Element {
+  const id = useId();
+  const { value, change, field, required, name } = editing;
+  const at = value === null ? "null" : String(field.choices.findIndex((choice) => toJson(choice) === toJson(value)));
+  return (
+    <Labelled editing={editing} id={id}>
+      <select id={id} class="input" value={value === undefined ? "-1" : at} aria-describedby={`${id}-hint ${id}-fault`} aria-label={name}
+        onChange={(event) => {
+          const picked = event.currentTarget.value;
+          change(picked === "null" ? null : field.choices[Number(picked)]);
+        }}>
+        {(!required || value === undefined) && <option value="-1">{required ? "choose" : "left out"}</option>}
+        {field.choices.map((choice, index) => <option key={index} value={String(index)}>{typeof choice === "string" ? choice : toJson(choice)}</option>)}
+        {field.nullable && <option value="null">null</option>}
+      </select>
+    </Labelled>
+  );
+}
+
+function ObjectField(editing: Shown): JSX.Element {
+  const { field, name, root, value, change, strict, required } = editing;
+  const properties = isObject(field.schema["properties"]) ? Object.entries(field.schema["properties"]) : [];
+  const absent = value === undefined || value === null;
+  return (
+    <fieldset class="field stack">
+      <legend>{name}{required ? <span class="badge">needed</span> : null}</legend>
+      {field.description !== null && <span class="hint">{field.description}</span>}
+      {absent ? (
+        <div><button type="button" class="button" onClick={() => change(blank({ ...field.schema, default: undefined } as unknown as Json, root) ?? {})}>Fill in {name}</button></div>
+      ) : (
+        <>
+          <Properties entries={properties} schema={field.schema} root={root} value={value} change={change} strict={strict} top={false} />
+          {!required && <div><button type="button" class="button quiet small" onClick={() => change(field.nullable ? null : undefined)}>Leave {name} out</button></div>}
+        </>
+      )}
+    </fieldset>
+  );
+}
+
+function ArrayField(editing: Shown): JSX.Element {
+  const { field, name, root, value, change, strict, required } = editing;
+  const items = Array.isArray(value) ? value : [];
+  const shape = (index: number): Json | undefined => {
+    const prefix = field.schema["prefixItems"];
+    return (Array.isArray(prefix) ? prefix[index] : undefined) ?? field.schema["items"];
+  };
+  const wrong = value === undefined && !strict ? null : fault(value, field, required);
+  return (
+    <fieldset class="field stack">
+      <legend>{name}{required ? <span class="badge">needed</span> : null}</legend>
+      {field.description !== null && <span class="hint">{field.description}</span>}
+      {items.map((item, index) => (
+        <div key={index} class="item">
+          <div class="grow">
+            <Edit schema={shape(index)} root={root} name={`${name}[${index}]`} value={item} required strict={strict} top={false}
+              change={(next) => change(items.map((other, at) => (at === index ? (next ?? null) : other)))} />
+          </div>
+          <button type="button" class="button quiet" aria-label={`Remove ${name}[${index}]`} onClick={() => change(items.filter((_, at) => at !== index))}>×</button>
+        </div>
+      ))}
+      <div class="row">
+        <button type="button" class="button" onClick={() => change([...items, blank(shape(items.length), root) ?? first(shape(items.length), root)])}>Add to {name}</button>
+        {value !== undefined && !required && <button type="button" class="button quiet small" onClick={() => change(undefined)}>Leave {name} out</button>}
+      </div>
+      {wrong !== null && <span class="fault" role="alert">{name}: {wrong}</span>}
+    </fieldset>
+  );
+}
+
+function first(schema: Json | undefined, root: Schema): Json {
+  const { kind } = fieldOf(schema, root);
+  if (kind === "string") return "";
+  if (kind === "number" || kind === "integer") return 0;
+  return kind === "array" ? [] : kind === "object" || kind === "map" ? {} : null;
+}
+
+function MapField(editing: Shown): JSX.Element {
+  const { field, name, root, value, change, strict } = editing;
+  const held = isObject(value) ? Object.entries(value) : [];
+  const [key, setKey] = useState("");
+  return (
+    <fieldset class="field stack">
+      <legend>{name}</legend>
+      {field.description !== null && <span class="hint">{field.description}</span>}
+      {held.map(([each, item]) => (
+        <div key={each} class="item">
+          <div class="grow">
+            <Edit schema={field.schema["additionalProperties"]} root={root} name={each} value={item} required strict={strict} top={false}
+              change={(next) => change(Object.fromEntries(held.map(([k, v]) => [k, k === each ? (next ?? null) : v])))} />
+          </div>
+          <button type="button" class="button quiet" aria-label={`Remove ${each}`} onClick={() => change(Object.fromEntries(held.filter(([k]) => k !== each)))}>×</button>
+        </div>
+      ))}
+      <div class="item">
+        <input class="input" aria-label={`New key of ${name}`} placeholder="new key" value={key} onInput={(event) => setKey(event.currentTarget.value)} />
+        <button type="button" class="button" disabled={key === "" || held.some(([k]) => k === key)}
+          onClick={() => { change(Object.fromEntries([...held, [key, blank(field.schema["additionalProperties"], root) ?? first(field.schema["additionalProperties"], root)]])); setKey(""); }}>Add</button>
+      </div>
+    </fieldset>
+  );
+}
+
+function UnionField(editing: Shown): JSX.Element {
+  const { field, name, root, value, change } = editing;
+  const guessed = Math.max(0, field.forms.findIndex((form) => fits(value, form, root)));
+  const [picked, setPicked] = useState<number | null>(null);
+  const at = picked ?? guessed;
+  return (
+    <fieldset class="field stack">
+      <legend>{name}</legend>
+      <select class="input" aria-label={`Form of ${name}`} value={String(at)}
+        onChange={(event) => { const index = Number(event.currentTarget.value); setPicked(index); change(blank(field.forms[index], root)); }}>
+        {field.forms.map((form, index) => <option key={index} value={String(index)}>{formName(form, root, index)}</option>)}
+      </select>
+      <Edit {...editing} key={at} schema={field.forms[at]} name={isObject(value) ? formName(field.forms[at] ?? {}, root, at) : name} />
+    </fieldset>
+  );
+}
+
+/** Its title; else the fixed value that tells it from the others, as `kind: "circle"` does; else its type. */
+function formName(form: Schema, root: Schema, index: number): string {
+  if (typeof form["title"] === "string") return form["title"];
+  const properties = isObject(form["properties"]) ? Object.values(form["properties"]) : [];
+  const fixed = properties.map((each) => fieldOf(each, root)).find((each) => each.kind === "enum" && each.choices.length === 1);
+  if (fixed !== undefined) return String(fixed.choices[0]);
+  return typeof form["type"] === "string" ? form["type"] : `form ${index + 1}`;
+}
+
+function fits(value: Json | undefined, form: Schema, root: Schema): boolean {
+  if (value === undefined) return false;
+  const { kind, choices } = fieldOf(form, root);
+  switch (kind) {
+    case "string": case "boolean": return typeof value === kind;
+    case "number": case "integer": return typeof value === "number" || typeof value === "bigint";
+    case "array": return Array.isArray(value);
+    case "object": case "map": return isObject(value);
+    case "enum": return choices.some((choice) => toJson(choice) === toJson(value));
+    default: return true;
+  }
+}
+
+function JsonField(editing: Shown): JSX.Element {
+  const id = useId();
+  const { value, change, name } = editing;
+  const [typed, setTyped] = useState<string | null>(null);
+  const [wrong, setWrong] = useState<string | null>(null);
+  return (
+    <Labelled editing={editing} id={id} fault={wrong}>
+      <textarea id={id} class="input" rows={4} spellcheck={false} aria-label={`${name}, as JSON`} placeholder="JSON"
+        value={typed ?? (value === undefined ? "" : toJson(value, 2))}
+        onInput={(event) => {
+          const text = event.currentTarget.value;
+          setTyped(text);
+          if (text.trim() === "") { change(undefined); setWrong(null); return; }
+          try { change(parseJson(text)); setWrong(null); } catch (error) { setWrong(`no JSON: ${(error as Error).message}`); }
+        }}
+        onBlur={() => { if (wrong === null) setTyped(null); }} />
+    </Labelled>
+  );
+}

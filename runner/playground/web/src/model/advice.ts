@@ -1,0 +1,37 @@
+/** What to try after an error, by its code; what the server itself advises goes first. */
+import type { Params } from "./mcp";
+
+const ADVICE: Record<string, string> = {
+  E_TIMEOUT: "Give it less to do, or let the tool report progress: each report begins the silence anew. The limits are declared with the tool.",
+  E_INVALID_PATH: "Write below the tool's home, /tmp/{username}/, or let the operator allow the path; the Sandbox tab names the flag.",
+  E_FILE_TOO_LARGE: "Make a smaller file, or let the operator raise the limit.",
+  E_TOOL_NOT_FOUND: "Choose a tool of the list; it may have been renamed.",
+  E_TOOL: "The tool itself raised this. Change the arguments, or look at the lines of its code above.",
+  E_CRASHED: "Run it again. If it ends the same way, look at the Log tab for what it said last.",
+  E_MEMORY: "Give it less data at once, or let the operator raise the memory limit.",
+  E_RESOURCE_LIMIT: "Give it less to do, or let the operator raise the limit that is named above.",
+  E_BUSY: "Wait a moment and run it again.",
+  E_UNAUTHORIZED: "Log in with a token that has the scopes named above.",
+  E_CANCELLED: "Run it again when you want its result.",
+  E_INVALID_ARGUMENT: "Mend the arguments that are named above; the form shows what each one takes.",
+  E_FILE_NOT_FOUND: "Upload the file under My Files, or choose one that is there.",
+  E_NETWORK_DENIED: "Let the operator allow the host with the flag named above, or do without it.",
+  E_STORE: "Run it again in a while; the store of files did not answer.",
+  E_QUOTA: "Delete what you do not need under My Files.",
+  E_ISOLATION: "The operator can find out with runner selftest which layer this machine lacks.",
+  E_INVALID_RESULT: "Change what the tool returns at the place named above.",
+};
+
+export function adviceOf(code: string, details: Params, retryable: boolean): string {
+  const own = ["hint", "advice", "try"].map((key) => details[key]).find((each) => typeof each === "string");
+  const known = ADVICE[code] ?? (retryable ? "Run it again." : "Change the arguments, or look at the Log tab.");
+  return typeof own === "string" ? `${own} ${known}` : known;
+}
+
+/** Of errors that are no result: the protocol's, the connection's, and calls that were left. */
+export function adviceOfProblem(what: string): string {
+  if (what.startsWith("The server cannot be reached")) return "See whether the server still runs, and run the call again.";
+  if (/cancelled|left while/.test(what)) return "Run it again when you want its result.";
+  if (/session|log in/i.test(what)) return "Open the printed address again, or log in.";
+  return "Change the arguments as the message says, and run it again; the Messages tab has all that was said.";
+}

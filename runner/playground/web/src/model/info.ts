@@ -1,0 +1,64 @@
+/** What this page knows of its server, and the ways in. */
+import { signal } from "@preact/signals";
+import type { Json } from "./json";
+
+export interface Deadlines {
+  idle_s: number;
+  total_s: number;
+}
+
+export interface Info {
+  name: string;
+  kind: "tools" | "proxy";
+  /** The servers behind a proxy, by the names with which what they offer begins. */
+  servers: string[];
+  version: string;
+  tier: string;
+  user: string;
+  session: string;
+  login: boolean;
+  deadlines: Deadlines;
+  tools: Record<string, { deadlines: Deadlines }>;
+  dashboards: string[];
+  upload_max_bytes: number;
+  user_max_bytes: number;
+  /** The second origin, on which what tools made is shown; null where there is none. */
+  frames: string | null;
+}
+
+export type Door = { state: "opening" } | { state: "open" } | { state: "closed"; login: boolean; why: string };
+
+export const info = signal<Info | null>(null);
+export const door = signal<Door>({ state: "opening" });
+
+export async function enter(): Promise<void> {
+  try {
+    const response = await fetch("/play/info", { headers: { accept: "application/json" } });
+    const body = (await response.json()) as Record<string, Json>;
+    if (!response.ok) {
+      const why = String(body["error"] ?? `HTTP ${response.status}`);
+      door.value = { state: "closed", login: why.includes("token"), why };
+      return;
+    }
+    info.value = body as unknown as Info;
+    door.value = { state: "open" };
+  } catch (error) {
+    door.value = { state: "closed", login: false, why: `the server cannot be reached: ${String(error)}` };
+  }
+}
+
+/** Begin a session with a token, which is kept nowhere. Returns what is wrong, or null. */
+export async function login(token: string): Promise<string | null> {
+  const response = await fetch("/api/session", { method: "POST", headers: { authorization: `Bearer ${token}` } });
+  if (!response.ok) {
+    const body = (await response.json().catch(() => ({}))) as Record<string, Json>;
+    return String(body["error"] ?? body["error_description"] ?? `the server refused this token (HTTP ${response.status})`);
+  }
+  await enter();
+  return null;
+}
+
+export function deadlinesOf(tool: string): Deadlines {
+  const known = info.value;
+  return known?.tools[tool]?.deadlines ?? known?.deadlines ?? { idle_s: 30, total_s: 600 };
+}

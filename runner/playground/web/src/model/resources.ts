@@ -1,0 +1,96 @@
+/** Resources of the server, templates, and which of them the page listens to. */
+import { signal } from "@preact/signals";
+import { info } from "./info";
+import { isObject } from "./json";
+import { listAll, request, type Params } from "./mcp";
+import { loadTools } from "./tools";
+
+export interface Resource {
+  uri: string;
+  name: string;
+  title: string;
+  description: string;
+  mimeType: string | null;
+  size: number | null;
+  /** The server behind a proxy that offers it; empty for the server's own. */
+  server: string;
+}
+
+export const resources = signal<Resource[]>([]);
+export const templates = signal<{ uriTemplate: string; name: string; description: string }[]>([]);
+export const resourcesProblem = signal<string | null>(null);
+export const resourcesLoading = signal(true);
+export const followed = signal<string[]>([]);
+export const updated = signal<ReadonlySet<string>>(new Set());
+
+export async function loadResources(): Promise<void> {
+  try {
+    const [listed, shaped] = await Promise.all([
+      listAll("resources/list", "resources"),
+      listAll("resources/templates/list", "resourceTemplates"),
+    ]);
+    resources.value = listed.map(asResource);
+    templates.value = shaped.map((each) => ({
+      uriTemplate: String(each["uriTemplate"]),
+      name: String(each["name"] ?? each["uriTemplate"]),
+      description: String(each["description"] ?? ""),
+    }));
+    resourcesProblem.value = null;
+  } catch (error) {
+    resourcesProblem.value = (error as Error).message;
+  } finally {
+    resourcesLoading.value = false;
+  }
+}
+
+export async function readResource(uri: string): Promise<Params[]> {
+  const result = await request("resources/read", { uri });
+  updated.value = new Set([...updated.value].filter((each) => each !== uri));
+  return Array.isArray(result["contents"]) ? result["contents"].filter(isObject) : [];
+}
+
+export function follow(uri: string, on: boolean): void {
+  followed.value = on ? [...followed.value.filter((each) => each !== uri), uri] : followed.value.filter((each) => each !== uri);
+}
+
+/** Keep a stream of news open, for the resources that are followed and for changed lists. */
+export async function stay(uris: string[], signal: AbortSignal): Promise<void> {
+  const notifications = { toolsListChanged: true, resourcesListChanged: true, resourceSubscriptions: uris };
+  let pause = 1000;
+  while (!signal.aborted) {
+    const begun = Date.now();
+    try {
+      await request("subscriptions/listen", { notifications }, { signal, onNotification: hear });
+    } catch {
+      // Without the stream the page works; it only hears of nothing.
+    }
+    pause = Date.now() - begun > 30_000 ? 1000 : Math.min(pause * 2, 60_000);
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+function hear(method: string, params: Params): void {
+  if (method === "notifications/resources/updated") updated.value = new Set([...updated.value, String(params["uri"])]);
+  if (method === "notifications/tools/list_changed") void loadTools();
+  if (method === "notifications/resources/list_changed") void loadResources();
+}
+
+function asResource(given: Params): Resource {
+  const uri = String(given["uri"]);
+  const name = String(given["name"] ?? uri);
+  const server = serverOf(uri);
+  return {
+    uri,
+    name,
+    title: String(given["title"] ?? name),
+    description: String(given["description"] ?? ""),
+    mimeType: typeof given["mimeType"] === "string" ? given["mimeType"] : null,
+    size: typeof given["size"] === "number" ? given["size"] : null,
+    server,
+  };
+}
+
+/** The proxy writes `scheme://SERVER/…`, or `SERVER+…` where a URI has no slashes. */
+function serverOf(uri: string): string {
+  return info.value?.servers.find((server) => uri.includes(`://${server}/`) || uri.startsWith(`${server}+`)) ?? "";
+}

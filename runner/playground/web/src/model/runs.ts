@@ -1,0 +1,193 @@
+/** Calls that this page made: what was asked, what was heard, how it ended. Kept across reloads. */
+import { signal, type Signal } from "@preact/signals";
+import { isObject, toJson, type Json } from "./json";
+import { McpError, request, SessionEnded, type Params, type Wire } from "./mcp";
+import { door } from "./info";
+import { keepRun, keptRuns } from "./keep";
+
+export type Status = "running" | "done" | "failed" | "cancelled";
+
+export interface Progress {
+  progress: number;
+  total: number | null;
+  message: string | null;
+  /** Milliseconds since the run began. */
+  at: number;
+}
+
+export interface LogLine {
+  at: number;
+  level: string;
+  logger: string | null;
+  text: string;
+  /** Whether the runner says it of the call's silence. */
+  notice: boolean;
+}
+
+export interface Report {
+  call: string;
+  steps_ms: Record<string, number>;
+  tier: string;
+  denials: Params[];
+  deadlines: { idle_s: number; total_s: number };
+  limits: Record<string, number>;
+  layers?: string[];
+  usage?: { peak_bytes?: number; cpu_s?: number };
+}
+
+export interface Run {
+  id: string;
+  tool: string;
+  args: Params;
+  /** Milliseconds since the epoch. */
+  began: number;
+  /** Milliseconds that it took; null while it runs. */
+  took: number | null;
+  /** Milliseconds into the run at which something was last heard. */
+  heard: number;
+  status: Status;
+  progress: Progress[];
+  logs: LogLine[];
+  wire: Wire[];
+  result: Params | null;
+  problem: string | null;
+  /** A question of the tool to the person, which waits for an answer. */
+  question: Params | null;
+}
+
+const MAX_LOGS = 2000;
+const MAX_WIRE = 500;
+const MAX_RUNS = 200;
+
+export const runs = signal<Signal<Run>[]>([]);
+const cancels = new Map<string, AbortController>();
+
+export async function loadRuns(): Promise<void> {
+  const kept = await keptRuns(MAX_RUNS);
+  runs.value = kept.map((run) => signal(run.status === "running" ? { ...run, status: "cancelled", problem: LEFT } : run));
+}
+
+const LEFT = "The page was left while this call ran, which ended it.";
+
+export function runById(id: string): Signal<Run> | undefined {
+  return runs.value.find((run) => run.value.id === id);
+}
+
+export function cancel(id: string): void {
+  const run = runById(id);
+  if (run !== undefined && run.value.question !== null) run.value = { ...run.value, question: null, status: "cancelled", problem: CANCELLED };
+  cancels.get(id)?.abort();
+}
+
+const CANCELLED = "You cancelled this call. Its process was ended.";
+
+export function reportOf(run: Run): Report | null {
+  const meta = run.result?.["_meta"];
+  const report = isObject(meta) ? meta["toolcell/report"] : null;
+  return isObject(report) ? (report as unknown as Report) : null;
+}
+
+/** Call a tool; the run tells how it goes. */
+export function start(tool: string, args: Params): Signal<Run> {
+  const run = signal<Run>({
+    id: crypto.randomUUID(),
+    tool,
+    args,
+    began: Date.now(),
+    took: null,
+    heard: 0,
+    status: "running",
+    progress: [],
+    logs: [],
+    wire: [],
+    result: null,
+    problem: null,
+    question: null,
+  });
+  runs.value = [run, ...runs.value].slice(0, MAX_RUNS);
+  void carryOut(run, { name: tool, arguments: args });
+  return run;
+}
+
+/** Answer a question that a tool asked, and go on. */
+export function answer(run: Signal<Run>, responses: Params): void {
+  const question = run.value.question;
+  if (question === null) return;
+  run.value = { ...run.value, question: null, status: "running" };
+  const state = question["requestState"];
+  void carryOut(run, {
+    name: run.value.tool,
+    arguments: run.value.args,
+    inputResponses: responses,
+    ...(state === undefined ? {} : { requestState: state }),
+  });
+}
+
+async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
+  const abort = new AbortController();
+  cancels.set(run.value.id, abort);
+  const zero = performance.now() - (run.value.took ?? 0);
+  const change = (part: Partial<Run>): void => {
+    run.value = { ...run.value, ...part };
+  };
+  try {
+    const result = await request("tools/call", params, {
+      live: true,
+      signal: abort.signal,
+      meta: { "toolcell/report": true },
+      onWire: (wire) => change({ wire: [...run.value.wire, { ...wire, at: wire.at - zero }].slice(-MAX_WIRE) }),
+      onNotification: (method, heard) => change(hear(run.value, method, heard, performance.now() - zero)),
+    });
+    const took = performance.now() - zero;
+    if (result["resultType"] === "input_required") change({ question: result, took });
+    else change({ result, took, status: result["isError"] === true ? "failed" : "done" });
+  } catch (error) {
+    change({ took: performance.now() - zero, ...ended(error, abort.signal.aborted) });
+  } finally {
+    cancels.delete(run.value.id);
+    void keepRun(run.value);
+  }
+}
+
+function ended(error: unknown, aborted: boolean): Partial<Run> {
+  if (aborted) return { status: "cancelled", problem: CANCELLED };
+  if (error instanceof SessionEnded) {
+    door.value = { state: "closed", login: error.message.includes("log in"), why: error.message };
+  }
+  if (error instanceof McpError) {
+    const more = error.data === null ? "" : `\n${toJson(error.data, 2)}`;
+    return { status: "failed", problem: `${error.message} (${error.code})${more}` };
+  }
+  return { status: "failed", problem: `The server cannot be reached: ${error instanceof Error ? error.message : String(error)}` };
+}
+
+function hear(run: Run, method: string, params: Params, at: number): Partial<Run> {
+  if (method === "notifications/progress") {
+    const said = typeof params["message"] === "string" ? params["message"] : null;
+    const before = run.progress.at(-1)?.progress ?? 0;
+    const value = Number(params["progress"] ?? 0);
+    if (said !== null && params["total"] === undefined && value - before < 1e-6 && value > before) {
+      // The least that progress can grow: the runner says how long the tool has been silent.
+      return { logs: [...run.logs, { at, level: "notice", logger: null, text: said, notice: true }].slice(-MAX_LOGS) };
+    }
+    const heard: Progress = {
+      at,
+      progress: value,
+      total: typeof params["total"] === "number" ? params["total"] : null,
+      message: said,
+    };
+    return { heard: at, progress: [...run.progress, heard].slice(-MAX_LOGS) };
+  }
+  if (method !== "notifications/message") return { heard: at };
+  const data = params["data"];
+  const told = isObject(data) && typeof data["msg"] === "string" ? data["msg"] : data;
+  const logger = typeof params["logger"] === "string" ? params["logger"] : null;
+  const notice = logger === "runner";
+  const line: LogLine = { at, level: String(params["level"] ?? "info"), logger, text: asText(told), notice };
+  // What the runner says of silence does not end it.
+  return { heard: notice ? run.heard : at, logs: [...run.logs, line].slice(-MAX_LOGS) };
+}
+
+function asText(value: Json | undefined): string {
+  return typeof value === "string" ? value : toJson(value ?? null);
+}

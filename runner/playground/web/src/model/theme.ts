@@ -1,0 +1,21 @@
+/** Light, dark, or as the system has it. */
+import { effect, signal } from "@preact/signals";
+import { recall, remember } from "./keep";
+
+export type Theme = "system" | "light" | "dark";
+
+const kept = recall("theme");
+export const theme = signal<Theme>(kept === "light" || kept === "dark" ? kept : "system");
+
+export function useTheme(): void {
+  effect(() => {
+    const chosen = theme.value;
+    if (chosen === "system") delete document.documentElement.dataset["theme"];
+    else document.documentElement.dataset["theme"] = chosen;
+    remember("theme", chosen === "system" ? null : chosen);
+  });
+}
+
+export function nextTheme(): void {
+  theme.value = theme.value === "system" ? "light" : theme.value === "light" ? "dark" : "system";
+}

@@ -1,0 +1,69 @@
+/** The tools of the server, as its list gives them. */
+import { computed, signal } from "@preact/signals";
+import { isObject, type Json } from "./json";
+import { listAll, type Params } from "./mcp";
+
+export type Schema = { [key: string]: Json };
+
+export interface Tool {
+  name: string;
+  title: string;
+  description: string;
+  inputSchema: Schema;
+  outputSchema: Schema | null;
+  annotations: Params;
+  meta: Params;
+  badges: string[];
+}
+
+export const tools = signal<Tool[]>([]);
+export const toolsProblem = signal<string | null>(null);
+export const toolsLoading = signal(true);
+export const byName = computed(() => new Map(tools.value.map((tool) => [tool.name, tool])));
+
+export async function loadTools(): Promise<void> {
+  toolsLoading.value = true;
+  try {
+    tools.value = (await listAll("tools/list", "tools")).map(asTool);
+    toolsProblem.value = null;
+  } catch (error) {
+    toolsProblem.value = error instanceof Error ? error.message : String(error);
+  } finally {
+    toolsLoading.value = false;
+  }
+}
+
+function asTool(given: Params): Tool {
+  const annotations = isObject(given["annotations"]) ? given["annotations"] : {};
+  const meta = isObject(given["_meta"]) ? given["_meta"] : {};
+  const name = String(given["name"]);
+  return {
+    name,
+    title: String(given["title"] ?? annotations["title"] ?? name),
+    description: String(given["description"] ?? ""),
+    inputSchema: isObject(given["inputSchema"]) ? given["inputSchema"] : {},
+    outputSchema: isObject(given["outputSchema"]) ? given["outputSchema"] : null,
+    annotations,
+    meta,
+    badges: badges(annotations, meta, given),
+  };
+}
+
+function badges(annotations: Params, meta: Params, given: Params): string[] {
+  const found: string[] = [];
+  const properties = isObject(given["inputSchema"]) ? given["inputSchema"]["properties"] : null;
+  const takes = isObject(properties) ? Object.keys(properties) : [];
+  if (annotations["readOnlyHint"] === true) found.push("read-only");
+  else if (annotations["destructiveHint"] === true) found.push("destructive");
+  if (annotations["openWorldHint"] === true) found.push("network");
+  if (widgetOf(meta) !== null) found.push("widget");
+  if (takes.some((key) => ["filename", "filenames", "file_names"].includes(key))) found.push("files");
+  return found;
+}
+
+/** The widget that shows results of a tool, as its `_meta` names it. */
+export function widgetOf(meta: Params): string | null {
+  const ui = meta["ui"];
+  const uri = (isObject(ui) ? ui["resourceUri"] : undefined) ?? meta["ui/resourceUri"] ?? meta["openai/outputTemplate"];
+  return typeof uri === "string" ? uri : null;
+}

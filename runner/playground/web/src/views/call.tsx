@@ -1,0 +1,127 @@
+/** A tool: its arguments as a form and as raw JSON, and what became of the last call. */
+import type { JSX } from "preact";
+import { effect, useComputed, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { boardTabs } from "../canvas/dashboard";
+import { Form } from "../form/form";
+import { isObject, parseJson, toJson, type Json } from "../model/json";
+import { recall, remember } from "../model/keep";
+import { info } from "../model/info";
+import { route, settle, to } from "../model/route";
+import { runs, start } from "../model/runs";
+import { blank } from "../model/schema";
+import { byName, tools, toolsLoading, type Tool } from "../model/tools";
+import { CopyButton } from "./copy";
+import { RunView } from "./run";
+import { Tabs } from "./tabs";
+import { Badges } from "./tool_list";
+
+export function CallView(): JSX.Element {
+  const tool = byName.value.get(route.value.rest) ?? (route.value.rest === "" ? tools.value[0] : undefined);
+  if (tool === undefined) {
+    if (toolsLoading.value) return <p class="empty" role="status">Loading the tools…</p>;
+    return (
+      <div class="empty">
+        <h1>{route.value.rest === "" ? "No tools" : `There is no tool ${route.value.rest}`}</h1>
+        <p>{route.value.rest === "" ? "This server offers none." : "The list on the left has those that there are. It may have been renamed."}</p>
+      </div>
+    );
+  }
+  return <Call key={tool.name} tool={tool} />;
+}
+
+function Call({ tool }: { tool: Tool }): JSX.Element {
+  const key = `draft ${info.value?.name ?? ""} ${info.value?.user ?? ""} ${tool.name}`;
+  const linked = route.value.query.get("args");
+  const text = useSignal(linked ?? recall(key) ?? toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2));
+  const tab = useSignal(recall("arguments tab") ?? "form");
+  const strict = useSignal(false);
+  const parsed = useComputed(() => read(text.value));
+  useEffect(() => {
+    if (linked === null) return;
+    text.value = linked;
+    // From here on the draft counts: a reload must not bring the link's arguments back.
+    settle(to("call", tool.name));
+  }, [linked]);
+  // At once, not with the next frame: a reload may come before it.
+  useEffect(() => effect(() => remember(key, text.value)), []);
+  useEffect(() => effect(() => remember("arguments tab", tab.value)), []);
+  const set = (value: Json): void => {
+    text.value = toJson(value, 2);
+  };
+  const run = (): void => {
+    strict.value = true;
+    const { value } = parsed.value;
+    if (value !== null) start(tool.name, value);
+  };
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent): void => {
+      if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
+        event.preventDefault();
+        run();
+      }
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  });
+  const last = runs.value.find((each) => each.value.tool === tool.name);
+  return (
+    <div class="stack">
+      <header class="stack">
+        <div class="row"><h1 class="mono">{tool.name}</h1><Badges of={tool} /></div>
+        <p class="soft about">{tool.description}</p>
+      </header>
+      <div class="call">
+        <section class="card" aria-label="Arguments">
+          <Tabs label="Arguments" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={[
+            { id: "form", title: "Form", body: () => parsed.value.value === null
+              ? <p class="problem">The JSON cannot be read: {parsed.value.problem}. Mend it in the other tab.</p>
+              : <Form schema={tool.inputSchema} value={parsed.value.value} change={set} strict={strict.value} /> },
+            { id: "json", title: "JSON", body: () => <Raw text={text.value} problem={parsed.value.problem} change={(next) => { text.value = next; }} /> },
+          ]} />
+          <div class="body row">
+            <button class="button main" onClick={run} disabled={parsed.value.value === null}>Run <kbd>Ctrl ↵</kbd></button>
+            <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; }}>Reset</button>
+            <span class="grow" />
+            <CopyButton name="Copy link" title="An address that fills this form in and runs nothing"
+              text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
+          </div>
+        </section>
+        {last === undefined ? <Nothing /> : <RunView run={last} tool={tool} />}
+      </div>
+    </div>
+  );
+}
+
+/** Where no call of this tool is known: dashboards that were kept, or what to do. */
+function Nothing(): JSX.Element {
+  const chosen = useSignal("");
+  const boards = boardTabs();
+  if (boards.length > 0) return <section class="card" aria-label="Dashboards"><Tabs label="Dashboards" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={boards} /></section>;
+  return (
+    <div class="card empty">
+      <p>Run the tool to see what it does.</p>
+      <p class="small">Its result, its files, its times and what the sandbox denied come here.</p>
+    </div>
+  );
+}
+
+function Raw({ text, problem, change }: { text: string; problem: string | null; change: (text: string) => void }): JSX.Element {
+  return (
+    <div class="field">
+      <label class="label" for="raw">Arguments as JSON</label>
+      <textarea id="raw" class="input" rows={Math.min(24, Math.max(8, text.split("\n").length + 1))} spellcheck={false} value={text}
+        aria-invalid={problem !== null} aria-describedby="raw-fault" onInput={(event) => change(event.currentTarget.value)} />
+      {problem !== null && <span class="fault" id="raw-fault" role="alert">{problem}</span>}
+    </div>
+  );
+}
+
+function read(text: string): { value: { [key: string]: Json } | null; problem: string | null } {
+  try {
+    const value = parseJson(text.trim() === "" ? "{}" : text);
+    return isObject(value) ? { value, problem: null } : { value: null, problem: "arguments are an object, in braces" };
+  } catch (error) {
+    return { value: null, problem: (error as Error).message };
+  }
+}

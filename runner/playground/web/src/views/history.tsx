@@ -1,0 +1,134 @@
+/** What was called: run again, change and run, compare, take along as curl, Python, a shell line or a test. */
+import type { JSX } from "preact";
+import { useSignal, type Signal } from "@preact/signals";
+import { diffLines } from "diff";
+import { toJson } from "../model/json";
+import { forgetRuns } from "../model/keep";
+import { route, to } from "../model/route";
+import { runById, runs, start, type Run } from "../model/runs";
+import { byName } from "../model/tools";
+import { ago, duration } from "../model/words";
+import { EXPORTS } from "../model/exports";
+import { CopyButton } from "./copy";
+import { plain, RunView } from "./run";
+import { contractOf, modelText } from "./result";
+import { Tabs } from "./tabs";
+
+export function HistoryView(): JSX.Element {
+  const one = runById(route.value.rest);
+  if (one !== undefined) return <One key={one.value.id} run={one} />;
+  return <List />;
+}
+
+function List(): JSX.Element {
+  const picked = useSignal<string[]>([]);
+  const both = picked.value.map((id) => runById(id)?.value).filter((run): run is Run => run !== undefined);
+  const pick = (id: string): void => {
+    picked.value = picked.value.includes(id) ? picked.value.filter((each) => each !== id) : [...picked.value, id].slice(-2);
+  };
+  return (
+    <div class="stack">
+      <header class="row"><h1 class="grow">History</h1>
+        {runs.value.length > 0 && <button class="button quiet" onClick={() => { runs.value = []; void forgetRuns(); }}>Forget all</button>}</header>
+      {runs.value.length === 0 && <div class="card empty"><p>No calls yet.</p><p class="small">Every call from this page is listed here, in this browser only.</p></div>}
+      {both[0] !== undefined && both[1] !== undefined && <Difference one={both[1]} other={both[0]} />}
+      {runs.value.length > 0 && (
+        <div class="card scroll">
+          <table class="grid">
+            <caption class="unseen">Calls</caption>
+            <thead><tr><th scope="col">Compare</th><th scope="col">Tool</th><th scope="col">Arguments</th><th scope="col">End</th><th scope="col">Took</th><th scope="col">When</th><th scope="col"><span class="unseen">Again</span></th></tr></thead>
+            <tbody>{runs.value.map((run) => <Row key={run.value.id} run={run} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
+          </table>
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Row({ run, picked, pick }: { run: Signal<Run>; picked: boolean; pick: (id: string) => void }): JSX.Element {
+  const { value } = run;
+  return (
+    <tr>
+      <td><input type="checkbox" checked={picked} onChange={() => pick(value.id)} aria-label={`Compare this call of ${value.tool}`} /></td>
+      <td><a class="mono" href={to("history", value.id)}>{value.tool}</a></td>
+      <td class="mono clip">{plain(toJson(value.args)).slice(0, 200)}</td>
+      <td><span class={`badge ${value.status}`}>{value.status}</span></td>
+      <td class="number">{value.took === null ? "" : duration(value.took)}</td>
+      <td>{ago(new Date(value.began).toISOString())}</td>
+      <td><span class="row end"><Again run={value} /></span></td>
+    </tr>
+  );
+}
+
+function Again({ run }: { run: Run }): JSX.Element {
+  return (
+    <>
+      <button class="button quiet" disabled={!byName.value.has(run.tool)} onClick={() => { start(run.tool, run.args); location.hash = to("call", run.tool).slice(1); }}>Run again</button>
+      <a class="button quiet" href={to("call", run.tool, { args: toJson(run.args, 2) })}>Edit</a>
+    </>
+  );
+}
+
+function One({ run }: { run: Signal<Run> }): JSX.Element {
+  const chosen = useSignal(EXPORTS[0]?.id ?? "");
+  const { value } = run;
+  return (
+    <div class="stack">
+      <header class="row"><h1 class="mono grow">{value.tool}</h1><Again run={value} /><a class="button quiet" href={to("history")}>All calls</a></header>
+      <div class="call">
+        <section class="card" aria-label="Arguments">
+          <header><h2>Arguments</h2></header>
+          <div class="body"><pre class="code" tabIndex={0}>{plain(toJson(value.args, 2))}</pre></div>
+          <header><h2>Take along</h2></header>
+          <Tabs label="Forms" chosen={chosen.value} choose={(id) => { chosen.value = id; }}
+            tabs={EXPORTS.map((each) => ({ id: each.id, title: each.title, body: () => <Copied key={each.id} text={each.make(value)} /> }))} />
+        </section>
+        <RunView run={run} tool={byName.value.get(value.tool)} />
+      </div>
+    </div>
+  );
+}
+
+function Copied({ text }: { text: string }): JSX.Element {
+  return (
+    <div class="stack">
+      <pre class="code" tabIndex={0}>{plain(text)}</pre>
+      <div><CopyButton text={() => text} /></div>
+    </div>
+  );
+}
+
+function Difference({ one, other }: { one: Run; other: Run }): JSX.Element {
+  return (
+    <section class="card" aria-label="Difference">
+      <header><h2>From {ago(new Date(one.began).toISOString())} to {ago(new Date(other.began).toISOString())}</h2></header>
+      <div class="body stack">
+        <h3 class="part">Arguments</h3><Lines one={toJson(one.args, 2)} other={toJson(other.args, 2)} />
+        <h3 class="part">Result</h3><Lines one={shown(one)} other={shown(other)} />
+      </div>
+    </section>
+  );
+}
+
+const MOST = 300_000;
+
+function shown(run: Run): string {
+  if (run.result === null) return run.problem ?? "";
+  const contract = contractOf(run.result);
+  return (contract === null ? modelText(run.result) : toJson(contract, 2)).slice(0, MOST);
+}
+
+function Lines({ one, other }: { one: string; other: string }): JSX.Element {
+  const parts = one === other ? [] : diffLines(one, other, { timeout: 1000 });
+  if (one === other) return <p class="soft small">The same.</p>;
+  if (parts === undefined) return <p class="soft small">Too different to compare line by line.</p>;
+  return (
+    <pre class="code diff" tabIndex={0}>
+      {parts.map((part, index) => part.added ? <ins key={index}>{marked("+ ", part.value)}</ins> : part.removed ? <del key={index}>{marked("− ", part.value)}</del> : <span key={index}>{marked("  ", part.value)}</span>)}
+    </pre>
+  );
+}
+
+function marked(mark: string, text: string): string {
+  return plain(text).replace(/^(?=[^])/gm, mark);
+}

@@ -1,0 +1,137 @@
+/** Resources: browse, fill in templates, read, follow. */
+import type { JSX } from "preact";
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { Params } from "../model/mcp";
+import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource } from "../model/resources";
+import { route, to } from "../model/route";
+import { count, size } from "../model/words";
+import { plain } from "./run";
+
+export function ResourcesView(): JSX.Element {
+  useEffect(() => {
+    void loadResources();
+  }, []);
+  const servers = [...new Set(resources.value.map((each) => each.server))];
+  const uri = route.value.rest;
+  return (
+    <div class="stack">
+      <header class="row"><h1 class="grow">Resources</h1><button class="button quiet" onClick={() => void loadResources()}>Reload</button></header>
+      {resourcesProblem.value !== null && <p class="problem" role="alert">{resourcesProblem.value}</p>}
+      <div class="call">
+        <div class="stack">
+          {servers.map((server) => (
+            <section key={server} class="card" aria-label={server || "Own resources"}>
+              <header><h2>{server || "Own"}</h2></header>
+              <ul class="tools body">{resources.value.filter((each) => each.server === server).map((each) => <Entry key={each.uri} resource={each} here={each.uri === uri} />)}</ul>
+            </section>
+          ))}
+          {resourcesLoading.value && resources.value.length === 0 && <p class="soft" role="status">Loading…</p>}
+          {!resourcesLoading.value && resources.value.length === 0 && <div class="card empty"><p>This server offers no resources.</p></div>}
+          {templates.value.length > 0 && (
+            <section class="card" aria-label="Templates">
+              <header><h2>Templates</h2></header>
+              <div class="body stack">{templates.value.map((each) => <Template key={each.uriTemplate} {...each} />)}</div>
+            </section>
+          )}
+        </div>
+        {uri === "" ? <div class="card empty"><p>Choose a resource to read it.</p></div> : <Read key={uri} uri={uri} />}
+      </div>
+    </div>
+  );
+}
+
+function Entry({ resource, here }: { resource: Resource; here: boolean }): JSX.Element {
+  return (
+    <li>
+      <a href={to("resources", resource.uri)} aria-current={here ? "page" : undefined}>
+        <span class="row"><span class="mono">{plain(resource.title)}</span>{updated.value.has(resource.uri) && <span class="badge network">updated</span>}</span>
+        <span class="about">{plain(resource.description || resource.uri)}</span>
+      </a>
+    </li>
+  );
+}
+
+function Template({ uriTemplate, name, description }: { uriTemplate: string; name: string; description: string }): JSX.Element {
+  const names = [...uriTemplate.matchAll(/\{([?&+#/.;]?)([^}]+)\}/g)].flatMap((found) => (found[2] ?? "").split(",").map((each) => each.replace(/[*:].*$/, "")));
+  const values = useSignal<Record<string, string>>({});
+  const open = (event: Event): void => {
+    event.preventDefault();
+    location.hash = to("resources", filled(uriTemplate, values.value)).slice(1);
+  };
+  return (
+    <form class="stack" onSubmit={open}>
+      <div><span class="mono">{plain(name)}</span><p class="soft small">{plain(description || uriTemplate)}</p></div>
+      {names.map((each) => (
+        <div key={each} class="field">
+          <label class="label" for={`t-${name}-${each}`}>{each}</label>
+          <input id={`t-${name}-${each}`} class="input" value={values.value[each] ?? ""}
+            onInput={(event) => { values.value = { ...values.value, [each]: event.currentTarget.value }; }} />
+        </div>
+      ))}
+      <div><button class="button">Read</button></div>
+    </form>
+  );
+}
+
+/** Expand a URI template, as far as RFC 6570's levels 1 to 3 go. */
+export function filled(template: string, values: Record<string, string>): string {
+  return template.replaceAll(/\{([?&+#/.;]?)([^}]+)\}/g, (_whole, operator: string, list: string) => {
+    const given = list.split(",").map((each) => each.replace(/[*:].*$/, "")).filter((name) => (values[name] ?? "") !== "");
+    if (given.length === 0) return "";
+    const reserved = operator === "+" || operator === "#";
+    const encode = (text: string): string => (reserved ? encodeURI(text) : encodeURIComponent(text));
+    const pairs = given.map((name) => ("?&;".includes(operator || " ") ? `${name}=${encode(values[name] ?? "")}` : encode(values[name] ?? "")));
+    const joint = { "?": "&", "&": "&", ";": ";", "/": "/", ".": "." }[operator] ?? ",";
+    return (reserved ? operator.replace("+", "") : operator) + pairs.join(joint);
+  });
+}
+
+function Read({ uri }: { uri: string }): JSX.Element {
+  const contents = useSignal<Params[] | null>(null);
+  const problem = useSignal<string | null>(null);
+  const read = async (): Promise<void> => {
+    try {
+      contents.value = await readResource(uri);
+      problem.value = null;
+    } catch (error) {
+      problem.value = (error as Error).message;
+    }
+  };
+  useEffect(() => {
+    void read();
+  }, [uri]);
+  const follows = followed.value.includes(uri);
+  return (
+    <section class="card" aria-label="Content">
+      <header>
+        <span class="mono grow clip">{plain(uri)}</span>
+        {updated.value.has(uri) && <span class="badge network" role="status">updated</span>}
+        <button class="button" onClick={() => void read()}>Read again</button>
+        <button class="button" aria-pressed={follows} onClick={() => follow(uri, !follows)}>{follows ? "Following" : "Follow"}</button>
+      </header>
+      <div class="body stack">
+        {problem.value !== null && <p class="problem" role="alert">{problem.value}</p>}
+        {contents.value === null && problem.value === null && <p class="soft" role="status">Reading…</p>}
+        {contents.value?.map((each, index) => <Content key={index} content={each} />)}
+      </div>
+    </section>
+  );
+}
+
+const MOST = 200_000;
+
+function Content({ content }: { content: Params }): JSX.Element {
+  const mime = typeof content["mimeType"] === "string" ? content["mimeType"] : "unknown type";
+  const text = content["text"];
+  const blob = content["blob"];
+  if (typeof text === "string") {
+    return (
+      <>
+        <p class="soft small">{mime}, {count(text.length)} characters</p>
+        <pre class="code" tabIndex={0}>{plain(text.slice(0, MOST))}{text.length > MOST ? `\n… ${count(text.length - MOST)} more` : ""}</pre>
+      </>
+    );
+  }
+  return <p class="soft small">{mime}, {typeof blob === "string" ? size(Math.floor((blob.length * 3) / 4)) : "nothing"} of bytes</p>;
+}

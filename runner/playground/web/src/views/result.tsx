@@ -1,0 +1,223 @@
+/** What a call made, from several sides: the contract, the model's text, messages, times, the sandbox. */
+import { Fragment, type ComponentChildren, type JSX } from "preact";
+import { useSignal } from "@preact/signals";
+import { isObject, toJson, type Json } from "../model/json";
+import type { Params } from "../model/mcp";
+import { reportOf, type Run } from "../model/runs";
+import { count, duration, size } from "../model/words";
+import { adviceOf, adviceOfProblem } from "../model/advice";
+import { CopyButton } from "./copy";
+import { plain } from "./run";
+
+export function contractOf(result: Params): Params | null {
+  const meta = result["_meta"];
+  const kept = isObject(meta) ? meta["toolcell/result"] : undefined;
+  const value = kept ?? result["structuredContent"];
+  return isObject(value) ? value : null;
+}
+
+export function ContractTab({ run }: { run: Run }): JSX.Element {
+  if (run.result === null) return <Problem text={run.problem ?? "The call gave no result."} />;
+  const contract = contractOf(run.result);
+  const error = contract === null ? null : failure(contract);
+  if (contract === null) return <ModelTab run={run} />;
+  return (
+    <div class="stack">
+      {error !== null && <Failure contract={contract} />}
+      {error === null && <Text text={toJson(contract["results"] ?? contract, 2)} />}
+      <Whole value={contract} />
+    </div>
+  );
+}
+
+function failure(contract: Params): Params | null {
+  const meta = contract["meta_data"];
+  return isObject(meta) && meta["is_error"] === true ? meta : null;
+}
+
+/** An error in three parts: what, why, what to try. */
+function Failure({ contract }: { contract: Params }): JSX.Element {
+  const meta = failure(contract) ?? {};
+  const results = contract["results"];
+  const what = isObject(results) && results["error"] !== undefined ? results["error"] : results;
+  const details = isObject(meta["details"]) ? meta["details"] : {};
+  const code = String(meta["error_code"] ?? "Error");
+  return (
+    <Three what={typeof what === "string" ? what : toJson(what ?? null)} code={code} advice={adviceOf(code, details, meta["retryable"] === true)}>
+      {Object.keys(details).length > 0 && (
+        <dl class="facts small">
+          {Object.entries(details).map(([key, value]) => (
+            <Fragment key={key}><dt>{plain(key)}</dt><dd class="mono">{plain(clipped(typeof value === "string" ? value : toJson(value)))}</dd></Fragment>
+          ))}
+        </dl>
+      )}
+    </Three>
+  );
+}
+
+/** What happened, why, what to try. */
+export function Three({ what, code, advice, children }: { what: string; code: string | null; advice: string; children?: ComponentChildren }): JSX.Element {
+  return (
+    <div class="problem" role="alert">
+      <h2 class="part">What happened</h2>
+      <p><strong>{plain(clipped(what))}</strong>{code !== null && <> <code class="soft">{plain(code)}</code></>}</p>
+      {children && <h2 class="part">Why</h2>}
+      {children}
+      <h2 class="part">What to try</h2>
+      <p>{plain(advice)}</p>
+    </div>
+  );
+}
+
+export function Problem({ text }: { text: string }): JSX.Element {
+  const [what = "", ...why] = text.split("\n");
+  return <Three what={what} code={null} advice={adviceOfProblem(what)}>{why.length > 0 ? <pre>{plain(clipped(why.join("\n")))}</pre> : null}</Three>;
+}
+
+/** The text that a model reads, and how long it is. */
+export function modelText(result: Params): string {
+  const content = Array.isArray(result["content"]) ? result["content"] : [];
+  return content.filter(isObject).map((block) => (block["type"] === "text" ? String(block["text"]) : toJson(shortened(block), 2))).join("\n");
+}
+
+function shortened(block: Params): Params {
+  return typeof block["data"] === "string" ? { ...block, data: `(${count(block["data"].length)} characters of base64)` } : block;
+}
+
+export function ModelTab({ run }: { run: Run }): JSX.Element {
+  if (run.result === null) return <Problem text={run.problem ?? "The call gave no result."} />;
+  const text = modelText(run.result);
+  const length = lengthOf(text);
+  return (
+    <div class="stack">
+      <p class="soft small">{count(length)} characters, about {count(Math.ceil(length / 4))} tokens</p>
+      <Text text={text || "(no text)"} />
+    </div>
+  );
+}
+
+export function MessagesTab({ run }: { run: Run }): JSX.Element {
+  if (run.wire.length === 0) return <p class="soft">The messages of this call were not kept.</p>;
+  return (
+    <ol class="stack">
+      {run.wire.map((wire, index) => (
+        <li key={index}>
+          <details open={run.wire.length < 4}>
+            <summary class="small"><span class="mono">{duration(wire.at)}</span> {wire.direction === "sent" ? "→" : "←"} {title(wire.message)}</summary>
+            <pre class="code" tabIndex={0}>{plain(clipped(toJson(wire.message, 2)))}</pre>
+          </details>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function title(message: Json): string {
+  if (!isObject(message)) return "message";
+  if (typeof message["method"] === "string") return message["method"];
+  return message["error"] !== undefined ? "error" : "result";
+}
+
+/** A text in full, or its beginning where all of it would hold the page up; copied, it is whole. */
+export function Text({ text }: { text: string }): JSX.Element {
+  return (
+    <div class="text">
+      <pre class="code" tabIndex={0}>{plain(clipped(text))}</pre>
+      <CopyButton text={() => text} />
+    </div>
+  );
+}
+
+function Whole({ value }: { value: Params }): JSX.Element {
+  const open = useSignal(false);
+  return (
+    <details onToggle={(event) => { open.value = event.currentTarget.open; }}>
+      <summary class="small">Whole contract value</summary>
+      {open.value && <Text text={toJson(value, 2)} />}
+    </details>
+  );
+}
+
+function lengthOf(text: string): number {
+  let pairs = 0;
+  for (let at = 0; at < text.length; at += 1) if ((text.charCodeAt(at) & 0xfc00) === 0xd800) pairs += 1;
+  return text.length - pairs;
+}
+
+const MOST = 100_000;
+
+function clipped(text: string): string {
+  return text.length <= MOST ? text : `${text.slice(0, MOST)}\n… ${count(text.length - MOST)} more characters`;
+}
+
+const STEPS: Record<string, string> = {
+  admit: "wait for a place",
+  stage: "stage the inputs",
+  lease: "take a worker",
+  run: "run the tool",
+  normalise: "read the result",
+  end: "wait until every process is gone",
+  collect: "collect and route the files",
+  render: "write the message",
+  guard: "guard the output",
+};
+
+export function TimingTab({ run }: { run: Run }): JSX.Element {
+  const report = reportOf(run);
+  if (report === null) return <p class="soft">This server gives no times.</p>;
+  const steps = Object.entries(report.steps_ms);
+  const inside = steps.reduce((sum, [, took]) => sum + took, 0);
+  const most = Math.max(...steps.map(([, took]) => took), 0.001);
+  return (
+    <div class="stack">
+      <table class="grid">
+        <caption class="unseen">Time of each step</caption>
+        <thead><tr><th scope="col">Step</th><th scope="col" class="number">Time</th><th scope="col" aria-hidden="true" /></tr></thead>
+        <tbody>
+          {steps.map(([step, took]) => (
+            <tr key={step}>
+              <td>{STEPS[step] ?? step}</td>
+              <td class="number">{duration(took)}</td>
+              <td style={{ width: "45%" }} aria-hidden="true"><div class="bar"><i style={{ width: `${(took / most) * 100}%` }} /></div></td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="soft small">{duration(inside)} in the server, {duration(run.took ?? 0)} as this page saw it.</p>
+    </div>
+  );
+}
+
+export function SandboxTab({ run }: { run: Run }): JSX.Element {
+  const report = reportOf(run);
+  if (report === null) return <p class="soft">This server gives no report.</p>;
+  const { limits, denials } = report;
+  return (
+    <div class="stack">
+      <dl class="facts">
+        <dt>Tier</dt><dd>{report.tier}</dd>
+        {report.layers !== undefined && <><dt>Layers</dt><dd>{report.layers.join(", ")}</dd></>}
+        {report.usage?.peak_bytes !== undefined && <><dt>Peak memory</dt><dd>{size(report.usage.peak_bytes)}</dd></>}
+        {report.usage?.cpu_s !== undefined && <><dt>Processor time</dt><dd>{duration(report.usage.cpu_s * 1000)}</dd></>}
+        <dt>Memory limit</dt><dd>{size(limits["memory_bytes"] ?? 0)} a process</dd>
+        <dt>Processor limit</dt><dd>{limits["cpu_s"]} s</dd>
+      </dl>
+      <h2 class="part">Denials</h2>
+      {denials.length === 0 ? <p class="soft">Nothing was denied.</p> : (
+        <table class="grid">
+          <thead><tr><th scope="col">Tried</th><th scope="col">On</th><th scope="col">Denied by</th><th scope="col">To allow it</th></tr></thead>
+          <tbody>
+            {denials.map((denial, index) => (
+              <tr key={index}>
+                <td class="mono">{plain(String(denial["operation"]))}</td>
+                <td class="mono">{plain(String(denial["path"]))}</td>
+                <td>{String(denial["layer"])}</td>
+                <td class="mono">{typeof denial["flag"] === "string" ? denial["flag"] : "write in the home"}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,153 @@
+/** One call: how it goes while it runs, and what became of it. */
+import type { JSX } from "preact";
+import { useSignal, type Signal } from "@preact/signals";
+import { lazy, Suspense } from "preact/compat";
+import { useEffect, useRef } from "preact/hooks";
+import { deadlinesOf } from "../model/info";
+import { cancel, reportOf, type Run } from "../model/runs";
+import { widgetOf, type Tool } from "../model/tools";
+import { duration, seconds } from "../model/words";
+import { Canvas } from "../canvas/canvas";
+import { boardTab, boardTabs, endEphemeral, openDashboard } from "../canvas/dashboard";
+import { shownOf } from "../canvas/items";
+import { Question } from "./question";
+import { ContractTab, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
+import { Tabs, type Tab } from "./tabs";
+
+const WidgetView = lazy(() => import("../canvas/widget").then((module) => module.WidgetView));
+
+export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefined }): JSX.Element {
+  const tab = useSignal("");
+  const { value } = run;
+  useEffect(() => {
+    const { panel } = shownOf(value);
+    if (panel !== null) {
+      openDashboard(panel);
+      tab.value = boardTab(panel);
+    }
+    return endEphemeral;
+  }, [value.id, value.result]);
+  return (
+    <section class="card" aria-label="Call">
+      <header>
+        <span class={`badge ${value.status}`}>{value.status}</span>
+        <span class="soft small">{value.took === null ? "" : duration(value.took)}</span>
+        <span class="grow" />
+        {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>Cancel</button>}
+      </header>
+      {value.status === "running" && <div class="body">{value.question === null ? <Live run={value} /> : <Question run={run} />}</div>}
+      {value.status !== "running" && <Told run={value} />}
+      {value.status !== "running" && (
+        <Tabs label="Result" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={tabs(value, tool)} />
+      )}
+      <span class="unseen" role="status">{value.status === "running" ? "The call runs" : `The call is ${value.status}`}</span>
+    </section>
+  );
+}
+
+function tabs(run: Run, tool: Tool | undefined): Tab[] {
+  const shown = shownOf(run);
+  const files: Tab[] = shown.items.length === 0 ? [] : [{ id: "files", title: `Files ${shown.items.length}`, body: () => <Canvas key={run.id} shown={shown} /> }];
+  const widget: Tab[] = tool === undefined || widgetOf(tool.meta) === null || run.result === null ? [] : [{
+    id: "widget", title: "Widget",
+    body: () => <Suspense fallback={<p class="soft" role="status">Loading…</p>}><WidgetView key={run.id} run={run} tool={tool} /></Suspense>,
+  }];
+  return [
+    ...(run.status === "failed" ? [] : widget),
+    ...(shown.open ? files : []),
+    { id: "result", title: "Result", body: () => <ContractTab run={run} /> },
+    ...(run.status === "failed" ? widget : []),
+    ...(shown.open ? [] : files),
+    { id: "model", title: "As a model sees it", body: () => <ModelTab run={run} /> },
+    { id: "timing", title: "Timing", body: () => <TimingTab run={run} /> },
+    { id: "sandbox", title: "Sandbox", body: () => <SandboxTab run={run} /> },
+    { id: "logs", title: `Log ${run.logs.length || ""}`, body: () => <Logs run={run} /> },
+    ...boardTabs(),
+    { id: "messages", title: "Messages", body: () => <MessagesTab run={run} /> },
+  ].filter((tab) => tab.id !== "sandbox" || reportOf(run) !== null);
+}
+
+/** What the tool wants people told, and why a page that it wanted is not here. */
+function Told({ run }: { run: Run }): JSX.Element | null {
+  const { notification, refused } = shownOf(run);
+  if (notification === null && refused === null) return null;
+  return (
+    <div class="body stack">
+      {notification !== null && <p class="notice">{plain(notification)}</p>}
+      {refused !== null && <p class="problem" role="alert">The dashboard is not shown: {plain(refused)}.</p>}
+    </div>
+  );
+}
+
+function Live({ run }: { run: Run }): JSX.Element {
+  const now = useClock();
+  const { idle_s, total_s } = deadlinesOf(run.tool);
+  const went = Math.max(0, now - run.began);
+  const silent = Math.max(0, went - run.heard);
+  const last = run.progress.at(-1);
+  const part = last?.total ? Math.min(1, last.progress / last.total) : null;
+  return (
+    <div class="stack">
+      {part !== null && (
+        <div class="stack">
+          <div class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label="Progress">
+            <i style={{ width: `${part * 100}%` }} />
+          </div>
+          <span class="small soft">{Math.round(part * 100)} %{eta(run, part, went)}</span>
+        </div>
+      )}
+      {last?.message && <p aria-live="polite">{last.message}</p>}
+      <Limit name="Silence" used={silent / 1000} limit={idle_s} />
+      <Limit name="In all" used={went / 1000} limit={total_s} />
+      <Logs run={run} />
+    </div>
+  );
+}
+
+function Limit({ name, used, limit }: { name: string; used: number; limit: number }): JSX.Element {
+  const left = Math.max(0, limit - used);
+  return (
+    <div class="field">
+      <span class="row small"><span>{name}</span><span class="grow" /><span class="soft">{seconds(used)} of {seconds(limit)}, {seconds(left)} left</span></span>
+      <div class={`bar ${used > limit * 0.5 ? "limit" : ""}`} aria-hidden="true"><i style={{ width: `${Math.min(100, (used / limit) * 100)}%` }} /></div>
+    </div>
+  );
+}
+
+function eta(run: Run, part: number, went: number): string {
+  const first = run.progress.find((each) => each.total !== null && each.progress > 0);
+  if (first === undefined || part <= 0 || part >= 1 || run.progress.length < 2) return "";
+  return `, about ${seconds(((went / part) * (1 - part)) / 1000)} to go`;
+}
+
+export function Logs({ run }: { run: Run }): JSX.Element {
+  const list = useRef<HTMLOListElement>(null);
+  useEffect(() => {
+    list.current?.scrollTo({ top: list.current.scrollHeight });
+  }, [run.logs.length]);
+  if (run.logs.length === 0) return <p class="soft small">No log lines.</p>;
+  return (
+    <ol class="logs" ref={list} tabIndex={0} aria-label="Log">
+      {run.logs.map((line, index) => (
+        <li key={index} class={line.notice ? "notice" : line.level}>
+          <span>{seconds(line.at / 1000)}</span><span>{line.level}</span><span>{plain(line.text)}</span>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+/** Control characters, escape sequences of terminals and characters that turn the direction are shown, not obeyed. */
+export function plain(text: string): string {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g, (character) =>
+    character < " " ? String.fromCodePoint(0x2400 + character.charCodeAt(0)) : `\u27e8U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
+}
+
+function useClock(): number {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => { now.value = Date.now(); }, 250);
+    return () => clearInterval(timer);
+  }, []);
+  return now.value;
+}

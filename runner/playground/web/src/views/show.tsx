@@ -1,0 +1,24 @@
+/** One stored file, with an address of its own: `#/show/artifact%3A%2F%2F…?name=`. */
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import { ItemView } from "../canvas/canvas";
+import { viewerOf } from "../canvas/items";
+import { files, filesProblem, loadFiles } from "../model/files";
+import { route, to } from "../model/route";
+
+export function ShowView(): JSX.Element {
+  const uri = route.value.rest;
+  const name = route.value.query.get("name");
+  useEffect(() => {
+    void loadFiles();
+  }, [uri]);
+  const file = files.value.find((each) => each.uri === uri && (name === null || each.filename === name)) ?? files.value.find((each) => each.uri === uri);
+  return (
+    <div class="stack">
+      <p><a href={to("files")}>My Files</a></p>
+      {file === undefined
+        ? <div class="card empty"><p>{filesProblem.value ?? (files.value.length === 0 ? "Looking for the file…" : "This file is not in My Files any more.")}</p></div>
+        : <section class="card"><div class="body"><ItemView key={file.uri} item={{ name: file.filename, mime: file.content_type, size: file.size, uri: file.uri, description: null, viewer: viewerOf(file.filename, file.content_type, null) }} /></div></section>}
+    </div>
+  );
+}

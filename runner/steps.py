@@ -1,0 +1,44 @@
+"""How long each step of a call took, for whoever asks for a report of it.
+
+Source: the issue "The Playground", line 2.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandbox.outcome import Outcome
+
+__all__ = ["REPORT", "Steps", "wants_report"]
+
+REPORT = "toolcell/report"
+"""Key of `_meta` by which a request asks for a report, and under which the result carries it."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """A stopwatch with a name for each lap, and what the sandbox said meanwhile.
+
+    Attributes:
+        outcome: How the worker ended, once it did.
+    """
+
+    outcome: Outcome | None = None
+    _last: float = field(default_factory=time.perf_counter)
+    _laps: dict[str, float] = field(default_factory=dict)
+
+    def done(self, step: str) -> None:
+        """Say that a step is done, which began when the one before it was."""
+        now = time.perf_counter()
+        self._laps[step] = self._laps.get(step, 0.0) + now - self._last
+        self._last = now
+
+    def in_ms(self) -> dict[str, float]:
+        """Return the time of each step in milliseconds, in the order in which they came."""
+        return {step: round(took * 1000, 3) for step, took in self._laps.items()}
+
+
+def wants_report(params: Mapping[str, object]) -> bool:
+    """Say whether a request asks for a report."""
+    meta = params.get("_meta")
+    return isinstance(meta, Mapping) and meta.get(REPORT) is True

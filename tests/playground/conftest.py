@@ -1,0 +1,86 @@
+"""Servers with a Playground, shared by the tests of one process."""
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hostile_support import Seen, Sink, heard, sinking
+from playground_support import TOOLS, Shown
+from support import ROOT, playground_address, stop
+from web_support import Seen as Opened
+from web_support import browsing
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Shown]]:
+    """Start `runner serve` with a Playground, or `runner dev`."""
+    with ExitStack() as stack:
+
+        def started(command: str = "serve", tools: Path | None = None, **more: str) -> Shown:
+            folder = tmp_path_factory.mktemp("shown")
+            file = tools or folder / "shown.py"
+            if tools is None:
+                file.write_text(TOOLS)
+            user = f"t-{uuid.uuid4().hex[:12]}"
+            kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUNNER_", "COV_"))}
+            environment = {
+                **kept,
+                "RUNNER_STATE_DIR": str(folder / "state"),
+                "RUNNER_STORE": (folder / "store").as_uri(),
+                "RUNNER_USER": user,
+                **more,
+            }
+            transport = ["--transport", "http"] if command == "serve" else []
+            process = subprocess.Popen(
+                [sys.executable, "-m", "runner.cli", command, str(file), *transport, "--port", "0"],
+                env={key: value for key, value in environment.items() if value},
+                cwd=ROOT,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(stop, process)
+            base, key, said = playground_address(process)
+            shown = Shown(base=base, key=key, user=user, said=said)
+            assert process.stderr is not None
+            # Read on, or a full pipe would hold the server up.
+            threading.Thread(target=shown.lines.extend, args=(process.stderr,), daemon=True).start()
+            return shown
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def shown(start: Callable[..., Shown]) -> Shown:
+    """A server on loopback without tokens."""
+    return start()
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Sink]:
+    with sinking() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def hostile(start: Callable[..., Shown], sink: Sink, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    file = tmp_path_factory.mktemp("hostile") / "hostile.py"
+    file.write_text(sink.tools())
+    return start(tools=file)
+
+
+@pytest.fixture(scope="module")
+def opens_hostile(hostile: Shown) -> Iterator[Callable[..., Opened]]:
+    with browsing(hostile) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def looking(opens_hostile: Callable[..., Opened], sink: Sink) -> Seen:
+    """One page that looks at everything that hostile tools made, one after the other."""
+    return heard(opens_hostile(), sink)

@@ -1,0 +1,101 @@
+"""`runner dev`: changed files are served anew, and no call notices."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playground_support import Shown, answer, ask
+
+pytestmark = pytest.mark.kernel
+
+FIRST = '''
+from pathlib import Path
+from fastmcp import FastMCP
+mcp = FastMCP("growing")
+
+@mcp.tool
+def version() -> int:
+    """Tell which."""
+    return 1
+
+@mcp.tool
+def wait(username: str) -> str:
+    """Wait until somebody writes a file."""
+    import time
+    home = Path(f"/tmp/{username}")
+    (home / "begun").touch()
+    while not (home / "input_files" / "go.txt").exists() and not (home / "go").exists():
+        time.sleep(0.02)
+    return "waited in version 1"
+
+@mcp.tool
+def go(username: str) -> str:
+    """Let it go on."""
+    (Path(f"/tmp/{username}") / "go").touch()
+    return "gone"
+'''
+
+
+@pytest.fixture
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("developed")
+    # Tools run as a user of their own where the runner is root.
+    for path in (folder, *folder.parents[:2]):
+        path.chmod(0o755)
+    file = folder / "growing.py"
+    file.write_text(FIRST)
+    return file
+
+
+def test_a_changed_file_is_served_anew(start: Callable[..., Shown], tools: Path) -> None:
+    shown = start("dev", tools=tools)
+    with shown.entered() as browser:
+        before = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
+
+        tools.write_text(FIRST.replace("return 1", "return 2"))
+        assert shown.heard("growing.py changed: 3 tools loaded anew")
+
+        after = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
+
+    assert before["structuredContent"] == {"result": 1}
+    assert after["structuredContent"] == {"result": 2}
+
+
+def test_a_call_under_way_ends_in_the_file_in_which_it_began(
+    start: Callable[..., Shown], tools: Path
+) -> None:
+    shown = start("dev", tools=tools)
+    ended: list[str] = []
+
+    def waiting() -> None:
+        with shown.entered() as browser:
+            result = answer(ask(browser, "tools/call", {"name": "wait", "arguments": {}}))
+            ended.append(result["structuredContent"]["result"])
+
+    call = threading.Thread(target=waiting)
+    call.start()
+    home = Path("/tmp") / shown.user
+    assert shown.until(lambda: (home / "begun").exists())
+
+    tools.write_text(FIRST.replace("version 1", "version 2"))
+    assert shown.heard("growing.py changed: 3 tools loaded anew")
+    with shown.entered() as browser:
+        gone = answer(ask(browser, "tools/call", {"name": "go", "arguments": {}}))
+    call.join(timeout=25)
+
+    assert gone["structuredContent"] == {"result": "gone"}
+    assert ended == ["waited in version 1"]
+
+
+def test_a_file_with_a_fault_changes_nothing_and_says_what_is_wrong(
+    start: Callable[..., Shown], tools: Path
+) -> None:
+    shown = start("dev", tools=tools)
+    tools.write_text(FIRST + "\nthis is no Python\n")
+    assert shown.heard("growing.py changed and cannot be loaded: growing.py, line 27")
+
+    with shown.entered() as browser:
+        result = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
+
+    assert result["structuredContent"] == {"result": 1}

@@ -1,0 +1,103 @@
+"""The second origin: one page, without anything to steal. Source: the design's notes on shown content."""
+
+import json
+
+import httpx2
+import pytest
+from playground_support import Shown
+
+from runner.playground.frames import policy_of
+from runner.playground.site import frames_origin
+from runner.settings import Settings
+
+ANCESTORS = "http://127.0.0.1:8000"
+
+
+def directives(policy: str) -> dict[str, str]:
+    return {name: value for name, _, value in (part.partition(" ") for part in policy.split("; "))}
+
+
+@pytest.mark.kernel
+def test_it_has_another_name_and_answers_its_pages_alone(shown: Shown) -> None:
+    with shown.entered() as browser:
+        origin = browser.get("/play/info").json()["frames"]
+
+    with httpx2.Client(base_url=origin) as other:
+        page, mcp, files = other.get("/still"), other.post("/play/mcp", json={}), other.get("/api/files")
+
+    assert origin.startswith("http://localhost:")
+    assert page.status_code == 200
+    assert "set-cookie" not in page.headers
+    assert directives(page.headers["content-security-policy"])["frame-ancestors"].startswith(shown.base)
+    assert (mcp.status_code, files.status_code) == (404, 404)
+
+
+def test_by_default_nothing_is_loaded_from_anywhere() -> None:
+    policy = directives(policy_of({}, ANCESTORS))
+
+    assert policy["connect-src"] == policy["frame-src"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == "'unsafe-inline'"
+
+
+def test_what_a_resource_names_may_be_loaded_and_nothing_else() -> None:
+    asked = {"connectDomains": ["https://api.example.com"], "resourceDomains": ["https://*.cdn.example.com"]}
+
+    policy = directives(policy_of(asked, ANCESTORS))
+
+    assert policy["connect-src"] == "https://api.example.com"
+    assert policy["img-src"] == "data: blob: https://*.cdn.example.com"
+    assert policy["frame-src"] == "'none'"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "https://a.example; script-src *",
+        "https://a.example 'unsafe-eval'",
+        "*",
+        "'self'",
+        "data:",
+        "https://a.example\r\nX: y",
+        "javascript:alert(1)",
+        "https://",
+        7,
+        None,
+    ],
+    ids=repr,
+)
+def test_what_is_no_origin_does_not_get_into_the_policy(named: object) -> None:
+    policy = policy_of({"connectDomains": [named], "frameDomains": named}, ANCESTORS)
+
+    assert policy == policy_of({}, ANCESTORS)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("asked", ["{", "[]", "x" * 9000, json.dumps({"connectDomains": "https://a"})])
+def test_a_malformed_question_gets_the_strictest_policy(shown: Shown, asked: str) -> None:
+    with shown.entered() as browser:
+        origin = browser.get("/play/info").json()["frames"]
+
+    with httpx2.Client(base_url=origin) as other:
+        page = other.get("/widget", params={"csp": asked})
+
+    assert directives(page.headers["content-security-policy"])["connect-src"] == "'none'"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1:8000", "http://localhost:9000"),
+        ("localhost:8000", "http://127.0.0.1:9000"),
+        ("[::1]:8000", "http://localhost:9000"),
+        ("tools.example.com", None),
+        ("", None),
+    ],
+)
+def test_it_never_has_the_name_of_the_page_itself(host: str, expected: str | None) -> None:
+    assert frames_origin(Settings(), host, 9000) == expected
+
+
+def test_beyond_this_machine_it_is_what_the_operator_named() -> None:
+    settings = Settings(playground_frames_url="https://frames.example.com")
+
+    assert frames_origin(settings, "tools.example.com", None) == "https://frames.example.com"

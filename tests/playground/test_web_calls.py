@@ -1,0 +1,234 @@
+"""Calls in a browser: the list, the form, raw JSON, a call while it runs, what it gives.
+
+Source: the issue "The Playground", parts 1, 2 and 5.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from playground_support import Shown
+from web_support import WEB_TOOLS, Seen, browsing, expect
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start(tools=WEB_TOOLS)) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    seen = opened()
+    yield seen
+    seen.page.context.close()
+    assert seen.troubles == []
+
+
+def given(seen: Seen) -> object:
+    """Return the arguments as the page would send them."""
+    seen.page.get_by_role("tab", name="JSON", exact=True).click()
+    value = json.loads(seen.page.get_by_label("Arguments as JSON").input_value())
+    seen.page.get_by_role("tab", name="Form", exact=True).click()
+    return value
+
+
+def results(seen: Seen) -> object:
+    """Return the result that is shown."""
+    return json.loads(seen.tab("Result").locator("pre").first.inner_text())
+
+
+def test_the_list_has_every_tool_with_its_badges_and_a_search(seen: Seen) -> None:
+    tools = seen.page.get_by_role("complementary", name="Tools")
+    expect(tools.get_by_role("listitem").filter(has_text="publish")).to_contain_text("destructive")
+    expect(tools.get_by_role("listitem").filter(has_text="publish")).to_contain_text("network")
+    expect(tools.get_by_role("listitem").filter(has_text="Take an order")).to_contain_text("read-only")
+    expect(tools.get_by_role("listitem").filter(has_text="Count the lines")).to_contain_text("files")
+
+    seen.page.keyboard.press("/")
+    seen.page.keyboard.type("pretend WORLD")
+
+    expect(tools.get_by_role("link")).to_have_count(1)
+    expect(tools.get_by_role("link")).to_contain_text("publish")
+
+
+def test_a_form_makes_the_arguments_that_the_schema_asks_for(seen: Seen) -> None:
+    seen.tool("order")
+    page = seen.page
+
+    page.get_by_label("customer").fill("Ada")
+    page.get_by_label("street").first.fill("Rue 1")
+    page.get_by_label("number").first.fill("7")
+    page.get_by_role("combobox", name="country").first.select_option("FR")
+    page.get_by_label("colour", exact=True).select_option("green")
+    page.get_by_label("Form of shape").select_option("square")
+    page.get_by_label("side").fill("2.5")
+    page.get_by_role("button", name="Add to tags").click()
+    page.get_by_label("tags[0]", exact=True).fill("new")
+    page.get_by_label("due").fill("2026-02-03")
+    page.get_by_role("combobox", name="gift").select_option("true")
+
+    assert given(seen) == {
+        "customer": "Ada",
+        "address": {"street": "Rue 1", "number": 7, "country": "FR"},
+        "colour": "green",
+        "shape": {"kind": "square", "side": 2.5},
+        "tags": ["new"],
+        "due": "2026-02-03",
+        "others": None,
+        "prices": None,
+        "gift": True,
+        "number": 1,
+    }
+    seen.run()
+    assert isinstance(shown := results(seen), dict)
+    assert shown["shape"] == {"kind": "square", "side": 2.5}
+
+
+def test_a_map_and_a_nullable_list_of_objects_are_filled_in(seen: Seen) -> None:
+    seen.tool("order")
+    page = seen.page
+    page.get_by_label("Form of prices").or_(page.get_by_label("New key of prices")).first.wait_for()
+
+    page.get_by_label("New key of prices").fill("tea")
+    page.get_by_label("New key of prices").locator("..").get_by_role("button", name="Add").click()
+    page.get_by_label("tea", exact=True).fill("1.5")
+    page.get_by_role("button", name="Add to others").click()
+    page.get_by_role("group", name="others[0]").get_by_label("street").fill("Second")
+
+    arguments = given(seen)
+    assert isinstance(arguments, dict)
+    assert arguments["prices"] == {"tea": 1.5}
+    assert arguments["others"][0]["street"] == "Second"
+
+
+def test_what_is_missing_or_wrong_is_said_at_its_field(seen: Seen) -> None:
+    seen.tool("order")
+
+    seen.page.get_by_label("customer").fill("A")
+    seen.page.get_by_label("number").first.fill("x")
+
+    expect(seen.page.get_by_text("customer: at least 2 characters")).to_be_visible()
+    expect(seen.page.get_by_text("number: not a number")).to_be_visible()
+
+
+def test_raw_json_loses_nothing_on_its_way_and_back(seen: Seen) -> None:
+    seen.tool("echo")
+    long = 123456789012345678901234567890
+
+    seen.write(f'{{"value": {{"n": {long}, "f": 0.1, "t": "ü\\u0000", "e": [], "o": {{}}}}}}')
+    seen.run()
+
+    value = {"n": long, "f": 0.1, "t": "ü\0", "e": [], "o": {}}
+    assert results(seen) == {"value": value, "json": json.dumps(value)}
+    assert given(seen) == {"value": value}
+
+
+def test_a_call_shows_progress_log_lines_and_how_long_it_may_take(seen: Seen) -> None:
+    seen.tool("count")
+
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    expect(seen.call.get_by_role("progressbar", name="Progress")).to_have_attribute("aria-valuenow", "75")
+    expect(seen.call).to_contain_text("to go")
+    expect(seen.call.get_by_label("Log", exact=True)).to_contain_text("counted 4")
+    expect(seen.call).to_contain_text("of 30 s")
+    expect(seen.call).to_contain_text("of 10 min 0 s")
+    seen.page.keyboard.press("Escape")
+    seen.ended("cancelled")
+
+
+def test_a_cancelled_call_ends_and_says_so_in_three_parts(seen: Seen) -> None:
+    seen.tool("silent")
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    seen.call.get_by_role("button", name="Cancel").click()
+
+    seen.ended("cancelled")
+    alert = seen.tab("Result").get_by_role("alert")
+    expect(alert).to_contain_text("You cancelled this call")
+    expect(alert).to_contain_text("What to try")
+
+
+def test_a_failed_call_says_what_why_and_what_to_try(seen: Seen) -> None:
+    seen.tool("broken")
+
+    seen.run("failed")
+
+    alert = seen.tab("Result").get_by_role("alert")
+    expect(alert.get_by_role("heading")).to_have_text(["What happened", "Why", "What to try"])
+    expect(alert).to_contain_text("the moon is full")
+    expect(alert).to_contain_text("ValueError")
+
+
+def test_a_result_is_shown_from_each_side(seen: Seen) -> None:
+    seen.tool("forbidden")
+
+    seen.run()
+
+    model = seen.tab("As a model sees it")
+    text = model.locator("pre").inner_text()
+    expect(model).to_contain_text(f"{len(text)} characters, about {-(-len(text) // 4)} tokens")
+    timing = seen.tab("Timing")
+    for step in ("stage the inputs", "run the tool", "collect and route the files", "guard the output"):
+        expect(timing).to_contain_text(step)
+    sandbox = seen.tab("Sandbox")
+    expect(sandbox.get_by_role("row").last).to_contain_text("/etc/toolcell-forbidden")
+    messages = seen.tab("Messages")
+    expect(messages.get_by_role("listitem").first).to_contain_text("tools/call")
+    expect(messages.get_by_role("listitem").last).to_contain_text("result")
+
+
+def test_a_question_of_a_tool_is_answered_in_the_page(seen: Seen) -> None:
+    seen.tool("ask")
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    question = seen.page.get_by_role("form", name="The tool asks")
+    expect(question).to_contain_text("Which size shall it be?")
+    question.get_by_role("combobox", name="size").select_option("large")
+    question.get_by_role("button", name="Answer").click()
+
+    seen.ended()
+    assert results(seen) == {"action": "accept", "size": "large"}
+
+
+def test_nothing_typed_or_called_is_lost_on_reload(seen: Seen) -> None:
+    seen.tool("publish")
+    seen.page.get_by_label("text").fill("kept")
+    seen.run()
+
+    seen.page.reload()
+
+    expect(seen.page.get_by_label("text")).to_have_value("kept")
+    seen.ended()
+    assert results(seen) == "sent 4 characters"
+
+
+def test_a_link_fills_the_form_in_and_later_changes_outlive_a_reload(seen: Seen) -> None:
+    seen.go("call", "publish", 'args={"text":"linked"}')
+    expect(seen.page.get_by_label("text")).to_have_value("linked")
+    expect(seen.call).to_have_count(0)
+
+    seen.go("call", "publish", 'args={"text":"linked again"}')
+    expect(seen.page.get_by_label("text")).to_have_value("linked again")
+    seen.page.get_by_label("text").fill("mine")
+    seen.page.reload()
+
+    expect(seen.page.get_by_label("text")).to_have_value("mine")
+
+
+def test_the_keyboard_reaches_tools_and_runs_them(seen: Seen) -> None:
+    page = seen.page
+
+    page.keyboard.press("Control+k")
+    page.keyboard.type("forbid")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("forbidden")
+    page.keyboard.press("Control+Enter")
+
+    seen.ended()
+    page.get_by_role("tab", name="Result").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="As a model sees it")).to_be_focused()

@@ -1,0 +1,42 @@
+"""A page that is open while `runner dev` loads its tools anew."""
+
+from collections.abc import Callable
+
+import pytest
+from playground_support import Shown
+from web_support import browsing, expect
+
+pytestmark = pytest.mark.kernel
+
+FIRST = """from fastmcp import FastMCP
+
+mcp = FastMCP("growing")
+
+
+@mcp.tool
+def before() -> int:
+    return 1
+"""
+
+
+def test_a_page_hears_that_files_were_loaded_anew_or_could_not_be(
+    start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("developed")
+    # Tools run as a user of their own where the runner is root.
+    for path in (folder, *folder.parents[:2]):
+        path.chmod(0o755)
+    file = folder / "growing.py"
+    file.write_text(FIRST)
+    with browsing(start("dev", tools=file)) as opening:
+        seen = opening()
+        expect(seen.page.get_by_role("link", name="before")).to_be_visible()
+
+        file.write_text(FIRST.replace("before", "after"))
+        expect(seen.page.get_by_role("link", name="after")).to_be_visible()
+        expect(seen.page.get_by_text("the tools are loaded anew")).to_be_visible()
+
+        file.write_text("import nothing_of_this_name\n")
+
+        expect(seen.page.get_by_role("alert")).to_contain_text("cannot be loaded")
+        expect(seen.page.get_by_role("link", name="after")).to_be_visible()

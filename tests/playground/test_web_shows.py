@@ -1,0 +1,197 @@
+"""Dashboards, widgets, every view without a fault of accessibility, narrow screens, in a browser.
+
+Source: the issue "The Playground", parts 3 and 5.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx2
+import pytest
+from playground_support import Shown
+from web_support import AXE, WEB_TOOLS, Seen, browsing, expect
+
+pytestmark = pytest.mark.kernel
+
+BOARD = b"""<!doctype html><html lang="en"><title>Board</title>
+<p id="said">waits</p><button id="act">Act</button><script>
+addEventListener("message", ({data: {type, id, token}}) => {
+  if (type === "toolcell/dashboard-token") document.getElementById("said").textContent = id + " " + token;
+});
+document.getElementById("act").onclick = () =>
+  parent.postMessage({type: "toolcell/dashboard-action", action: "pressed"}, "*");
+parent.postMessage({type: "toolcell/dashboard-ready"}, "*");
+</script>"""
+
+
+class _Board(BaseHTTPRequestHandler):
+    """A dashboard's own server."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(BOARD)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def board() -> Iterator[str]:
+    """The address of a dashboard."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Board) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def opened(start: Callable[..., Shown], board: str) -> Iterator[Callable[..., Seen]]:
+    with browsing(start(tools=WEB_TOOLS, RUNNER_IFRAME_ORIGINS=board)) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    seen = opened()
+    yield seen
+    seen.page.context.close()
+
+
+def show(seen: Seen, url: str, name: str, persistence: str = "session") -> None:
+    seen.tool("board")
+    seen.write(json.dumps({"url": url, "name": name, "persistence": persistence}))
+    seen.run()
+
+
+def test_a_dashboard_of_a_named_origin_gets_a_token_that_its_server_can_check(seen: Seen, board: str) -> None:
+    show(seen, f"{board}/live", "monitor")
+
+    said = seen.page.frame_locator("iframe.paper").locator("#said")
+    expect(said).to_contain_text(re.compile(r"monitor \S{20,}"))
+    token = said.inner_text().split()[1]
+    with httpx2.Client(base_url=seen.shown.base) as server:
+        checked = server.post("/api/dashboards/verify", json={"id": "monitor", "token": token})
+    assert checked.json() == {"user": seen.shown.user, "id": "monitor"}
+    assert token not in " ".join(frame.url for frame in seen.page.frames)
+
+
+def test_what_is_done_in_a_dashboard_is_logged_with_user_and_id(seen: Seen, board: str) -> None:
+    show(seen, f"{board}/live", "acted")
+
+    expect(seen.page.frame_locator("iframe.paper").locator("#said")).to_contain_text("acted ")
+    with seen.page.expect_response("**/play/dashboards/actions") as answered:
+        seen.page.frame_locator("iframe.paper").locator("#act").click()
+
+    assert answered.value.status == 204
+    assert answered.value.request.post_data_json == {"id": "acted", "action": "pressed"}
+
+
+def test_a_dashboard_of_another_origin_is_refused_with_the_reason(seen: Seen) -> None:
+    show(seen, "http://127.0.0.1:9/", "stranger")
+
+    expect(seen.call.get_by_role("alert").first).to_contain_text(
+        "the origin http://127.0.0.1:9 is not allowed"
+    )
+    expect(seen.page.locator("iframe")).to_have_count(0)
+
+
+def test_a_pinned_dashboard_stays_across_a_reload_and_an_ephemeral_one_goes_with_its_result(
+    seen: Seen, board: str
+) -> None:
+    show(seen, f"{board}/a", "short", "ephemeral")
+    expect(seen.call.get_by_role("tab", name="Board short")).to_be_visible()
+    seen.tool("forbidden")
+    seen.run()
+    expect(seen.call.get_by_role("tab", name="Board short")).to_have_count(0)
+    show(seen, f"{board}/b", "long", "pinned")
+    expect(seen.call.get_by_role("tab", name="Board long")).to_be_visible()
+
+    seen.go("call", "echo")
+    seen.page.reload()
+
+    expect(seen.page.get_by_role("tab", name="Board long")).to_be_visible()
+    expect(seen.page.frame_locator("iframe.paper").locator("#said")).to_contain_text("long ")
+
+
+def test_what_the_policy_stops_in_a_widget_is_in_the_log(seen: Seen) -> None:
+    seen.tool("wander")
+    seen.run()
+
+    widget = seen.page.frame_locator(".stage iframe").frame_locator("iframe")
+    expect(widget.locator("#here")).to_have_text("stopped")
+    seen.page.get_by_text("Messages and violations").click()
+    expect(seen.page.locator(".logs .error").first).to_contain_text("toolcell/violation")
+    expect(seen.page.locator(".logs .error").first).to_contain_text("https://elsewhere.example/")
+
+
+def faults(seen: Seen) -> list[str]:
+    """Return what axe finds, in both themes."""
+    found = []
+    for theme in ("light", "dark"):
+        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
+        result = seen.page.evaluate("axe.run(document, {iframes: false, resultTypes: ['violations']})")
+        found += [
+            f"{theme}: {each['id']} {[node['html'][:160] for node in each['nodes'][:3]]}"
+            for each in result["violations"]
+        ]
+    return found
+
+
+def test_no_view_has_a_fault_of_accessibility(seen: Seen, board: str) -> None:
+    found: dict[str, list[str]] = {}
+    page = seen.page
+    seen.tool("order")
+    found["form"] = faults(seen)
+    seen.tool("gallery")
+    seen.run()
+    for name in ("picture.png", "notes.md", "sales.csv", "data.json", "code.py"):
+        seen.call.get_by_role("tab", name=name).click()
+        expect(seen.call.locator("figure")).not_to_contain_text("Loading")
+        found[name] = faults(seen)
+    for tab in ("Result", "As a model sees it", "Timing", "Sandbox", "Log", "Messages"):
+        seen.tab(tab)
+        found[tab] = faults(seen)
+    seen.tool("broken")
+    seen.run("failed")
+    found["error"] = faults(seen)
+    seen.tool("wander")
+    seen.run()
+    found["widget"] = faults(seen)
+    show(seen, board, "axe")
+    found["dashboard"] = faults(seen)
+    for view, heading in (("files", "My Files"), ("resources", "Resources"), ("history", "History")):
+        seen.go(view)
+        expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
+        expect(page.get_by_role("main")).not_to_contain_text("Loading")
+        found[view] = faults(seen)
+    page.locator("table.grid a").first.click()
+    found["one"] = faults(seen)
+    page.keyboard.press("Control+k")
+    page.get_by_role("dialog").wait_for()
+    found["palette"] = faults(seen)
+
+    assert sorted({each for faults_of_view in found.values() for each in faults_of_view}) == [], found
+
+
+@pytest.mark.parametrize("width", [390, 820])
+def test_nothing_runs_out_of_a_narrow_screen(seen: Seen, width: int) -> None:
+    seen.page.set_viewport_size({"width": width, "height": 844})
+    seen.tool("forbidden")
+    seen.run()
+    wide = {}
+
+    for view in ("call", "files", "resources", "history"):
+        seen.go(view)
+        seen.page.get_by_role("main").wait_for()
+        wide[view] = seen.page.evaluate("document.documentElement.scrollWidth")
+
+    assert {view: each for view, each in wide.items() if each > width} == {}

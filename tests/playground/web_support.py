@@ -1,0 +1,97 @@
+"""The Playground in a real browser: a page of a person who opened the printed address."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from playground_support import Shown
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+
+__all__ = ["AXE", "WEB_TOOLS", "Seen", "browsing", "expect"]
+
+ROOT = Path(__file__).parents[2]
+WEB_TOOLS = Path(__file__).with_name("web_tools.py")
+AXE = ROOT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
+
+# The machine may be busy with other tests.
+PATIENCE_MS = 40_000
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@dataclass
+class Seen:
+    """One browser with one page of the Playground.
+
+    Attributes:
+        shown: The server.
+        page: The page.
+        troubles: What the page's scripts threw and what its policy stopped.
+    """
+
+    shown: Shown
+    page: Page
+    troubles: list[str] = field(default_factory=list)
+
+    def go(self, view: str, rest: str = "", query: str = "") -> None:
+        """Open a view by its address."""
+        route = f"/{view}" + (f"/{quote(rest, safe='')}" if rest else "") + (f"?{query}" if query else "")
+        self.page.evaluate("route => { location.hash = route }", route)
+
+    def tool(self, name: str) -> None:
+        """Open a tool."""
+        self.go("call", name)
+        expect(self.page.locator("h1")).to_have_text(name)
+
+    def write(self, arguments: str) -> None:
+        """Put arguments in as raw JSON."""
+        self.page.get_by_role("tab", name="JSON", exact=True).click()
+        self.page.get_by_label("Arguments as JSON").fill(arguments)
+
+    def run(self, end: str = "done") -> Locator:
+        """Run the tool, wait until the call is at its end, and return where it is shown."""
+        self.page.get_by_role("button", name="Run").first.click()
+        return self.ended(end)
+
+    def ended(self, end: str = "done") -> Locator:
+        """Wait until the call is at its end, and return where it is shown."""
+        expect(self.call.get_by_role("status").last).to_have_text(f"The call is {end}")
+        return self.call
+
+    @property
+    def call(self) -> Locator:
+        return self.page.locator("section[aria-label=Call]")
+
+    def tab(self, name: str) -> Locator:
+        """Choose a tab of the result, and return the panel behind it."""
+        chosen = self.call.get_by_role("tab", name=name).first
+        chosen.click()
+        expect(chosen).to_have_attribute("aria-selected", "true")
+        return self.call.get_by_role("tabpanel").first
+
+
+@contextmanager
+def browsing(shown: Shown) -> Iterator[Callable[..., Seen]]:
+    """Give what opens pages of the Playground; the browser is there as long as the block lasts."""
+    chromium = shutil.which("chromium")
+    assert chromium, "the Playground is tested in a real browser: install the package chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield lambda **more: _entered(shown, browser, more)
+        finally:
+            browser.close()
+
+
+def _entered(shown: Shown, browser: Browser, more: dict[str, object]) -> Seen:
+    context: BrowserContext = browser.new_context(**more)  # type: ignore[arg-type]
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    seen = Seen(shown=shown, page=page)
+    page.on("pageerror", lambda error: seen.troubles.append(str(error)))
+    page.on("console", lambda said: seen.troubles.append(said.text) if said.type == "error" else None)
+    page.goto(f"{shown.base}/?key={shown.key}")
+    expect(page.get_by_role("navigation", name="Views")).to_be_visible()
+    return seen
