@@ -72,8 +72,16 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def serving(kind: Literal["plain", "runner"], transport: Transport, folder: Path) -> Iterator[Server]:
+def serving(
+    kind: Literal["plain", "runner"], transport: Transport, folder: Path, *flags: str
+) -> Iterator[Server]:
     """Serve the tool file until the block ends.
+
+    Args:
+        kind: Which server.
+        transport: How it is spoken to.
+        folder: Where it keeps its files.
+        flags: Further options of `runner serve`.
 
     Raises:
         RuntimeError: The server did not start.
@@ -81,11 +89,11 @@ def serving(kind: Literal["plain", "runner"], transport: Transport, folder: Path
     An error that leaves the block carries the server's last words as a note.
     """
     port = 0 if transport == "stdio" else _free_port()
-    log = folder / f"{kind}-{transport}.log"
+    log = folder / f"{'-'.join([kind, transport, *flags])}.log"
     pipe = subprocess.PIPE if transport == "stdio" else subprocess.DEVNULL
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            _command(kind, transport, port),
+            [*_command(kind, transport, port), *flags],
             stdin=pipe,
             stdout=pipe,
             stderr=errors,

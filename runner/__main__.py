@@ -12,7 +12,7 @@ from sandbox.launch import Launched, launch
 
 __all__ = ["head_start", "main"]
 
-_COMMANDS = ("call", "serve")
+_COMMANDS = ("call", "dev", "serve")
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def head_start(words: list[str]) -> Launched | None:
     if not words or words[0] not in _COMMANDS or "--help" in words:
         return None
     return launch(
-        "runner.program", environment=framework_environment(os.environ, ()), lasting=words[0] == "serve"
+        "runner.program", environment=framework_environment(os.environ, ()), lasting=words[0] != "call"
     )
 
 

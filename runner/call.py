@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
 from runner.artifacts.process import Keep, Processed, failed, process_artifacts
+from runner.authorization import authorize
 from runner.catalog import ToolSpec
 from runner.cell import Access, Cell, Seat
 from runner.contract.announce import announce
@@ -31,11 +32,12 @@ from runner.my_files import Deferral, MyFiles
 from runner.puts import Puts
 from runner.render import referenced
 from runner.request import VISIBILITY_SUFFIX, RequestFacts
+from runner.steps import Steps, wants_report
 from runner.store.protocol import Origin, Record
 from runner.telemetry import call_scope
 from runner.verdict import judge
 from sandbox.deadlines import Rung
-from sandbox.errors import LoadError, SandboxError
+from sandbox.errors import LoadError, SandboxError, ZygoteDied
 from sandbox.lease import Lease
 from sandbox.outcome import Ending, Outcome
 
@@ -48,6 +50,8 @@ R = TypeVar("R")
 
 _QUESTION = ("resultType", "inputRequests", "requestState")
 _FILES = ("artifacts", "deferred_artifacts")
+# A call that we have ended.
+_ENDED = (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT, Ending.OVER_LIMIT)
 # What is longer is worth a thread, so that it holds up no other call.
 _SHORT_BYTES = 64 * 1024
 
@@ -65,6 +69,7 @@ class Request:
         levels: Levels of log messages that the client wants to get.
         inline_max_bytes: Largest artifact that the caller wants inside the result.
         id: Ours, on every log record of the call.
+        steps: How long each step took.
     """
 
     user: User
@@ -75,6 +80,7 @@ class Request:
     inline_max_bytes: int
     levels: frozenset[str] = frozenset()
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    steps: Steps = field(default_factory=Steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +120,10 @@ async def _execute(cell: Cell, request: Request) -> Completed:
     try:
         if spec is None:
             raise tool_not_found(name, list(cell.catalog.tools))
-        async with (
-            cell.admission.admit(request.user.segment),
-            cell.seat(request.user, Access.of(spec), links=_takes_links(cell, spec)) as seat,
-        ):
-            completed = await _run(cell, request, spec, seat, listener)
+        authorize(spec, request.facts)
+        most = cell.settings.calls_per_minute(name)
+        cell.throttle.admit(request.user.segment, name, most=most, now=started)
+        completed = await _seated(cell, request, spec, listener)
     except CallError as error:
         helped = await _with_nearest_names(cell, request, error)
         completed = Completed(processed=_without_tokens(failed(helped)), wire={}, spec=spec)
@@ -127,6 +132,27 @@ async def _execute(cell: Cell, request: Request) -> Completed:
     _announce(cell, request, completed, listener)
     _log_call(request, name, completed, time.monotonic() - started)
     return completed
+
+
+async def _seated(cell: Cell, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:
+    """Run a call in a worker of its user; in one of a new zygote, if the present one ends before that."""
+    try:
+        return await _in_a_seat(cell, request, spec, listener)
+    except ZygoteDied:
+        # Perhaps for what another call of the user did. This one has not begun: whoever has a worker
+        # hears of its end in another way.
+        log.warning("a zygote ended before a call had its worker", extra={"user": request.user.name})
+        return await _in_a_seat(cell, request, spec, listener)
+
+
+async def _in_a_seat(cell: Cell, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:
+    links = _takes_links(cell, spec)
+    async with (
+        cell.admission.admit(request.user.segment),
+        cell.seat(request.user, Access.of(spec), links=links, tool=spec.name) as seat,
+    ):
+        request.steps.done("admit")
+        return await _run(cell, request, spec, seat, listener)
 
 
 async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
@@ -168,13 +194,14 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
         if cell.events.heard(user=request.user.segment, session=request.facts.session_id):
             listener.publish({"type": "tool_start", "arguments": inputs.shown()})
         params = {**request.params, "arguments": inputs.arguments}
+        request.steps.done("stage")
         lease, outcome = await _lease(cell, request, params, seat, listener, tool=spec.name)
         wire = judge(
             outcome,
             listener,
             home=home.path if home is not None else None,
             unknown=inputs.unknown,
-            limits=lease.limits,
+            limits=cell.settings.limits(spec.name),
         )
         if wire.get("resultType") == "input_required":
             # Only what the protocol says of a question: the rest would get past the contract.
@@ -184,8 +211,11 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
         normalised = await read(_normalise, cell, wire, spec)
         if any(normalised.value.get(key) for key in _FILES):
             # Outputs are read now, and no process of the call may be alive to change them.
+            request.steps.done("normalise")
             await lease.buried()
+            request.steps.done("end")
         processed = await _collect(cell, request, normalised, home)
+        request.steps.done("collect")
         return Completed(processed=_annotated(cell, processed, listener, outcome), wire=wire, spec=spec)
 
 
@@ -211,13 +241,22 @@ async def _lease(
         "known_state": cell.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
     }
     leftovers = await Leftovers.before(seat.home.fd) if seat.home is not None else None
-    lease = await seat.pool.lease(cell.settings.limits(tool))
+    limits = cell.settings.limits(tool)
+    lease = await seat.pool.lease(limits if leftovers is None else leftovers.room(limits))
+    lease.measured = wants_report(request.params)
+    request.steps.done("lease")
     outcome: Outcome | None = None
     try:
         outcome = await lease.run(frame, deadlines=listener.deadlines, listener=listener)
+        if leftovers is not None and seat.home is not None and outcome.ending is Ending.ANSWERED:
+            reached = await leftovers.overfilled(seat.home.fd, limits)
+            if reached is not None:
+                outcome = replace(outcome, ending=Ending.OVER_LIMIT, reached=reached)
+        request.steps.done("run")
+        request.steps.outcome = outcome
     finally:
         # Partial results are discarded, but never beside another call, whose files they might be.
-        ended = outcome is None or outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
+        ended = outcome is None or outcome.ending in _ENDED
         if ended and leftovers is not None and seat.home is not None and seat.calls == 1:
             await asyncio.to_thread(leftovers.discard, seat.home.fd)
     if outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT):

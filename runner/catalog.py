@@ -1,9 +1,12 @@
 """What the host knows of a tool file: its server's identity and its tools. Made from a zygote's hello."""
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from runner.challenge import SCHEMES_META
+from runner.dialects import unversioned
 
 __all__ = ["FILE_ARGUMENTS", "LINK_ARGUMENTS", "Catalog", "ToolSpec"]
 
@@ -22,11 +25,13 @@ class ToolSpec:
         name: Its name on the wire.
         parameters: JSON Schema of its arguments.
         output_schema: JSON Schema of its structured result, if it declares one.
+        security: Security schemes that it says it has, any of which suffices; none if anybody may call.
     """
 
     name: str
     parameters: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
+    security: tuple[Mapping[str, Any], ...] = ()
 
     def declares(self, argument: str) -> bool:
         """Say whether the tool has this argument."""
@@ -66,6 +71,7 @@ class Catalog:
         icons: Icons of its server, as on the wire.
         capabilities: What its server announces.
         tools: Its tools by name.
+        pages: Contents of its widgets by their addresses, as `resources/read` returns them.
     """
 
     name: str
@@ -75,6 +81,7 @@ class Catalog:
     icons: tuple[Mapping[str, Any], ...]
     capabilities: Mapping[str, Any]
     tools: Mapping[str, ToolSpec]
+    pages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def from_hello(cls, hello: Mapping[str, Any]) -> "Catalog":
@@ -89,6 +96,7 @@ class Catalog:
                     name=str(tool["name"]),
                     parameters=dict(tool["inputSchema"]),
                     output_schema=tool.get("outputSchema"),
+                    security=_schemes(tool.get("_meta")),
                 )
                 for tool in hello["tools"]
             ]
@@ -100,10 +108,26 @@ class Catalog:
                 icons=tuple(hello["icons"]),
                 capabilities=dict(hello["capabilities"]),
                 tools={tool.name: tool for tool in tools},
+                pages={uri: content for page in hello.get("pages", ()) for uri, content in _contents(page)},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the tool file's catalog is malformed: {error}") from error
 
     def nearest(self, name: str) -> list[str]:
         """Return the tools whose names are most like `name`, nearest first."""
         return difflib.get_close_matches(name, self.tools, n=3)
+
+    def page(self, uri: str) -> dict[str, Any] | None:
+        """Return the answer to reading a widget's page, or None if `uri` is not the address of one."""
+        content = self.pages.get(unversioned(uri))
+        return None if content is None else {"contents": [{"uri": uri, **content}]}
+
+
+def _schemes(meta: Any) -> tuple[Mapping[str, Any], ...]:
+    given = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
+    return tuple(scheme for scheme in given if isinstance(scheme, Mapping)) if isinstance(given, list) else ()
+
+
+def _contents(page: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for uri, mime in page["uris"].items():
+        yield uri, {"mimeType": str(mime), "text": str(page["text"]), "_meta": dict(page["meta"])}

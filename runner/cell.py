@@ -9,7 +9,6 @@ import contextlib
 import enum
 import logging
 import os
-import stat
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -31,15 +30,17 @@ from runner.events import Events
 from runner.file_events import tell
 from runner.homes import HomeLease, Homes
 from runner.identity import User
-from runner.isolation import in_force
+from runner.isolation import has_ids, in_force, unfit
 from runner.links import DownloadLinks
 from runner.my_files import Library, MyFiles, open_library
+from runner.rights import Rights, program_files, with_rights
 from runner.scratch import scratch_folder, sweep
 from runner.settings import Settings
 from runner.state import SessionState
 from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
 from runner.targets import split_target
+from runner.throttle import Throttle
 from runner.tokens import Tokens
 from runner.uids import Uids
 from sandbox.errors import IsolationUnavailable, SandboxError
@@ -47,7 +48,7 @@ from sandbox.forkserver import Forkserver
 from sandbox.launch import Launched
 from sandbox.policy import Policy
 from sandbox.pool import Pool
-from sandbox.probe import Tier, unreadable
+from sandbox.probe import Tier
 from sandbox.readable import default_read
 
 if TYPE_CHECKING:
@@ -89,11 +90,13 @@ class _Key(NamedTuple):
         segment: Whose it is.
         access: What it may do with that user's home.
         links: Whether its tools can fetch download links.
+        rights: What its tools may do, where that is not what all may.
     """
 
     segment: str
     access: Access
     links: bool = False
+    rights: Rights | None = None
 
 
 _NOBODY = _Key("", Access.NONE)
@@ -107,20 +110,30 @@ class Seat:
         pool: The workers.
         home: The lease of the home, or None where the pool is bound to nobody.
         scratch: The zygote's warm-up folder.
+        user: Whose home it is, or None.
         links: Makes the links that its workers can fetch, or None where they can fetch none.
     """
 
     pool: Pool
     home: HomeLease | None
     scratch: Path
+    user: User | None = None
     links: DownloadLinks | None = None
     calls: int = 0
+    retiring: "asyncio.Event | None" = None
     used_at: float = field(default_factory=time.monotonic)
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def idle_s(self, now: float) -> float:
         """Return for how long no call has used it, in seconds of the monotonic clock."""
         return 0.0 if self.calls else now - self.used_at
+
+    async def retire(self) -> None:
+        """Close as soon as no call uses it any more."""
+        self.retiring = asyncio.Event()
+        if self.calls:
+            await self.retiring.wait()
+        await self.close()
 
     async def close(self) -> None:
         """End the workers, let go of the home, and remove the scratch folder."""
@@ -142,6 +155,7 @@ class Cell:
         links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
         admission: Who may start a call.
+        throttle: How often users have called tools that have a limit.
         catalog: What the files offer.
         keep_s: How long homes are kept after this cell, in seconds.
     """
@@ -152,21 +166,22 @@ class Cell:
     library: Library
     forkserver: Forkserver
     environment: Mapping[str, str]
+    tier: Tier
     keep_s: float = 0
     state: SessionState = field(default_factory=SessionState)
     events: Events = field(default_factory=Events)
+    throttle: Throttle = field(default_factory=Throttle)
     links: DownloadLinks = field(init=False)
-    tier: Tier = field(init=False)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
     _seats: "dict[_Key, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
     _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
+    _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
-        self.tier = in_force(self.settings)
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self.admission = Admission(
             max_calls=self.settings.max_calls,
@@ -201,17 +216,22 @@ class Cell:
             ConfinementError: A layer could not be put in place.
             IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
         """
-        environment = framework_environment(os.environ, settings.allow_env)
+        # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
+        environment = framework_environment(os.environ, ())
+        tier = in_force(settings, _files(targets))
+        for tool in (None, *settings.tools):
+            program_files(settings.rights(tool).programs, path=environment["PATH"])
         forkserver = await Forkserver.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
         cell = cls(
             settings=settings,
             targets=tuple(targets),
-            homes=_homes(settings),
+            homes=_homes(settings, tier),
             library=open_library(settings),
             forkserver=forkserver,
             environment=environment,
+            tier=tier,
             keep_s=keep_s,
         )
         sweepers: list[asyncio.Task[None]] = []
@@ -231,6 +251,16 @@ class Cell:
                 sweeper.cancel()
             await cell._close()
 
+    @property
+    def kind(self) -> str:
+        """Say what is served, in a word."""
+        return "tools"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the servers that stand behind this one: none."""
+        return ()
+
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.
 
@@ -241,19 +271,24 @@ class Cell:
         return self.library.of(user.name, user.session, trace=trace)
 
     @asynccontextmanager
-    async def seat(self, user: User, access: Access, *, links: bool = False) -> AsyncIterator[Seat]:
+    async def seat(
+        self, user: User, access: Access, *, links: bool = False, tool: str | None = None
+    ) -> AsyncIterator[Seat]:
         """Hold a pool whose workers may do `access` with the home of `user`.
 
         Args:
             user: Who calls.
             access: What they may do.
             links: Whether they can fetch download links.
+            tool: What they are for, which may have rights of its own.
 
         Raises:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        seat = await self._seat(user, _Key(user.segment, access, links))
+        rights = self.settings.rights(tool)
+        own = None if rights == self.settings.rights() else rights
+        seat = await self._seat(user, _Key(user.segment, access, links, own))
         seat.calls += 1
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
@@ -263,7 +298,43 @@ class Cell:
         finally:
             seat.calls -= 1
             seat.used_at = time.monotonic()
-            seat.pool.refill_later()
+            if seat.retiring is None:
+                seat.pool.refill_later()
+            elif not seat.calls:
+                seat.retiring.set()
+
+    async def reload(self) -> None:
+        """Load the tool files anew. Calls under way end in what they began with.
+
+        Raises:
+            LoadError: A tool file is at fault; what was loaded before stays in use.
+            SandboxError: No zygote could be had; the same.
+        """
+        nobody = asyncio.create_task(self._make(None, _NOBODY))
+        seat = await asyncio.shield(nobody)
+        try:
+            await seat.pool.ready()
+            catalog = Catalog.from_hello(seat.pool.loaded.hello)
+        except BaseException:
+            await seat.close()
+            raise
+        old, self._seats, self.catalog = self._seats, {_NOBODY: nobody}, catalog
+        for key, task in old.items():
+            retired = asyncio.create_task(self._replace(key, task))
+            self._retiring.add(retired)
+            retired.add_done_callback(self._retiring.discard)
+
+    async def _replace(self, key: _Key, old: "asyncio.Task[Seat]") -> None:
+        """Let a seat of the files before go, once one of the files now holds its home."""
+        await asyncio.wait({old})
+        if old.cancelled() or old.exception() is not None:
+            return
+        seat = old.result()
+        if seat.user is not None:
+            # Held before it is let go, or it would be emptied in between.
+            with contextlib.suppress(Exception):
+                await self._seat(seat.user, key)
+        await seat.retire()
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
@@ -313,7 +384,7 @@ class Cell:
                 home = await asyncio.to_thread(stack.enter_context, lease)
             # In a thread: what may be read is found by looking through the tool file's folder.
             policy = await asyncio.to_thread(self._policy, user, access, home, scratch)
-            policy = replace(policy, uid=owner)
+            policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
             if loopback is not None:
                 policy = replace(policy, reach=(loopback.address,))
             pool = await Pool.start(
@@ -328,7 +399,7 @@ class Cell:
             await asyncio.to_thread(stack.close)
             raise
         links = None if loopback is None else replace(self.links, base=loopback.url)
-        return Seat(pool=pool, home=home, scratch=scratch, links=links, _stack=stack)
+        return Seat(pool=pool, home=home, scratch=scratch, user=user, links=links, _stack=stack)
 
     async def _open_loopback(self) -> "Loopback":
         """Return the address where tools fetch files, opened with the first tool that needs it."""
@@ -352,9 +423,8 @@ class Cell:
             read=read,
             homes=(self.settings.homes,),
             list_only=list_only,
-            programs=not self.settings.deny_run,
             environment=load_environment(self.environment, user=name, scratch=scratch),
-            limits=self.settings.limits(),
+            limits=self.settings.widest_limits(),
             namespaces=self.tier is Tier.NAMESPACE,
             hidden=self.settings.private_paths,
             guard=True,
@@ -370,9 +440,7 @@ class Cell:
         if self.homes.uids is None:
             return None
         uid = self.homes.uids.of(key.segment or _OF_NOBODY)
-        files = [Path(split_target(target)[0]).absolute() for target in self.targets]
-        # In a view of its own only the file itself can be closed: the folders above it are ours.
-        closed = unreadable(files, uid=uid) if self.tier is Tier.USER else _closed(files)
+        closed = unfit(self.tier, _files(self.targets), uid=uid)
         if closed is not None:
             raise IsolationUnavailable((closed,))
         return uid
@@ -452,6 +520,9 @@ class Cell:
             await self.library.end_idle_sessions(self.settings.session_idle_s)
 
     async def _close(self) -> None:
+        for retired in list(self._retiring):
+            retired.cancel()
+            await asyncio.wait({retired})
         for key in list(self._seats):
             self._seats[key].cancel()
             await self._drop(key)
@@ -473,18 +544,13 @@ def _stay_for_now() -> Iterator[None]:
         log.warning("files of ended sessions stay for now", extra={"reason": error.message})
 
 
-def _homes(settings: Settings) -> Homes:
-    has_ids = in_force(settings) in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
-    uids = Uids(settings.state_dir, settings.uids) if has_ids else None
+def _homes(settings: Settings, tier: Tier) -> Homes:
+    uids = Uids(settings.state_dir, settings.uids) if has_ids(tier) else None
     return Homes(settings.homes, settings.state_dir, uids)
 
 
-def _closed(files: Sequence[Path]) -> str | None:
-    """Return a sentence if one of the files is closed to users other than its owner."""
-    for file in files:
-        if not file.stat().st_mode & stat.S_IROTH:
-            return f"{file} is closed to other users, and tools run as one; chmod o+r {file}"
-    return None
+def _files(targets: Sequence[str]) -> list[Path]:
+    return [Path(split_target(target)[0]).absolute() for target in targets]
 
 
 def _usable(task: "asyncio.Task[Seat]") -> bool:

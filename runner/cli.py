@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.errors import RunnerError, StartError, UsageError
+from runner.rights import spell_out
 from runner.settings import Settings
 from runner.settings_sources import config_report, config_text, load
 from runner.targets import check_targets
@@ -49,11 +50,20 @@ _Isolation = Annotated[
 ]
 _Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Instead of ./runner.toml.")]
 _Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where My Files are kept.")]
-_AllowNet = Annotated[str | None, typer.Option("--allow-net", metavar="HOST[:PORT],…", help="Planned.")]
+_AllowNet = Annotated[
+    str | None,
+    typer.Option(
+        "--allow-net",
+        metavar="=HOST[:PORT],…",
+        help="What tools may reach; without a value, every public address.",
+    ),
+]
 _AllowEnv = Annotated[
     str | None, typer.Option("--allow-env", metavar="NAME,…", help="Variables that tools may see.")
 ]
-_AllowRun = Annotated[str | None, typer.Option("--allow-run", metavar="PROGRAM,…", help="Planned.")]
+_AllowRun = Annotated[
+    str | None, typer.Option("--allow-run", metavar="PROGRAM,…", help="The only programs that tools may run.")
+]
 _DenyRun = Annotated[bool | None, typer.Option("--deny-run", help="Tools may run no other program.")]
 _LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
 _LogFormat = Annotated[str | None, typer.Option("--log-format", help="text or json.")]
@@ -85,6 +95,32 @@ def serve(
         "allow_run", "deny_run", "log_level", "log_format",
     )  # fmt: skip
     _exit(lambda: _serve(files, flags, config, context.obj))
+
+
+@app.command()
+def dev(
+    context: typer.Context,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="FastMCP files.")],
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    user: _User = None,
+    isolation: _Isolation = None,
+    config: _Config = None,
+    store: _Store = None,
+    allow_net: _AllowNet = None,
+    allow_env: _AllowEnv = None,
+    allow_run: _AllowRun = None,
+    deny_run: _DenyRun = None,
+    log_level: _LogLevel = None,
+    log_format: _LogFormat = None,
+) -> None:
+    """Serve tool files with the Playground, and load them anew when they change."""
+    flags = _flags(
+        locals(), "host", "port", "user", "isolation", "store", "allow_net", "allow_env",
+        "allow_run", "deny_run", "log_level", "log_format",
+    )  # fmt: skip
+    _exit(lambda: _dev(files, {**flags, "transport": "http"}, config, context.obj))
 
 
 @app.command()
@@ -180,14 +216,23 @@ def show_config(
     isolation: _Isolation = None,
     config: _Config = None,
     store: _Store = None,
+    allow_net: _AllowNet = None,
     allow_env: _AllowEnv = None,
+    allow_run: _AllowRun = None,
     deny_run: _DenyRun = None,
     log_level: _LogLevel = None,
     log_format: _LogFormat = None,
+    tool: Annotated[
+        str | None, typer.Option("--tool", metavar="NAME", help="Say which output rules apply to it.")
+    ] = None,
+    server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="The tool's server.")] = None,
 ) -> None:
     """Print the effective settings and where each one came from."""
-    flags = _flags(locals(), "user", "isolation", "store", "allow_env", "deny_run", "log_level", "log_format")
-    _exit(lambda: _config(flags, config, as_json=as_json))
+    flags = _flags(
+        locals(), "user", "isolation", "store", "allow_net", "allow_env", "allow_run", "deny_run",
+        "log_level", "log_format",
+    )  # fmt: skip
+    _exit(lambda: _config(flags, config, as_json=as_json, tool=tool, server=server))
 
 
 @app.command()
@@ -197,12 +242,17 @@ def check(
     as_json: _Json = False,
     isolation: _Isolation = None,
     config: _Config = None,
+    allow_net: _AllowNet = None,
     allow_env: _AllowEnv = None,
+    allow_run: _AllowRun = None,
+    deny_run: _DenyRun = None,
     log_level: _LogLevel = None,
     log_format: _LogFormat = None,
 ) -> None:
     """Say what in a tool file would surprise its author, each finding with its line and its cure."""
-    flags = _flags(locals(), "isolation", "allow_env", "log_format") | {"log_level": log_level or "warning"}
+    flags = _flags(locals(), "isolation", "allow_net", "allow_env", "allow_run", "deny_run", "log_format") | {
+        "log_level": log_level or "warning"
+    }
     _exit(lambda: _check(file, flags, config, as_json=as_json))
 
 
@@ -266,10 +316,13 @@ def selftest(
     without_guard: Annotated[
         bool, typer.Option("--without-guard", help="The kernel alone, without the Python patches.")
     ] = False,
+    isolation: Annotated[
+        str | None, typer.Option("--isolation", help="auto, process, user or namespace.")
+    ] = None,
 ) -> None:
     """Try to break out, here and now; the exit status is 0 only if nothing got out."""
     given = {"kinds": tuple(kind or ()), "only": tuple(only or ()), "against": against, "junit": junit}
-    _exit(lambda: _selftest({**given, "guard": not without_guard, "as_json": as_json}))
+    _exit(lambda: _selftest({**given, "guard": not without_guard, "as_json": as_json}, isolation))
 
 
 @app.command()
@@ -284,7 +337,11 @@ def main(launched: Launched | None = None) -> None:
     Args:
         launched: A forkserver's process for `serve` and `call`, which stays the caller's to discard.
     """
-    app(obj=launched)
+    try:
+        arguments = spell_out(sys.argv[1:])
+    except UsageError as error:
+        sys.exit(_say(error, EXIT_USAGE))
+    app(arguments, obj=launched)
 
 
 def _flags(values: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -349,11 +406,17 @@ def _loaded(flags: dict[str, Any], config: Path | None) -> Settings:
 def _check_isolation(settings: Settings) -> None:
     """Refuse an isolation that was asked for by name and that this machine or version cannot give."""
     # The probe asks the kernel; `config` does without.
-    from runner.isolation import lacking  # noqa: PLC0415
+    from runner.isolation import has_ids, in_force, lacking  # noqa: PLC0415
 
     missing = lacking(settings)
     if missing:
         raise IsolationUnavailable(missing)
+    if any(settings.rights(tool).network for tool in (None, *settings.tools)):
+        from sandbox.gate_probe import try_gate  # noqa: PLC0415 - only where tools have a network
+
+        gate = try_gate(settings.uids.start if has_ids(in_force(settings)) else None)
+        if not gate.enforced and settings.isolation != "guard":
+            raise IsolationUnavailable((f"allow_net cannot be given here: {gate.detail}",))
     if settings.isolation == "guard":
         log.warning(
             "ISOLATION IS OFF: --isolation guard explains mistakes and stops no attack; "
@@ -370,12 +433,20 @@ def _serve(files: list[str], flags: dict[str, Any], config: Path | None, launche
     return asyncio.run(_explained(run(settings, targets, launched=launched), targets))
 
 
+def _dev(files: list[str], flags: dict[str, Any], config: Path | None, launched: Launched | None) -> int:
+    targets = check_targets(files)
+    settings = _settings(flags, config)
+    from runner.develop import develop as run  # noqa: PLC0415 - after the cheap checks, as above
+
+    return asyncio.run(_explained(run(settings, targets, launched=launched), targets))
+
+
 def _proxy(words: list[str], flags: dict[str, Any], config: Path | None) -> int:
-    from runner.proxy_targets import read_targets  # noqa: PLC0415 - only `proxy` needs these
+    from runner.proxy.targets import read_targets  # noqa: PLC0415 - only `proxy` needs these
 
     targets = read_targets(words)
     settings = _settings(flags, config)
-    from runner.shell_proxy import serve_proxy  # noqa: PLC0415 - after the cheap checks, as above
+    from runner.proxy.shell import serve_proxy  # noqa: PLC0415 - after the cheap checks, as above
 
     return asyncio.run(serve_proxy(settings, targets))
 
@@ -424,8 +495,16 @@ def _doctor(flags: dict[str, Any], config: Path | None, *, as_json: bool, repair
     return found.exit_status
 
 
-def _config(flags: dict[str, Any], config: Path | None, *, as_json: bool) -> int:
+def _config(
+    flags: dict[str, Any], config: Path | None, *, as_json: bool, tool: str | None, server: str | None
+) -> int:
     settings = _loaded(flags, config)
+    if tool is not None:
+        from runner.shell_config import explanation, explanation_text  # noqa: PLC0415 - only for a tool
+
+        rules = json.dumps(explanation(settings, tool, server), indent=2) if as_json else None
+        print(rules or explanation_text(settings, tool, server))  # noqa: T201
+        return 0
     print(json.dumps(config_report(settings), indent=2) if as_json else config_text(settings))  # noqa: T201
     return 0
 
@@ -465,14 +544,19 @@ def _files(flags: dict[str, Any], config: Path | None, session: str, given: dict
     return asyncio.run(files_from_shell(UserFiles.of(settings, user, session=session), options))
 
 
-def _selftest(given: dict[str, Any]) -> int:
-    from runner.shell_selftest import SelftestOptions, selftest_from_shell  # noqa: PLC0415 - only `selftest`
-    from sandbox.probe import Tier, missing  # noqa: PLC0415 - asks the kernel
+def _selftest(given: dict[str, Any], isolation: str | None) -> int:
+    from runner.isolation import in_force, lacking  # noqa: PLC0415 - asks the kernel
+    from runner.shell_selftest import (  # noqa: PLC0415 - only `selftest`
+        SelftestOptions,
+        selftest_from_shell,
+        settings_to_attack,
+    )
 
-    options = SelftestOptions(**given)
-    lacking = missing(Tier.PROCESS)
-    if lacking:
-        raise IsolationUnavailable(lacking)
+    settings = settings_to_attack(isolation, against=given["against"])
+    missing = lacking(settings)
+    if missing:
+        raise IsolationUnavailable(missing)
+    options = SelftestOptions(**given, tier=in_force(settings), uids=settings.uids)
     return asyncio.run(selftest_from_shell(options))
 
 

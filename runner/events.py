@@ -108,6 +108,16 @@ class Events:
         for subscription in listening:
             subscription.offer(event, size)
 
+    def publish_to_all(self, event: Mapping[str, Any]) -> None:
+        """Let everyone who listens hear an event that belongs to no user.
+
+        Args:
+            event: A JSON object with a `type`; not changed afterwards.
+        """
+        size = len(json.dumps(event))
+        for subscription in self._subscriptions:
+            subscription.offer(event, size)
+
     @contextmanager
     def subscribe(
         self, *, user: str, session: str | None = None, max_events: int = _MAX_EVENTS

@@ -7,7 +7,7 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import mcp_types
@@ -17,13 +17,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.artifacts.process import ArtifactFile, Processed
+from runner.authorization import challenged, with_schemes
 from runner.call import Request, execute, relay
 from runner.cell import Cell
 from runner.contract_resource import CONTRACT
 from runner.errors import CallError
 from runner.extras import Extras, ExtraTemplate
 from runner.files_extra import AVAILABLE_FILES, FILES
-from runner.guarding import GuardedCall, OutputGuard, config_of
+from runner.guarding import GuardedCall, OutputGuard
 from runner.identity import User, auth_provider
 from runner.incoming import McpClient, Transport, sender
 from runner.internals import (
@@ -33,10 +34,12 @@ from runner.internals import (
     relay_innermost,
     use_input_schemas,
 )
+from runner.isolation import layers_of
 from runner.reading import READING, described, reading_result
 from runner.render import Delivery, inline_limit, is_open_schema, render
 from runner.request import RequestFacts, WireError
 from runner.resources import SCHEME, read_artifact
+from runner.steps import REPORT, wants_report
 from runner.subscriptions import announced, offer_subscriptions
 
 __all__ = ["DownloadUrl", "make_host"]
@@ -100,8 +103,8 @@ def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | N
     relay = _Relay(app, cell, transport, download_url)
     relay_innermost(app, relay)
     offer_subscriptions(app, cell.events, relay.user_of)
-    schemas = {name: tool.parameters for name, tool in catalog.tools.items()}
-    use_input_schemas(app, schemas.get)
+    # Looked up each time: `runner dev` loads the files anew.
+    use_input_schemas(app, lambda name: _parameters(cell, name))
     return app
 
 
@@ -116,7 +119,7 @@ class _Relay:
         self._transport = transport
         self._download_url = download_url
         self._extras = EXTRAS if cell.settings.extras else Extras()
-        self._guard = OutputGuard(config_of(cell.settings))
+        self._guard = OutputGuard.of(cell.settings)
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "initialize":
@@ -142,12 +145,14 @@ class _Relay:
         uri = str(request.params.get("uri", ""))
         if ctx.method == "resources/read" and uri.startswith(SCHEME):
             return _in_its_era(ctx, await read_artifact(self._cell.files(request.user), uri))
+        if ctx.method == "resources/read" and (page := self._cell.catalog.page(uri)) is not None:
+            return _in_its_era(ctx, page)
         try:
             answered = await relay(self._cell, request)
             if ctx.method == "server/discover":
                 return announced(answered)
-            if ctx.method == "tools/list" and request.user.name in self._guard.keepers:
-                return self._with_reading(answered)
+            if ctx.method == "tools/list":
+                return self._with_reading(with_schemes(answered), request.user)
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
             # The file's server says so of a name that it does not know.
@@ -181,14 +186,36 @@ class _Relay:
             download_url=None if url is None else lambda file: url(request.user, file),
             allowed_origins=self._cell.settings.iframe_origins,
         )
+        request.steps.done("render")
         offered = request.user.name in self._guard.keepers
         message = await self._guard.message(message, guarded, media_stay=True)
+        request.steps.done("guard")
         if not offered and request.user.name in self._guard.keepers:
             await self._tell_of_reading(ctx)
+        described = self._cell.settings.auth.resource_metadata
+        message = challenged(message, completed.processed.failure, resource_metadata=described)
         message["_meta"] = {**message.get("_meta", {}), _ISOLATION_META: self._cell.tier.value}
+        if wants_report(request.params):
+            message["_meta"][REPORT] = self._report(request)
         if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
             message.setdefault("resultType", "complete")
         return message
+
+    def _report(self, request: Request) -> dict[str, Any]:
+        """Return how a call went, for whoever asked."""
+        settings, tool = self._cell.settings, str(request.params.get("name"))
+        outcome = request.steps.outcome
+        usage = {} if outcome is None else {"peak_bytes": outcome.memory_peak_bytes, "cpu_s": outcome.cpu_s}
+        return {
+            "call": request.id,
+            "steps_ms": request.steps.in_ms(),
+            "denials": [asdict(denial) for denial in (() if outcome is None else outcome.denials)],
+            "usage": {name: value for name, value in usage.items() if value is not None},
+            "layers": list(layers_of(self._cell.tier)),
+            "tier": self._cell.tier.value,
+            "deadlines": asdict(settings.deadlines(tool)),
+            "limits": asdict(settings.limits(tool)),
+        }
 
     async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
         """Return a contract value with guarded `results`, from which text and structured content are made."""
@@ -207,10 +234,10 @@ class _Relay:
         answer = await reading_result(request.params, files)
         return await self._guard.message(answer, call, media_stay=False)
 
-    def _with_reading(self, answered: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a list of tools with those that read back what was taken out of results."""
-        tools = answered.get("tools")
-        if not self._cell.settings.extras or answered.get("nextCursor") is not None:
+    def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
+        """Return a list of tools with those that read back what was taken out of the user's results."""
+        tools, offered = answered.get("tools"), user.name in self._guard.keepers
+        if not offered or not self._cell.settings.extras or answered.get("nextCursor") is not None:
             return dict(answered)
         ours = [tool for tool in described() if tool["name"] not in self._cell.catalog.tools]
         return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
@@ -256,6 +283,11 @@ class _Relay:
         own = self._cell.catalog.capabilities
         special = {key: own[key] for key in ("completions", "experimental") if key in own}
         return {**result, "capabilities": {**result["capabilities"], **special}}
+
+
+def _parameters(cell: Cell, tool: str) -> Mapping[str, Any] | None:
+    spec = cell.catalog.tools.get(tool)
+    return None if spec is None else spec.parameters
 
 
 def _in_its_era(ctx: ServerRequestContext[Any, Any], result: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from runner.mime import guess
 from runner.sessions import Session, Sessions
 from runner.settings import Settings
 from runner.store.local import utc_now
+from runner.store.observations import budgets_of
 from runner.store.opening import open_store
 from runner.store.protocol import (
     ArtifactStore,
@@ -93,7 +94,7 @@ def open_library(settings: Settings) -> "Library":
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
     quota = Quota(max_file_bytes=largest, max_user_bytes=settings.max_user_bytes)
     return Library(
-        store=open_store(settings, Rules(files=quota)),
+        store=open_store(settings, Rules(files=quota, observations=budgets_of(settings.output_guard))),
         sessions=Sessions(settings.state_dir / "sessions"),
         persist=settings.persist_files_across_sessions,
     )

@@ -25,6 +25,7 @@ from runner.rehearsal import Rehearsal
 from runner.remote_state import RemoteState
 from runner.request import RequestFacts, WireError
 from runner.toolfile import load_tool_files
+from runner.widgets.serving import served_pages
 from runner.witness import Witness
 from sandbox.errors import LoadError
 from sandbox.inside.program import Channel
@@ -131,6 +132,7 @@ class Program:
                 tool.to_mcp_tool(name=tool.name).model_dump(by_alias=True, mode="json", exclude_none=True)
                 for tool in await server.list_tools(run_middleware=False)
             ],
+            "pages": await served_pages(server),
         }
 
     async def _enter(self) -> None:

@@ -15,6 +15,7 @@ from typing import Literal, Protocol, TypeVar
 
 import uvicorn
 from fastmcp import FastMCP
+from starlette.applications import Starlette
 
 from runner.artifacts.process import ArtifactFile
 from runner.cell import Cell
@@ -28,8 +29,16 @@ from runner.identity import IdentityError, User, check_startable, resolve
 from runner.incoming import Transport
 from runner.links import DownloadLinks
 from runner.my_files import Library, MyFiles
+from runner.playground.bundle import Bundle
+from runner.playground.door import Door
+from runner.playground.keys import admit
+from runner.playground.opened import About, open_playground
+from runner.playground.routes import playground_address
+from runner.playground.routes import routes as playground_routes
+from runner.playground.site import Playground
 from runner.settings import Settings
 from sandbox.launch import Launched
+from sandbox.probe import Tier
 
 __all__ = ["Served", "first_user", "serve", "serve_application", "transport_of"]
 
@@ -47,6 +56,18 @@ class Served(Protocol):
     links: DownloadLinks
     library: Library
     events: Events
+
+    @property
+    def kind(self) -> str:
+        """Say what it is in a word: `tools` or `proxy`."""
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the servers that stand behind it, by the names with which what they offer begins."""
+
+    @property
+    def tier(self) -> Tier:
+        """The isolation tier that it runs things in."""
 
     def files(self, user: User) -> MyFiles:
         """Return the files of a user."""
@@ -162,15 +183,40 @@ async def _serve_http(
         return served.links.to(served.files(user).holder, file.id)
 
     app = make(served, download_url)
-    site = Site(settings=settings, library=served.library, events=served.events, tokens=served.links.tokens)
+    site = Site(
+        settings=settings,
+        library=served.library,
+        events=served.events,
+        tokens=served.links.tokens,
+        tier=served.tier,
+    )
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
-    web = make_web(app, site)
-    web.add_middleware(SessionEnds, ended=served.end_session)
+    bundle = Bundle()
+    about = About(name=app.name, kind=served.kind, servers=served.servers)
+    async with open_playground(site, about, port=port, bundle=bundle) as playground:
+        web = _web(app, site, playground, bundle)
+        web.add_middleware(SessionEnds, ended=served.end_session)
+        print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
+        if playground is not None:
+            address = playground_address(settings.public_url or f"http://{shown}:{port}", playground)
+            print(f"Playground: {address}", file=sys.stderr, flush=True)  # noqa: T201
+        await _serve_web(web, served, listener, stopped)
+
+
+def _web(app: FastMCP, site: Site, playground: Playground | None, bundle: Bundle) -> Starlette:
+    if playground is None:
+        return make_web(app, site)
+    admit(app, playground.passes, site.settings.identity_claim)
+    web = make_web(app, site, playground_routes(site, playground, bundle))
+    web.add_middleware(Door, site=site, passes=playground.passes)
+    return web
+
+
+async def _serve_web(web: Starlette, served: Served, listener: socket.socket, stopped: asyncio.Event) -> None:
     config = uvicorn.Config(
         web, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5
     )
     server = _Server(config)
-    print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await _until(stopped, serving)
     server.should_exit = True

@@ -9,6 +9,7 @@ Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/se
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,8 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runner.errors import UsageError
+from runner.limits import LIMITS, limits_of
+from runner.rights import Network, Programs, Rights, Variables
 from sandbox.deadlines import Deadlines
 from sandbox.policy import MIB, Limits
 
@@ -46,7 +49,15 @@ def _split(value: object) -> object:
 
 
 def _absolute(path: Path) -> Path:
-    return Path(os.path.normpath(path.expanduser().absolute()))
+    try:
+        return Path(os.path.normpath(path.expanduser().absolute()))
+    except RuntimeError:
+        raise ValueError(f"there is no home folder of {path.parts[0]}; write the whole path") from None
+
+
+def _expanded(name: str) -> Path:
+    # As AWS's own library reads it: `~nobody` that nobody is called stays as it is.
+    return Path(os.path.abspath(os.path.expanduser(name)))
 
 
 def _store_url(url: str) -> str:
@@ -129,6 +140,9 @@ class Auth(BaseModel):
     audience: str | None = Field(
         None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
     )
+    resource_metadata: Annotated[str, AfterValidator(_web_address)] | None = Field(
+        None, description="Where this server describes itself as a protected resource, told to clients."
+    )
     tokens_file: Folder | None = Field(
         None, description="JSON object from token to user name, not readable by others; for `static`."
     )
@@ -159,6 +173,22 @@ class ToolSettings(BaseModel):
     idle_timeout_s: Seconds | None = Field(None, description="Instead of `idle_timeout_s`, for this tool.")
     total_timeout_s: Seconds | None = Field(None, description="Instead of `total_timeout_s`, for this tool.")
     memory_mb: Count | None = Field(None, description="Instead of `memory_mb`, for this tool.")
+    allow_net: Network | None = Field(None, description="Instead of `allow_net`, for this tool.")
+    allow_env: Variables | None = Field(None, description="Instead of `allow_env`, for this tool.")
+    allow_run: Programs | None = Field(None, description="Instead of `allow_run`, for this tool.")
+    deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
+    call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
+    cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
+    call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
+    open_files: int | None = Field(None, ge=64, description="Instead of `open_files`, for this tool.")
+    max_file_bytes: Count | None = Field(None, description="Instead of `max_file_bytes`, for this tool.")
+    max_home_bytes: Count | None = Field(None, description="Instead of `max_home_bytes`, for this tool.")
+    max_home_files: Count | None = Field(None, description="Instead of `max_home_files`, for this tool.")
+    max_answer_bytes: Count | None = Field(None, description="Instead of `max_answer_bytes`, for this tool.")
+    max_output_bytes: Count | None = Field(None, description="Instead of `max_output_bytes`, for this tool.")
+    calls_per_minute: Count | None = Field(
+        None, description="Calls of this tool that each user may make in any minute; by default no limit."
+    )
 
 
 class Settings(BaseSettings):
@@ -245,7 +275,11 @@ class Settings(BaseSettings):
         (), description="Web origins whose pages a result may open beside the chat; `*` is all of them."
     )
     memory_mb: Count = Field(2048, description="Memory of each process of a call, in MiB.")
+    call_memory_mb: Count = Field(
+        4096, description="Memory of all processes of a call, shared memory once; at least `memory_mb`."
+    )
     cpu_s: Count = Field(600, description="Processor seconds of each process of a call.")
+    call_processes: Count = Field(256, description="Processes and threads of a call.")
     user_memory_mb: Count = Field(
         4096, description="Memory of all calls of one user together, where they have a cgroup, in MiB."
     )
@@ -255,6 +289,17 @@ class Settings(BaseSettings):
         description="Processes and threads of one user together, where they have a user id or a cgroup.",
     )
     open_files: int = Field(1024, ge=64, description="File descriptors of each process of a call.")
+    max_file_bytes: Count = Field(
+        50 * GIB, description="Largest file a tool may write; `max_artifact_bytes`, if that is less."
+    )
+    max_home_bytes: Count = Field(
+        128 * GIB, description="What a user's home holds on disk while a call runs, its input files included."
+    )
+    max_home_files: Count = Field(100_000, description="Files and folders of a user's home.")
+    max_answer_bytes: Count = Field(64 * MIB, description="Longest answer of a tool, as JSON.")
+    max_output_bytes: Count = Field(
+        1 * MIB, description="Standard output and error kept of each call; the end of it is."
+    )
     max_calls: Count = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
     max_queue: int = Field(
@@ -268,10 +313,12 @@ class Settings(BaseSettings):
     persist_files_across_sessions: bool = Field(
         default=True, description="Whether My Files stay when a session ends."
     )
-    allow_env: Names = Field((), description="Environment variables that tools may see.")
-    allow_run: Names = Field((), description="Programs that tools may run. Planned; refused in this version.")
+    allow_env: Variables = Field((), description="Environment variables that tools may see.")
+    allow_run: Programs = Field((), description="The only programs that tools may run; by default any.")
     deny_run: bool = Field(default=False, description="Whether tools may run no other program at all.")
-    allow_net: Names = Field((), description="Hosts that tools may reach. Planned; refused in this version.")
+    allow_net: Network = Field(
+        (), description="Hosts and ports that tools may reach; `*` is every public address."
+    )
     auth: Auth = Field(default_factory=Auth, description="Who may call over HTTP: see the table below.")
     identity_claim: Names = Field(
         ("email", "sub"),
@@ -283,6 +330,17 @@ class Settings(BaseSettings):
     )
     allowed_origins: Names = Field(
         (), description="Further web origins whose pages may call the HTTP server."
+    )
+    playground: bool = Field(
+        default=True, description="Whether the HTTP server has the Playground, a page for people, at `/`."
+    )
+    playground_frames_port: int = Field(
+        0, ge=0, le=65535, description="Port on which the Playground shows what tools made; 0: a free one."
+    )
+    playground_frames_url: Annotated[str, AfterValidator(_web_address)] | None = Field(
+        None,
+        description="Address of that port as users reach it, on another host name than `public_url`; "
+        "without it, widgets are shown on this machine only.",
     )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
     max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
@@ -317,17 +375,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_supported(self) -> Self:
-        if self.allow_run:
-            raise ValueError(
-                "allow_run, which narrows the programs a tool may run, comes with a later version; "
-                "leave it out, or close all of them with deny_run"
-            )
+        if self.allow_run and self.deny_run:
+            raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
             raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
-        if self.allow_net:
-            raise ValueError(
-                "allow_net comes with a later version: tools have no network in this one; leave it out"
-            )
         return self
 
     @property
@@ -357,7 +408,7 @@ class Settings(BaseSettings):
         paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config)
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
-        return tuple(path for path in (*paths, *(_absolute(Path(n)) for n in named if n)) if path is not None)
+        return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
 
     def deadlines(self, tool: str | None = None) -> Deadlines:
         """Return the deadlines of one tool, or the general ones."""
@@ -366,16 +417,35 @@ class Settings(BaseSettings):
         # A total limit below the idle limit is no fault: `--total-timeout 5` alone must work.
         return Deadlines(idle_s=min(own.idle_timeout_s or self.idle_timeout_s, total_s), total_s=total_s)
 
+    def calls_per_minute(self, tool: str) -> int | None:
+        """Return how many calls of a tool each user may make in any minute, if there is a limit."""
+        return self.tools.get(tool, ToolSettings()).calls_per_minute
+
     def limits(self, tool: str | None = None) -> Limits:
         """Return the resource limits of one tool, or the general ones."""
         own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
-        return Limits(
-            memory_bytes=(own.memory_mb or self.memory_mb) * MIB,
-            cpu_s=self.cpu_s,
-            file_bytes=self.max_artifact_bytes,
-            open_files=self.open_files,
-            processes=self.user_processes,
-            total_memory_bytes=self.user_memory_mb * MIB,
+        names = [facts.setting for facts in LIMITS.values()]
+        values = {name: getattr(own, name, None) or getattr(self, name) for name in names}
+        # One process may have what a call may have, and a file be no larger than an artifact.
+        values["call_memory_mb"] = max(values["call_memory_mb"], values["memory_mb"])
+        values["max_file_bytes"] = min(values["max_file_bytes"], self.max_artifact_bytes)
+        return limits_of(values)
+
+    def widest_limits(self) -> Limits:
+        """Return limits that no tool's exceed: processes are made with these and narrowed for each call."""
+        each = [asdict(self.limits(tool)) for tool in (None, *self.tools)]
+        return Limits(**{name: max(limits[name] for limits in each) for name in LIMITS})
+
+    def rights(self, tool: str | None = None) -> Rights:
+        """Return what one tool may do beyond its own folder, or any tool."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        deny_run = own.deny_run if own.deny_run is not None else self.deny_run and not own.allow_run
+        programs = self.allow_run if own.allow_run is None else own.allow_run
+        return Rights(
+            network=self.allow_net if own.allow_net is None else own.allow_net,
+            variables=self.allow_env if own.allow_env is None else own.allow_env,
+            may_run=not deny_run,
+            programs=() if deny_run else programs,
         )
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import EnvSettingsSource
+from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
 from runner.settings import Auth, Settings, ToolSettings
@@ -36,6 +36,14 @@ _FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
 _PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"))
 _SECRET = (("auth", "public_key"), ("s3_access_key",), ("s3_secret_key",))
 _REDACTED = "(redacted)"
+# What is written above the tables and belongs into one.
+_GUARD_NAMES = frozenset(
+    {
+        "output_transformer", "artifact_fields", "tool_fields", "binary_detection", "max_inline_size",
+        "max_observation_chars", "auto_artifact_large_content", "auto_artifact_enabled",
+    }
+)  # fmt: skip
+_OF_GUARD = "; it stands under [output_guard]"
 # Only the file has these.
 _TABLES = ("tools", "output_guard")
 
@@ -138,7 +146,12 @@ def _flag(name: str) -> str:
 
 def _from_environment() -> dict[Leaf, _Given]:
     names = {leaf: variable for variable, leaf in variables().items()}
-    values = {leaf: value for leaf, value in _flat(EnvSettingsSource(Settings)()) if leaf in names}
+    try:
+        found = EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        # A variable with the name of a whole table, which pydantic would take as JSON.
+        raise UsageError("\n".join(_unknown_variables()) or str(error)) from None
+    values = {leaf: value for leaf, value in _flat(found) if leaf in names}
     return {
         leaf: _Given(value=value, origin=f"environment {names[leaf]}", label=f"variable {names[leaf]}")
         for leaf, value in values.items()
@@ -175,9 +188,9 @@ def _from_file(config: Path | None) -> dict[Leaf, _Given]:
 
 def _beside(config: Path, leaf: Leaf, value: object) -> object:
     # A relative path in a file means the same wherever the command is started from.
-    if leaf not in _PATHS or not isinstance(value, str):
+    if leaf not in _PATHS or not isinstance(value, str) or value.startswith("~"):
         return value
-    return config.absolute().parent / Path(value).expanduser()
+    return config.absolute().parent / value
 
 
 def _flat(tree: Mapping[str, Any], above: Leaf = ()) -> Iterator[tuple[Leaf, object]]:
@@ -208,7 +221,8 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     where = f"{item.label}: " if item else ""
     if detail["type"] == "extra_forbidden":
         where = where or _origin_below(leaf, given)
-        return f"{where}there is no setting {name}{_nearest(leaf[-1], _siblings(leaf))}"
+        near = _OF_GUARD if leaf[0] in _GUARD_NAMES else _nearest(leaf[-1], _siblings(leaf))
+        return f"{where}there is no setting {name}{near}"
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
     if item is None:
         return f"{name}: {reason}" if name and name not in reason else reason

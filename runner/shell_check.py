@@ -15,6 +15,7 @@ from runner.check.needs import Need
 from runner.check.source import Source
 from runner.check.text import TextReport, check_text, waived
 from runner.check.watch import Watched
+from runner.check.widgets import seen_of_widgets
 from runner.identity import User
 from runner.settings import Settings
 from runner.targets import split_target
@@ -126,6 +127,8 @@ def _with_import(
     known = {(finding.rule, finding.line) for finding in findings}
     seen = seen_at_import(watched, Source(text), name, threads=loaded.threads)
     new = [finding for finding in seen if (finding.rule, finding.line) not in known]
+    broken = frozenset(finding.rule for finding in findings)
+    new += seen_of_widgets(loaded.hello, told.offers, Source(text), broken)
     return waived(dict.fromkeys([*findings, *new]), told.ignored)
 
 

@@ -21,13 +21,14 @@ _call_id: ContextVar[str | None] = ContextVar("call_id", default=None)
 
 _SECRETS = (
     re.compile(r"(?i)(\b(?:access_|refresh_)?token=)[^&\s\"'<>\\]+"),
+    re.compile(r"([?&]key=)[^&\s\"'<>\\]+"),
     re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]+"),
     re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/@\s\"'<>\\]+(?=@)"),
 )
 _NEVER = frozenset({"arguments", "authorization", "content", "password", "secret", "token"})
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "call_id", "taskName"}
 # These print requests, with their arguments, at level DEBUG.
-_CHATTY = ("asyncio", "fastmcp", "httpcore2", "httpx2", "mcp", "sse_starlette", "uvicorn")
+_CHATTY = ("asyncio", "fastmcp", "httpcore2", "httpx2", "mcp", "sse_starlette", "uvicorn", "watchfiles")
 _OWN = ("runner", "sandbox")
 
 
@@ -57,7 +58,9 @@ def set_up(
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-        logger.setLevel(wanted if name in _OWN else max(wanted, logging.INFO))
+        # What others say of their own start and end is ours to say.
+        others = logging.INFO if wanted < logging.INFO else max(wanted, logging.WARNING)
+        logger.setLevel(wanted if name in _OWN else others)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
 
 from runner.internals import inner_provider
 from runner.targets import split_target
+from runner.tool_transformer import NAME, ToolTransformer
+from runner.widgets.serving import MountedPages
 from sandbox.errors import LoadError
 
 __all__ = ["ToolFile", "author_frames", "load_tool_files"]
@@ -49,6 +51,7 @@ def load_tool_files(targets: Sequence[str]) -> FastMCP:
         return servers[0]
     whole: FastMCP = FastMCP("runner")
     for file, server in zip(files, servers, strict=True):
+        server.add_transform(MountedPages(file.prefix))
         whole.mount(server, namespace=file.prefix)
     return whole
 
@@ -73,6 +76,14 @@ def author_frames(error: BaseException, folder: Path) -> list[dict[str, object]]
 
 def _load(file: ToolFile) -> FastMCP:
     module = _import(file.path)
+    server = _server_of(module, file)
+    function = vars(module).get(NAME)
+    if callable(function):
+        server.middleware.append(ToolTransformer(function))
+    return server
+
+
+def _server_of(module: ModuleType, file: ToolFile) -> FastMCP:
     servers = {name: value for name, value in vars(module).items() if isinstance(value, FastMCP)}
     if file.object_name is not None:
         if file.object_name in servers:

@@ -1,5 +1,6 @@
 """Shared by tests that run the whole: a cell in this process, requests to it, what came back."""
 
+import fcntl
 import json
 import re
 import subprocess
@@ -12,9 +13,11 @@ from typing import Any
 from runner.call import Completed, Request, execute
 from runner.cell import Cell
 from runner.identity import User
+from runner.isolation import AUTO
 from runner.ladder import ClientRefusal
 from runner.request import RequestFacts
 from runner.settings import Settings
+from sandbox.probe import Tier, missing
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "tests" / "tools"
@@ -23,6 +26,11 @@ SAMPLES = ROOT / "sample_tools"
 
 def settings_in(folder: Path, **more: Any) -> Settings:
     return Settings(state_dir=folder / "state", store=(folder / "store").as_uri(), **more)
+
+
+def strongest_tier() -> str:
+    """Return what `auto` comes to on this machine."""
+    return next((tier for tier in AUTO if not missing(tier)), Tier.PROCESS).value
 
 
 @dataclass
@@ -108,6 +116,18 @@ def alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
+def held(mark: Path) -> bool:
+    """Say whether somebody lives who has made a mark, or a descendant, by whatever number."""
+    try:
+        with mark.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def server_url(process: "subprocess.Popen[str]") -> str:
     """Wait until a server says where it listens."""
     assert process.stderr is not None
@@ -117,4 +137,19 @@ def server_url(process: "subprocess.Popen[str]") -> str:
         address = re.search(r"http://\S+/mcp", line)
         if address:
             return address.group()
+    raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(said)}")
+
+
+def playground_address(process: "subprocess.Popen[str]") -> tuple[str, str | None, str]:
+    """Wait until a server says where it listens; return its address, its start key and all that it said."""
+    assert process.stderr is not None
+    said, base, has_page = [], "", True
+    for line in process.stderr:
+        said.append(line)
+        has_page = has_page and "no Playground" not in line
+        served = re.search(r"serving .* at (http://\S+)/mcp", line)
+        base = served[1] if served else base
+        opened = re.search(r"Playground: \S+?/(?:\?key=(\S+))?$", line)
+        if base and (opened or not has_page):
+            return base, opened[1] if opened else None, "".join(said)
     raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(said)}")

@@ -6,6 +6,7 @@ Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cl
 """
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Literal, assert_never
 
 from runner.errors import CallError, Code
 from sandbox.deadlines import LAST_NOTICE_BEFORE_END_S, Deadlines, Rung
+from sandbox.destinations import written
 
 __all__ = [
     "Refusal",
@@ -27,12 +29,15 @@ __all__ = [
     "legible",
     "network_denied",
     "notice",
-    "out_of_memory",
     "outside_home",
+    "program_denied",
+    "socket_denied",
     "timed_out",
     "too_large",
+    "too_often",
     "tool_not_found",
     "tool_raised",
+    "unauthorized",
     "with_refusals",
 ]
 
@@ -198,17 +203,6 @@ def crashed(status: str | None, *, memory_peak_bytes: int | None = None, output:
     )
 
 
-def out_of_memory(limit_bytes: int, *, memory_peak_bytes: int | None = None) -> CallError:
-    """Return the error of a call that its memory limit ended."""
-    details: dict[str, Any] = {"limit_bytes": limit_bytes}
-    if memory_peak_bytes is not None:
-        details["memory_peak_bytes"] = memory_peak_bytes
-    details["suggestion"] = "Read the data in chunks, or raise the memory limit of this tool"
-    return CallError(
-        Code.E_MEMORY, f"The tool needed more memory than its limit of {limit_bytes} bytes", details=details
-    )
-
-
 def tool_not_found(name: str, names: Sequence[str]) -> CallError:
     """Return the error of a call to a tool that does not exist. `names` are those that do."""
     nearest = difflib.get_close_matches(legible(name), names, n=3, cutoff=0.5)
@@ -246,16 +240,47 @@ def invalid_result(where: str, problem: str) -> CallError:
 
 
 def network_denied(host: str | None, port: int | None) -> CallError:
-    """Return the error of a tool that tried to use the network. Host and port where they are known."""
-    where = "the network" if host is None else f"{legible(host)}:{port}" if port else legible(host)
+    """Return the error of a tool that tried to reach what it may not. Host and port where they are known."""
+    where = None if host is None else legible(written(host, port), PATH_MAX_CHARS)
+    flag = "--allow-net" if where is None else f"--allow-net={where}"
     return CallError(
         Code.E_NETWORK_DENIED,
-        f"The tool tried to reach {where}, and tools have no network",
+        f"The tool tried to reach {where or 'the network'}, which it may not",
         details={
             "host": None if host is None else legible(host),
             "port": port,
-            "flag": "--allow-net",
-            "suggestion": "Give the tool its data as a file; --allow-net comes with a later version",
+            "flag": flag,
+            "suggestion": f"Start the runner with {flag}, or give the tool its data as a file",
+        },
+    )
+
+
+def socket_denied(kind: str) -> CallError:
+    """Return the error of a tool that tried to make a socket of a kind that nothing allows."""
+    return CallError(
+        Code.E_NETWORK_DENIED,
+        f"The tool tried to make a socket of another kind than TCP ({legible(kind)}), which none may",
+        details={
+            "host": None,
+            "port": None,
+            "flag": None,
+            "suggestion": "Use TCP connections; names are looked up by the host, without UDP",
+        },
+    )
+
+
+def program_denied(program: str) -> CallError:
+    """Return the error of a tool that tried to run a program that it may not run."""
+    shown = _short_path(program)
+    return CallError(
+        Code.E_INVALID_PATH,
+        f"The tool tried to run {shown}, which it may not",
+        details={
+            "attempted_path": shown,
+            "allowed_prefix": None,
+            "problem": "program",
+            "flag": f"--allow-run={shown}",
+            "suggestion": f"Start the runner with --allow-run={shown} (and without --deny-run)",
         },
     )
 
@@ -272,6 +297,33 @@ def busy(retry_after_s: float) -> CallError:
         Code.E_BUSY,
         f"Too many calls are running; try again in {seconds} seconds",
         details={"retry_after_seconds": seconds},
+    )
+
+
+def too_often(tool: str, most: int, retry_after_s: float) -> CallError:
+    """Return the error of a call above the limit that its tool has for each user."""
+    seconds = math.ceil(retry_after_s)
+    return CallError(
+        Code.E_BUSY,
+        f"{legible(tool)} may be called {most} times a minute; try again in {seconds} seconds",
+        details={"retry_after_seconds": seconds, "calls_per_minute": most},
+    )
+
+
+def unauthorized(tool: str, *, scopes: Sequence[str], has_token: bool) -> CallError:
+    """Return the error of a call whose tool needs a user who has logged in, or more rights of the user.
+
+    Args:
+        tool: Name of the tool.
+        scopes: The scopes that a token needs.
+        has_token: Whether the request had a token at all.
+    """
+    needed = f" with the scopes {', '.join(scopes)}" if scopes else ""
+    problem = "insufficient_scope" if has_token else "invalid_token"
+    return CallError(
+        Code.E_UNAUTHORIZED,
+        f"{legible(tool)} needs a user who has logged in{needed}",
+        details={"problem": problem, "scopes": [*scopes], "suggestion": "Log in, and call it again"},
     )
 
 

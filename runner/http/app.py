@@ -4,10 +4,12 @@ FastMCP's application is the frame, so that its check of bearer tokens and of `H
 in front of every route.
 """
 
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from fastmcp import FastMCP
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from runner.errors import CallError
 from runner.http import browser, downloads, files, health, stream
@@ -20,9 +22,15 @@ from runner.isolation import in_force
 __all__ = ["make_web"]
 
 
-def make_web(mcp: FastMCP, site: Site) -> Starlette:
-    """Return the application that serves `mcp` and the files of `site`."""
-    tier = in_force(site.settings).value
+def make_web(mcp: FastMCP, site: Site, more: Sequence[BaseRoute] = ()) -> Starlette:
+    """Return the application that serves `mcp` and the files of `site`.
+
+    Args:
+        mcp: The MCP server.
+        site: What the routes beside it work with.
+        more: Further routes.
+    """
+    tier = (site.tier or in_force(site.settings)).value
     web = mcp.http_app(path="/mcp", **protection(site.settings))
     web.router.routes.extend(
         [
@@ -32,6 +40,7 @@ def make_web(mcp: FastMCP, site: Site) -> Starlette:
             *files.routes(site),
             *browser.routes(site),
             *stream.routes(site),
+            *more,
         ]
     )
     web.add_exception_handler(Refusal, refuses)

@@ -8,6 +8,7 @@ Source: RFC 6265; the design's notes on the security of shown content; `docs/htt
 """
 
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from anyio.to_thread import run_sync
@@ -19,8 +20,9 @@ from starlette.routing import Route
 from runner.http.answers import SAFE_HEADERS
 from runner.http.site import Site
 from runner.http.visitors import BROWSER, COOKIE, check_page, who, with_session
+from runner.identity import User
 
-__all__ = ["SESSION_S", "routes"]
+__all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
 
 SESSION_S = 12 * 3600.0
 """How long a browser is known, in seconds."""
@@ -33,24 +35,14 @@ def routes(site: Site) -> list[Route]:
         # A page of another site is not to make one, whatever it sends along.
         check_page(site, request)
         user = await who(site, request)
-        session = user.session or secrets.token_hex(16)
-        token, now = get_access_token(), site.clock()
-        end = now + SESSION_S if token is None else min(now + SESSION_S, token.expires_at or now + SESSION_S)
-        signed = await run_sync(_sign, site, user.name, session, end)
-        expires_at = datetime.fromtimestamp(int(end), UTC).isoformat()
+        begun = await begin_session(site, user)
+        expires_at = datetime.fromtimestamp(int(begun.end), UTC).isoformat()
         answer = JSONResponse(
-            {"user": user.name, "session": session, "expires_at": expires_at},
+            {"user": user.name, "session": begun.session, "expires_at": expires_at},
             status_code=201,
             headers=SAFE_HEADERS,
         )
-        answer.set_cookie(
-            COOKIE,
-            f"{session}.{signed}",
-            max_age=int(end - now),
-            secure=_is_secure(site, request),
-            httponly=True,
-            samesite="strict",
-        )
+        begun.set_on(answer, request)
         return answer
 
     async def end(request: Request) -> Response:
@@ -64,6 +56,45 @@ def routes(site: Site) -> list[Route]:
         Route("/api/session", begin, methods=["POST"]),
         Route("/api/session", end, methods=["DELETE"]),
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserSession:
+    """A browser session, about to be known to the browser.
+
+    Attributes:
+        site: Whose it is.
+        session: Its id.
+        signed: What proves it.
+        now: When it began, in seconds since the epoch.
+        end: When it ends.
+    """
+
+    site: Site
+    session: str
+    signed: str
+    now: float
+    end: float
+
+    def set_on(self, answer: Response, request: Request) -> None:
+        """Set the cookie on an answer."""
+        answer.set_cookie(
+            COOKIE,
+            f"{self.session}.{self.signed}",
+            max_age=int(self.end - self.now),
+            secure=_is_secure(self.site, request),
+            httponly=True,
+            samesite="strict",
+        )
+
+
+async def begin_session(site: Site, user: User) -> BrowserSession:
+    """Begin a browser's session of a user, or prolong the one the user speaks in."""
+    session = user.session or secrets.token_hex(16)
+    token, now = get_access_token(), site.clock()
+    end = now + SESSION_S if token is None else min(now + SESSION_S, token.expires_at or now + SESSION_S)
+    signed = await run_sync(_sign, site, user.name, session, end)
+    return BrowserSession(site=site, session=session, signed=signed, now=now, end=end)
 
 
 def _sign(site: Site, user: str, session: str, end: float) -> str:

@@ -8,6 +8,7 @@ from runner.events import Events
 from runner.my_files import Library
 from runner.settings import Settings
 from runner.tokens import Tokens
+from sandbox.probe import Tier
 
 __all__ = ["Site"]
 
@@ -22,6 +23,7 @@ class Site:
         events: What happens, for the users' interfaces.
         tokens: What signs and checks links and cookies.
         clock: Says the present time in seconds since the epoch.
+        tier: Isolation tier of what is served; None for the one that the settings and the machine make.
     """
 
     settings: Settings
@@ -29,3 +31,4 @@ class Site:
     events: Events
     tokens: Tokens
     clock: Callable[[], float] = time.time
+    tier: Tier | None = None

@@ -38,6 +38,11 @@ __all__ = [
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(; ?charset=[\w-]+)?", re.ASCII)
 
+# What a browser would do with the bytes. The policy of a page trusts its own server, the bytes are anyone's.
+_RUNS = frozenset(
+    "embed frame iframe object script serviceworker sharedworker style worker xslt".split()  # noqa: SIM905
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -116,9 +121,14 @@ class OpenedResponse:
 
 
 def file_response(request: Request, files: MyFiles, file: Record) -> OpenedResponse | Response:
-    """Return the answer with the bytes of a file, or with the range that is asked for."""
+    """Return the answer with the bytes of a file, or with the range that is asked for.
+
+    A browser that would make them part of a page is refused.
+    """
     size, etag = file.size, f'"{file.sha256}"'
     asked = request.headers
+    if asked.get("sec-fetch-dest") in _RUNS:
+        return refused(403, "a stored file is never part of a page: no script, no style, no frame")
     # If-Range asks for the whole when the file is no longer the one it began with.
     partly = request.method == "GET" and asked.get("if-range", etag) == etag
     try:

@@ -25,7 +25,7 @@ from runner.http.site import Site
 from runner.identity import IdentityError, User, resolve
 from runner.tokens import TokenError, Tokens
 
-__all__ = ["BROWSER", "COOKIE", "browser_session", "check_page", "who", "with_session"]
+__all__ = ["BROWSER", "COOKIE", "browser_session", "check_page", "of_cookie", "who", "with_session"]
 
 COOKIE = "toolcell_session"
 """The cookie of a browser session: its id, a dot, and a token for it."""
@@ -50,7 +50,7 @@ async def who(site: Site, request: Request) -> User:
     if site.settings.auth.kind != "none" and "authorization" in request.headers:
         raise Refusal(401, "this token is not valid, or has expired; log in again", _CHALLENGE)
     check_page(site, request)
-    known = await _of_cookie(site, request)
+    known = await of_cookie(site, request)
     return known or _named(site, request, None)
 
 
@@ -108,7 +108,8 @@ def browser_session(tokens: Tokens, request: Request, *, now: float) -> User | N
         return None
 
 
-async def _of_cookie(site: Site, request: Request) -> User | None:
+async def of_cookie(site: Site, request: Request) -> User | None:
+    """Return the user and the session of a request's cookie, or None where it names nobody served here."""
     known = await run_sync(partial(browser_session, site.tokens, request, now=site.clock()))
     if known is None:
         return None

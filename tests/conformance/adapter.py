@@ -11,9 +11,12 @@ import conformance_arguments
 import conformance_calls
 import conformance_guard
 import conformance_http
+import conformance_path  # noqa: F401  (first: the modules below it share code with other tests)
 import conformance_resources
 import conformance_results
 import conformance_stores
+import conformance_widgets
+import conformance_widgets_ui
 
 __all__ = ["OPERATIONS", "observe"]
 
@@ -25,6 +28,8 @@ OPERATIONS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     **conformance_resources.OPERATIONS,
     **conformance_http.OPERATIONS,
     **conformance_stores.OPERATIONS,
+    **conformance_widgets.OPERATIONS,
+    **conformance_widgets_ui.OPERATIONS,
 }
 
 

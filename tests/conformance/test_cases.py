@@ -9,19 +9,10 @@ from harness import load_cases, run_case
 
 FOLDER = Path(__file__).parent
 
-# Operations that the project does not have yet. One that it comes to have must leave this list.
-LATER = {
-    "bridge",
-    "host",
-    "http_raw",
-    "inspector_cli",
-    "inspector_web",
-    "mcp",
-    "static_check",
-    "widget_dom",
-}
-CASES = [case for name in ("cases.jsonl", "more.jsonl") for case in load_cases(FOLDER / name)]
-OURS = [pytest.param(case, id=case["id"]) for case in CASES if case["input"]["op"] not in LATER]
+CASES = [
+    case for name in ("cases.jsonl", "cases-ui.jsonl", "more.jsonl") for case in load_cases(FOLDER / name)
+]
+OURS = [pytest.param(case, id=case["id"]) for case in CASES]
 
 
 @pytest.mark.parametrize("case", OURS)
@@ -29,15 +20,10 @@ def test_the_project_does_what_a_conformance_case_expects(case):
     assert run_case(observe, case).reasons == []
 
 
-@pytest.mark.parametrize("operation", sorted(LATER))
-def test_an_operation_of_later_work_is_said_to_be_missing(operation):
-    with pytest.raises(NotImplementedError, match=operation):
-        observe({"op": operation})
-
-
-def test_every_operation_is_either_observed_or_named_as_later_work():
-    assert {*OPERATIONS, *LATER} == set(SHAPES)
-    assert not LATER & set(OPERATIONS)
+def test_every_operation_is_observed_and_no_other():
+    assert set(OPERATIONS) == set(SHAPES)
+    with pytest.raises(NotImplementedError, match="levitate"):
+        observe({"op": "levitate"})
 
 
 def test_ids_of_cases_are_unique():

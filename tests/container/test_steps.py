@@ -139,7 +139,9 @@ def test_the_stand_in_has_no_capability_and_can_write_only_below_tmp(image, envi
 def test_the_container_becomes_healthy_and_says_its_tier(served):
     health = wait_for_health(served)
 
-    assert (health["status"], health["tier"]) == ("ok", "process")
+    # The stronger one where the container may make namespaces.
+    assert health["status"] == "ok"
+    assert health["tier"] in ("process", "namespace")
 
 
 def test_the_container_answers_a_tool_call(served):

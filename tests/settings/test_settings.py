@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
+from runner.limits import LIMITS
 from runner.settings import Auth, Settings, ToolSettings
 from runner.settings_sources import config_report, config_text, load, origins, variables
 from sandbox.deadlines import Deadlines
@@ -134,15 +135,11 @@ def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({"allow_run": ["git"]}, "allow_run, which narrows"),
-        ({"allow_net": ["example.com"]}, "tools have no network in this one"),
         ({"store": "here"}, "file:///absolute/folder"),
         ({"store": "file://server/share"}, "file:///absolute/folder"),
     ],
 )
-def test_what_a_later_version_brings_is_refused_and_not_ignored(
-    flags: dict[str, object], sentence: str
-) -> None:
+def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         load(flags)
 
@@ -243,6 +240,28 @@ def test_a_tool_has_its_own_deadlines_and_memory_and_shares_the_rest() -> None:
     assert settings.deadlines("other") == Deadlines(idle_s=20, total_s=600)
     assert settings.limits("slow").memory_bytes == 300 * 1024**2
     assert settings.limits().memory_bytes == 100 * 1024**2
+
+
+def test_every_limit_of_a_tool_can_be_set_and_processes_are_made_with_the_widest() -> None:
+    own = {facts.setting: 100 * number for number, facts in enumerate(LIMITS.values(), start=1) if facts.own}
+    tools = {"small": ToolSettings.model_validate(own), "large": ToolSettings(memory_mb=10**6)}
+
+    settings = Settings(tools=tools)
+    small, large = settings.limits("small"), settings.limits("large")
+
+    assert {name: getattr(small, name) for name, facts in LIMITS.items() if facts.own} == {
+        name: own[facts.setting] * facts.factor for name, facts in LIMITS.items() if facts.own
+    }
+    assert all(limits.within(settings.widest_limits()) for limits in (small, large, settings.limits()))
+    assert settings.widest_limits().memory_bytes == large.memory_bytes
+
+
+def test_a_call_may_have_what_one_of_its_processes_may_have() -> None:
+    assert Settings(memory_mb=9000).limits().call_memory_bytes == 9000 * 1024**2
+
+
+def test_a_file_is_no_longer_than_an_artifact_may_be() -> None:
+    assert Settings(max_artifact_bytes=5).limits().file_bytes == 5
 
 
 def test_a_total_limit_below_the_idle_limit_ends_silence_too() -> None:

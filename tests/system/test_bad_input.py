@@ -22,6 +22,7 @@ from runner.identity import User
 from runner.my_files import open_library
 from sandbox.errors import LoadError, SandboxError
 from sandbox.forkserver import Forkserver
+from sandbox.probe import Tier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -99,6 +100,7 @@ async def refusal(forkserver: Forkserver, folder: Path, text: str, **settings: A
         library=open_library(effective),
         forkserver=forkserver,
         environment=framework_environment(os.environ, ()),
+        tier=Tier.PROCESS,
     )
     with pytest.raises(SandboxError) as caught:
         async with cell.seat(User("anybody"), Access.NONE):
