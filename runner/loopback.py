@@ -11,11 +11,10 @@ Source: requirements S0-49 to S0-53; architecture, decision "Network".
 """
 
 import asyncio
-import contextlib
 import logging
 import resource
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -25,6 +24,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import BaseRoute
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from runner.listening import QuietServer
 
 __all__ = ["LOOPBACK", "Loopback"]
 
@@ -50,14 +51,6 @@ class _Connection(H11Protocol):
             transport.abort()
 
 
-class _Server(uvicorn.Server):
-    """A server beside others in one process: signals are not its business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @dataclass(slots=True, kw_only=True)
 class Loopback:
     """A running listener. Make one with `open`.
@@ -67,7 +60,7 @@ class Loopback:
     """
 
     port: int
-    _server: _Server
+    _server: QuietServer
     _task: "asyncio.Task[None]" = field(repr=False)
 
     @classmethod
@@ -94,7 +87,7 @@ class Loopback:
             log_level=logging.WARNING,
             timeout_graceful_shutdown=int(_STOP_S),
         )
-        server = _Server(config)
+        server = QuietServer(config)
         return cls(port=port, _server=server, _task=asyncio.create_task(server.serve(sockets=[listener])))
 
     @property

@@ -7,9 +7,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Literal, Protocol, TypeVar
 
@@ -19,7 +19,6 @@ from starlette.applications import Starlette
 
 from runner.artifacts.process import ArtifactFile
 from runner.cell import Cell
-from runner.errors import UsageError
 from runner.events import Events
 from runner.host import DownloadUrl, make_host
 from runner.http.app import make_web
@@ -28,8 +27,8 @@ from runner.http.site import Site
 from runner.identity import IdentityError, User, check_startable, resolve
 from runner.incoming import Transport
 from runner.links import DownloadLinks
+from runner.listening import QuietServer, listen_on
 from runner.my_files import Library, MyFiles
-from runner.playground.bundle import Bundle
 from runner.playground.door import Door
 from runner.playground.keys import admit
 from runner.playground.opened import About, open_playground
@@ -126,7 +125,7 @@ async def serve_application(
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    listener = _listen(settings) if transport == "http" else None
+    listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
     async with opened as served:
         if listener is None:
             await _until(stopped, _serve_stdio(make(served, None)))
@@ -191,10 +190,9 @@ async def _serve_http(
         tier=served.tier,
     )
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
-    bundle = Bundle()
     about = About(name=app.name, kind=served.kind, servers=served.servers)
-    async with open_playground(site, about, port=port, bundle=bundle) as playground:
-        web = _web(app, site, playground, bundle)
+    async with open_playground(site, about, port=port) as playground:
+        web = _web(app, site, playground)
         web.add_middleware(SessionEnds, ended=served.end_session)
         print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
@@ -203,11 +201,11 @@ async def _serve_http(
         await _serve_web(web, served, listener, stopped)
 
 
-def _web(app: FastMCP, site: Site, playground: Playground | None, bundle: Bundle) -> Starlette:
+def _web(app: FastMCP, site: Site, playground: Playground | None) -> Starlette:
     if playground is None:
         return make_web(app, site)
     admit(app, playground.passes, site.settings.identity_claim)
-    web = make_web(app, site, playground_routes(site, playground, bundle))
+    web = make_web(app, site, playground_routes(site, playground))
     web.add_middleware(Door, site=site, passes=playground.passes)
     return web
 
@@ -216,35 +214,10 @@ async def _serve_web(web: Starlette, served: Served, listener: socket.socket, st
     config = uvicorn.Config(
         web, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5
     )
-    server = _Server(config)
+    server = QuietServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await _until(stopped, serving)
     server.should_exit = True
     # Streams of events would hold the shutdown up to the end of its grace.
     served.events.close()
     await serving
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn, with the signals left to us: it would raise them again after its own shutdown."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Named as TCP, or asyncio would not switch off Nagle's algorithm: 40 ms on every answer.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((settings.host.strip("[]"), settings.port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another --port"
-        ) from error
-    return listener

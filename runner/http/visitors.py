@@ -25,7 +25,16 @@ from runner.http.site import Site
 from runner.identity import IdentityError, User, resolve
 from runner.tokens import TokenError, Tokens
 
-__all__ = ["BROWSER", "COOKIE", "browser_session", "check_page", "of_cookie", "who", "with_session"]
+__all__ = [
+    "BROWSER",
+    "COOKIE",
+    "browser_session",
+    "check_page",
+    "of_cookie",
+    "of_page",
+    "who",
+    "with_session",
+]
 
 COOKIE = "toolcell_session"
 """The cookie of a browser session: its id, a dot, and a token for it."""
@@ -35,6 +44,7 @@ BROWSER = "browser"
 
 _SESSION = re.compile(r"[!-~]{1,128}")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_ENDED = "this page's session has ended; open the printed address again, or log in"
 _OF_THIS_SERVER = ("same-origin", "none")
 
 
@@ -106,6 +116,24 @@ def browser_session(tokens: Tokens, request: Request, *, now: float) -> User | N
         return User(tokens.verify(token, purpose=BROWSER, key=session, now=now), session)
     except TokenError:
         return None
+
+
+async def of_page(site: Site, request: Request, *, closed: str = _ENDED) -> User:
+    """Return whose page of this server sent a request; only its cookie counts.
+
+    Args:
+        site: The server.
+        request: The request.
+        closed: What to say where the cookie names nobody.
+
+    Raises:
+        Refusal: 403 where another site's page sent it, 401 where the cookie names nobody served here.
+    """
+    check_page(site, request)
+    user = await of_cookie(site, request)
+    if user is None:
+        raise Refusal(401, closed)
+    return user
 
 
 async def of_cookie(site: Site, request: Request) -> User | None:

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from runner.contract.pages import check_page as fault_of_page
 from runner.http.answers import SAFE_HEADERS, Refusal
 from runner.http.site import Site
-from runner.http.visitors import check_page, of_cookie
+from runner.http.visitors import of_page
 from runner.identity import User
 from runner.tokens import TokenError
 
@@ -86,10 +86,7 @@ class _Dashboards:
         return JSONResponse({"user": user, "id": name}, headers=SAFE_HEADERS)
 
     async def _asked(self, request: Request) -> tuple[User, dict[str, Any]]:
-        check_page(self.site, request)
-        user = await of_cookie(self.site, request)
-        if user is None:
-            raise Refusal(401, "this page's session has ended; open the printed address again, or log in")
+        user = await of_page(self.site, request)
         return user, await _json(request)
 
 

@@ -9,8 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.answers import Refusal, refused
 from runner.http.site import Site
-from runner.http.visitors import check_page, of_cookie
-from runner.identity import User
+from runner.http.visitors import of_page
 from runner.playground.keys import Passes
 
 __all__ = ["DOOR", "Door"]
@@ -34,7 +33,7 @@ class Door:
             return
         request = Request(scope)
         try:
-            user = await self._visitor(request)
+            user = await of_page(self._site, request)
         except Refusal as refusal:
             await refused(refusal.status, refusal.sentence, refusal.headers)(scope, receive, send)
             return
@@ -42,10 +41,3 @@ class Door:
         if self._site.settings.auth.kind != "none":
             headers.append((b"authorization", f"Bearer {self._passes.give(user.name)}".encode()))
         await self._app({**scope, "path": _MCP, "raw_path": _MCP.encode(), "headers": headers}, receive, send)
-
-    async def _visitor(self, request: Request) -> User:
-        check_page(self._site, request)
-        user = await of_cookie(self._site, request)
-        if user is None:
-            raise Refusal(401, "this page's session has ended; open the printed address again, or log in")
-        return user

@@ -16,6 +16,7 @@ from runner.errors import UsageError
 from runner.http.site import Site
 from runner.identity import is_loopback
 from runner.isolation import in_force
+from runner.listening import QuietServer, listen_on
 from runner.playground.bundle import Bundle
 from runner.playground.frames import make_frames
 from runner.playground.keys import StartKey
@@ -25,6 +26,8 @@ from runner.settings import Settings
 __all__ = ["About", "open_playground"]
 
 log = logging.getLogger(__name__)
+
+_PORT_SETTING = "playground_frames_port"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +46,13 @@ class About:
 
 
 @asynccontextmanager
-async def open_playground(
-    site: Site, about: About, *, port: int, bundle: Bundle
-) -> AsyncIterator[Playground | None]:
+async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterator[Playground | None]:
     """Serve the second origin until the block ends; None where this server has no Playground.
 
     Args:
         site: What the routes work with.
         about: What is served.
         port: Port of the server itself.
-        bundle: The built page.
 
     Raises:
         UsageError: The port of the second origin cannot be listened on.
@@ -65,9 +65,9 @@ async def open_playground(
         yield None
         return
     key = StartKey() if settings.auth.kind == "none" else None
-    facts = _facts(site, about)
+    facts, bundle = _facts(site, about), Bundle()
     async with _frames(settings, bundle, port) as frames_port:
-        yield Playground(facts=lambda: facts, frames_port=frames_port, key=key)
+        yield Playground(facts=lambda: facts, bundle=bundle, frames_port=frames_port, key=key)
 
 
 def _facts(site: Site, about: About) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
     config = uvicorn.Config(
         make_frames(bundle.frames(), embedders), log_config=None, access_log=False, lifespan="off"
     )
-    server = _Quiet(config)
+    server = QuietServer(config)
     serving = asyncio.create_task(server.serve(sockets=listeners))
     try:
         yield listeners[0].getsockname()[1]
@@ -106,36 +106,13 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
         await serving
 
 
-class _Quiet(uvicorn.Server):
-    """Uvicorn, with the signals left to the main server."""
-
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        """Capture none."""
-        return contextlib.nullcontext()
-
-
 def _listen(settings: Settings) -> list[socket.socket]:
     """Return listening sockets: where users come by an address of their own, as the server; else loopback."""
     if settings.playground_frames_url is not None and not is_loopback(settings.host):
-        return [_bound(settings.host.strip("[]"), settings.playground_frames_port)]
-    first = _bound("127.0.0.1", settings.playground_frames_port)
+        return [listen_on(settings.host, settings.playground_frames_port, setting=_PORT_SETTING)]
+    first = listen_on("127.0.0.1", settings.playground_frames_port, setting=_PORT_SETTING)
     listeners = [first]
     # `localhost` may mean either; without version 6 there is nothing to listen on.
     with contextlib.suppress(UsageError):
-        listeners.append(_bound("::1", first.getsockname()[1]))
+        listeners.append(listen_on("::1", first.getsockname()[1], setting=_PORT_SETTING))
     return listeners
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another playground_frames_port"
-        ) from error
-    return listener

@@ -12,17 +12,16 @@ from starlette.routing import Route
 from runner.http.answers import SAFE_HEADERS, Refusal
 from runner.http.browser import begin_session
 from runner.http.site import Site
-from runner.http.visitors import check_page, of_cookie, who
+from runner.http.visitors import of_cookie, of_page, who
 from runner.playground import dashboards
-from runner.playground.bundle import Bundle
 from runner.playground.site import Playground, frames_origin
 
 __all__ = ["playground_address", "routes"]
 
 
-def routes(site: Site, playground: Playground, bundle: Bundle) -> list[Route]:
+def routes(site: Site, playground: Playground) -> list[Route]:
     """Return the routes."""
-    own = _Routes(site, playground, bundle)
+    own = _Routes(site, playground)
     return [
         Route("/", own.page, methods=["GET"]),
         Route("/play/assets/{name}", own.asset, methods=["GET"]),
@@ -45,26 +44,22 @@ def playground_address(base: str, playground: Playground) -> str:
 class _Routes:
     site: Site
     playground: Playground
-    bundle: Bundle
 
     async def page(self, request: Request) -> Response:
         if "key" in request.query_params:
             return await self._enter(request)
         frames = self._frames(request)
         own = () if frames is None else (frames,)
-        return self.bundle.page([*own, *self.site.settings.iframe_origins])
+        return self.playground.bundle.page([*own, *self.site.settings.iframe_origins])
 
     async def asset(self, request: Request) -> Response:
-        found = self.bundle.asset(request)
+        found = self.playground.bundle.asset(request)
         if found is None:
             raise Refusal(404, "the Playground has no such file; load its page anew")
         return found
 
     async def info(self, request: Request) -> JSONResponse:
-        check_page(self.site, request)
-        user = await of_cookie(self.site, request)
-        if user is None:
-            raise Refusal(401, _closed(self.playground))
+        user = await of_page(self.site, request, closed=_closed(self.playground))
         of_user = {"user": user.name, "session": user.session, "frames": self._frames(request)}
         return JSONResponse({**self.playground.facts(), **of_user}, headers=SAFE_HEADERS)
 

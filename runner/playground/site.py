@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.identity import is_loopback
+from runner.playground.bundle import Bundle
 from runner.playground.keys import Passes, StartKey
 from runner.settings import Settings
 
@@ -20,12 +21,14 @@ class Playground:
 
     Attributes:
         facts: Says what the page shows of the server; a JSON object, made anew for each question.
+        bundle: The built page.
         frames_port: Port of the second origin on this machine; None where there is none.
         key: The start key; None where everybody has a token.
         passes: The passes for `/mcp`.
     """
 
     facts: Callable[[], Mapping[str, Any]]
+    bundle: Bundle
     frames_port: int | None
     key: StartKey | None
     passes: Passes = field(default_factory=Passes)
