@@ -6,6 +6,7 @@ lists, completions) are calls too: `relay` runs each in a worker of its own that
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -16,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from runner.artifacts.process import Keep, Processed, failed, process_artifacts
 from runner.authorization import authorize
 from runner.catalog import ToolSpec
-from runner.cell import Access, Cell, Seat
+from runner.cell import Cell
 from runner.contract.announce import announce
 from runner.contract.display import decide
 from runner.contract.envelope import file_not_found, tool_not_found
@@ -32,6 +33,7 @@ from runner.my_files import Deferral, MyFiles
 from runner.puts import Puts
 from runner.render import referenced
 from runner.request import VISIBILITY_SUFFIX, RequestFacts
+from runner.seat import Access, Seat
 from runner.steps import Steps, wants_report
 from runner.store.protocol import Origin, Record
 from runner.telemetry import call_scope
@@ -54,6 +56,7 @@ _FILES = ("artifacts", "deferred_artifacts")
 _ENDED = (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT, Ending.OVER_LIMIT)
 # What is longer is worth a thread, so that it holds up no other call.
 _SHORT_BYTES = 64 * 1024
+_LAST_NOTICE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +263,10 @@ async def _lease(
         if ended and leftovers is not None and seat.home is not None and seat.calls == 1:
             await asyncio.to_thread(leftovers.discard, seat.home.fd)
     if outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT):
-        await listener.rung(Rung.IDLE_END)
+        # A client that takes nothing must not keep the place of a call that is over.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_NOTICE_S):
+                await listener.rung(Rung.IDLE_END)
     for denial in outcome.denials:
         facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
         log.warning("denied", extra={"user": request.user.name, **facts})

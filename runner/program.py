@@ -84,6 +84,8 @@ class Program:
         """Serve one raw MCP request; see `runner.call` for the shape of call and answer."""
         if not isinstance(call, dict) or self._loop is None or self._called is None:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
+        # An earlier call of the same home may have removed it since this worker got ready.
+        _make_folder(self._environment["TMPDIR"])
         self._line = HostLine(channel, self._loop)
         self._witness.channel = channel
         self._state.known = dict(call["known_state"])
@@ -171,8 +173,18 @@ def _move_in(environment: Mapping[str, str]) -> None:
     """Point everything personal at the home, which was the scratch folder during the import."""
     os.environ.update(environment)
     tempfile.tempdir = None
-    # In a home it may be missing; without one, `TMPDIR` is a folder that exists and nobody can write.
-    os.makedirs(environment["TMPDIR"], mode=0o700, exist_ok=True)
+    _make_folder(environment["TMPDIR"])
+
+
+def _make_folder(path: str) -> None:
+    """Make the folder of temporary files, if it can be made.
+
+    Without a home it is one that exists and nobody can write. In a home it may be missing, and another call
+    may remove it at this moment, have put a file there, or have filled the disk: then the tool hears of it,
+    if it asks for a temporary file at all, and can still put it right.
+    """
+    with contextlib.suppress(OSError):
+        os.mkdir(path, mode=0o700)
 
 
 def _reseed() -> None:

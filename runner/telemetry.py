@@ -133,4 +133,4 @@ def _one_line(text: str) -> str:
 def _quoted(value: object) -> str:
     text = str(value)
     plain = text and text.isprintable() and not re.search(r"[\s=\"]", text)
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else _one_line(json.dumps(text, ensure_ascii=False))

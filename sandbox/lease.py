@@ -306,11 +306,14 @@ class Lease:
 
     async def _drain(self) -> None:
         """Let notifications that came before the answer reach the client before it."""
-        if self._teller is not None and not self._teller.done() and not self._notices.empty():
+        # What the client is being told of at this moment is in the queue no more, and still on its way.
+        if self._teller is not None and not self._teller.done():
             drained = asyncio.create_task(self._notices.join())
             waited = {drained, self._teller}
-            await asyncio.wait(waited, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
-            drained.cancel()
+            try:
+                await asyncio.wait(waited, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                drained.cancel()
 
     def _ask(self, value: Mapping[str, object], size: int, listener: Listener) -> None:
         if not self._unanswered.take(size):

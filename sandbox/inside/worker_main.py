@@ -47,8 +47,7 @@ def run_worker(birth: Birth, *, parent: int, rehearse: bool) -> NoReturn:
     """
     status = 1
     try:
-        birth.layers.apply(parent=parent)
-        channel = _park(birth, rehearse=rehearse)
+        channel = _get_ready(birth, parent=parent, rehearse=rehearse)
         if channel is not None:
             birth.layers.take_limits(birth.layers.limits)
             frame = channel.receive()
@@ -67,24 +66,38 @@ def run_worker(birth: Birth, *, parent: int, rehearse: bool) -> NoReturn:
         os._exit(status)
 
 
+def _get_ready(birth: Birth, *, parent: int, rehearse: bool) -> Channel | None:
+    """Confine and park this process; or tell the host, which would only see it end, why that failed."""
+    try:
+        birth.layers.apply(parent=parent)
+        return _park(birth, rehearse=rehearse)
+    except LoadError as error:
+        _announce_failure(birth.parked, str(error))
+    except Exception as error:  # noqa: BLE001 - whatever it was, a call waits for a worker
+        traceback.print_exc()
+        _announce_failure(birth.parked, f"a worker could not get ready: {type(error).__name__}: {error}")
+    return None
+
+
+def _announce_failure(parked: socket.socket, reason: str) -> None:
+    # The name of a file may hold what is no UTF-8.
+    parked.send(f"failed: {reason}".encode(errors="backslashreplace")[:60_000])
+
+
 def _limits(value: object) -> Limits:
     if not isinstance(value, Mapping):
         raise TypeError(f"the host sent limits that are no object: {value!r}")
     return Limits(**value)
 
 
-def _park(birth: Birth, *, rehearse: bool) -> Channel | None:
+def _park(birth: Birth, *, rehearse: bool) -> Channel:
     """Get ready, and hand the host its end of the connection and of the output pipe."""
-    try:
-        # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        channel = Channel(ours, birth.rules, birth.recorder)
-        if birth.recorder is not None:
-            birth.recorder.begin(channel.denied)
-        birth.program.prepare(rehearse=rehearse)
-    except LoadError as error:
-        birth.parked.send(f"failed: {error}".encode()[:60_000])
-        return None
+    # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel = Channel(ours, birth.rules, birth.recorder)
+    if birth.recorder is not None:
+        birth.recorder.begin(channel.denied)
+    birth.program.prepare(rehearse=rehearse)
     read, write = os.pipe()
     os.dup2(write, 1)
     os.dup2(write, 2)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from runner.telemetry import call_scope, redact, set_up
+from runner.telemetry import _TextFormatter, call_scope, redact, set_up
 
 log = logging.getLogger("runner.test")
 
@@ -153,3 +153,13 @@ def test_what_is_no_secret_is_left_as_it_is() -> None:
     text = "https://host:8000/path?name=a@b.example count=3 tokens=5"
 
     assert redact(text) == text
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[31mb", "a\x9b31mb", "a\u2028b", "a\u202eb", 'a "b'])
+def test_a_fact_of_a_record_cannot_act_on_a_terminal_or_begin_a_line(hostile: str) -> None:
+    record = logging.makeLogRecord({"name": "x", "msg": "said", "path": hostile})
+
+    line = _TextFormatter().format(record)
+
+    assert line.isprintable()
+    assert line.endswith(("b", 'b"'))

@@ -1,0 +1,228 @@
+"""What is left of workers that end while parked, of callers who leave, and of who cannot get ready."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support import becomes
+
+from sandbox.deadlines import Deadlines, Rung
+from sandbox.errors import SandboxError
+from sandbox.forkserver import Forkserver
+from sandbox.outcome import Ending, Outcome
+from sandbox.policy import Policy
+from sandbox.pool import Pool
+from sandbox.readable import default_read
+from sandbox.stock import Stock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+PROGRAM = """
+from sandbox.frames import Kind
+
+class Told:
+    def load(self, config):
+        self.codes = config.get("codes")
+        return {}
+
+    def prepare(self, *, rehearse):
+        if self.codes is not None:
+            raise RuntimeError("".join(map(chr, self.codes)))
+
+    def serve(self, call, channel):
+        channel.send(Kind.NOTIFY, {"number": 1})
+        return {"value": call}
+
+PROGRAM = Told()
+"""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Deaf:
+    """A listener who never takes what it is told.
+
+    Attributes:
+        told: Set as it is told something.
+    """
+
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        self.told.set()
+        await asyncio.Event().wait()
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        return {}
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        return False
+
+    async def rung(self, rung: Rung) -> None:
+        return None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("told")
+    (folder / "told.py").write_text(PROGRAM)
+    return folder
+
+
+@pytest.fixture(scope="module")
+async def forkserver(folder: Path) -> AsyncIterator[Forkserver]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder)}
+    server = await Forkserver.start("told", environment=environment)
+    yield server
+    await server.close()
+
+
+@asynccontextmanager
+async def pool_of(
+    forkserver: Forkserver, folder: Path, stock: Stock, **config: object
+) -> AsyncIterator[Pool]:
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    read, list_only = default_read(deny=(), tool_file=folder / "told.py", extra=(folder,))
+    policy = Policy(
+        home=None,
+        scratch=scratch,
+        read=read,
+        list_only=list_only,
+        environment={"PATH": os.environ["PATH"]},
+    )
+    pool = await Pool.start(forkserver, policy, config, home_fd=None, load_timeout_s=20, stock=stock)
+    try:
+        yield pool
+    finally:
+        pool.close()
+        await pool.zygote.settled()
+
+
+async def run(pool: Pool, call: object, listener: Deaf) -> Outcome:
+    lease = await pool.lease(pool.policy.limits)
+    return await lease.run(call, deadlines=Deadlines(), listener=listener)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def parks(pool: Pool, count: int) -> None:
+    assert await becomes(lambda: (pool.zygote.at_hand, pool.zygote.idle) == (count, count))
+
+
+async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
+    forkserver: Forkserver, folder: Path
+) -> None:
+    async with pool_of(forkserver, folder, Stock(least=2, most=2)) as pool:
+        await parks(pool, 2)
+        dead = list(pool.zygote._idle)
+        for worker in dead:
+            worker.kill()
+        assert await becomes(lambda: not any(worker.is_running() for worker in dead))
+        outcome = await run(pool, "alive", Deaf())
+        await pool.zygote.settled()
+
+        assert outcome.ending is Ending.ANSWERED
+        assert not pool.zygote._reaped.keys() & {worker.pid for worker in dead}
+        assert not any(Path(f"/proc/{worker.pid}/exe").exists() for worker in dead)
+
+
+async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver, folder: Path) -> None:
+    async with pool_of(forkserver, folder, Stock(least=1, most=6)) as pool:
+        await parks(pool, 1)
+        before = descriptors()
+        for size in (6, 1, 6, 1):
+            pool.stock.size = size
+            pool.refill()
+            if size == 6:
+                await parks(pool, size)
+            pool.zygote.dismiss(pool.zygote.idle - size)
+        await pool.zygote.settled()
+
+        assert descriptors() == before
+        assert len(pool.zygote._reaped) == pool.zygote.at_hand == 1
+
+
+async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, folder: Path) -> None:
+    async with pool_of(forkserver, folder, Stock(least=2, most=2)) as pool:
+        await parks(pool, 2)
+        lease = await pool.lease(pool.policy.limits)
+        pool.zygote.dismiss(9)
+        outcome = await lease.run("alive", deadlines=Deadlines(), listener=Deaf())
+        await pool.zygote.settled()
+
+        assert outcome.answer == {"value": "alive"}
+        assert pool.zygote.at_hand == 0
+
+
+async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
+    forkserver: Forkserver, folder: Path
+) -> None:
+    before = descriptors()
+    async with pool_of(forkserver, folder, Stock(least=3, most=3)) as pool:
+        await parks(pool, 3)
+        pool.zygote.dismiss(2)
+        pool.close()
+        await pool.zygote.settled()
+
+    assert await becomes(lambda: descriptors() == before)
+
+
+async def test_a_client_that_never_takes_a_notification_gets_its_answer(
+    forkserver: Forkserver, folder: Path
+) -> None:
+    async with pool_of(forkserver, folder, Stock(least=1, most=1)) as pool:
+        outcome = await asyncio.wait_for(run(pool, "said", Deaf()), 20)
+
+    assert outcome.answer == {"value": "said"}
+
+
+async def test_a_call_that_is_cancelled_while_its_client_takes_a_notification_leaves_no_task(
+    forkserver: Forkserver, folder: Path
+) -> None:
+    def drains() -> bool:
+        return any("Queue.join" in repr(task) for task in asyncio.all_tasks())
+
+    async with pool_of(forkserver, folder, Stock(least=1, most=1)) as pool:
+        listener = Deaf()
+        call = asyncio.create_task(run(pool, "said", listener))
+        await asyncio.wait_for(listener.told.wait(), 20)
+        while not drains():
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait({call})
+        await pool.zygote.settled()
+
+        assert call.cancelled()
+        assert not drains()
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [
+        ([ord(letter) for letter in "no luck"], "RuntimeError: no luck"),
+        ([0xDCFF, ord("!")], "RuntimeError: \\udcff!"),
+        ([ord("x")] * 200_000, "RuntimeError: xxx"),
+        ([ord(letter) for letter in "parked"], "RuntimeError: parked"),
+    ],
+    ids=["words", "no UTF-8", "a flood", "what a worker says"],
+)
+async def test_why_no_worker_gets_ready_is_told_whatever_it_is(
+    forkserver: Forkserver, folder: Path, codes: list[int], told: str
+) -> None:
+    async with pool_of(forkserver, folder, Stock(least=0, most=0), codes=codes) as pool:
+        with pytest.raises(SandboxError) as raised:
+            await run(pool, "said", Deaf())
+
+    assert told in str(raised.value)
+    assert len(str(raised.value)) <= 4096
