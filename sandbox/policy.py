@@ -47,14 +47,14 @@ class Limits:
     total_memory_bytes: int = 4096 * MIB
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value <= 0:
-                raise ValueError(f"limit {name} must be positive, got {value}")
+        # Not by `asdict`, which copies: this is done several times in each call.
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"limit {name} must be positive, got {getattr(self, name)}")
 
     def within(self, outer: "Limits") -> bool:
         """Say whether no limit here is wider than the same limit of `outer`."""
-        wider = asdict(outer)
-        return all(value <= wider[name] for name, value in asdict(self).items())
+        return all(getattr(self, name) <= getattr(outer, name) for name in self.__slots__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

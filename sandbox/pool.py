@@ -14,6 +14,8 @@ from sandbox.errors import ZygoteDied
 from sandbox.forkserver import Forkserver
 from sandbox.lease import Lease
 from sandbox.policy import Limits, Policy
+from sandbox.stock import CALM_S, Stock
+from sandbox.usage import has_memory_to_spare
 from sandbox.zygote import Loaded, Zygote
 
 __all__ = ["Pool"]
@@ -38,12 +40,13 @@ class Pool:
     config: Mapping[str, object]
     home_fd: int | None
     load_timeout_s: float
-    target: int
+    stock: Stock
     loaded: Loaded
     zygote: Zygote
     forks: bool
     _oneshots: "deque[asyncio.Task[Zygote]]" = field(init=False, default_factory=deque)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
+    _calming: asyncio.TimerHandle | None = field(init=False, default=None)
     _closed: bool = field(init=False, default=False)
 
     @classmethod
@@ -55,9 +58,9 @@ class Pool:
         *,
         home_fd: int | None,
         load_timeout_s: float,
-        target: int,
+        stock: Stock,
     ) -> "Pool":
-        """Load the program under `policy` and park `target` workers.
+        """Load the program under `policy` and park workers.
 
         Args:
             forkserver: Where zygotes come from.
@@ -65,7 +68,7 @@ class Pool:
             config: For the program's `load`.
             home_fd: Descriptor of the policy's home; must stay open as long as the pool.
             load_timeout_s: Seconds the program may take to load, and a worker to get ready.
-            target: Workers to keep parked.
+            stock: Says how many workers to keep parked.
 
         Raises:
             LoadError: The author's file is at fault.
@@ -85,7 +88,7 @@ class Pool:
             config=config,
             home_fd=home_fd,
             load_timeout_s=load_timeout_s,
-            target=target,
+            stock=stock,
             loaded=loaded,
             zygote=zygote,
             forks=loaded.threads == 1,
@@ -105,9 +108,10 @@ class Pool:
         if self._closed:
             return
         if self.forks:
-            self.zygote.order(self.target - self.zygote.idle)
+            self.zygote.order(self.stock.size - self.zygote.idle)
             return
-        while len(self._oneshots) < max(1, self.target):
+        # Each has imported the whole program for itself: too much to keep more of them for a while.
+        while len(self._oneshots) < max(1, self.stock.least):
             self._oneshots.append(asyncio.create_task(self._oneshot()))
 
     def refill_later(self) -> None:
@@ -128,11 +132,27 @@ class Pool:
             SandboxError: No worker could get ready; the message says why.
         """
         zygote = self.zygote
-        if not self.forks:
+        if self.forks:
+            self._note_demand()
+        else:
             zygote = await (self._oneshots.popleft() if self._oneshots else self._oneshot())
         worker = await zygote.take(self.load_timeout_s)
         narrows = limits != self.policy.limits
         return Lease(zygote=zygote, worker=worker, limits=limits, narrows=narrows, home_fd=self.home_fd)
+
+    def _note_demand(self) -> None:
+        self.stock.found(self.zygote.at_hand, has_room=has_memory_to_spare)
+        if self.stock.is_raised and self._calming is None:
+            self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
+
+    def _calm(self) -> None:
+        self._calming = None
+        if self._closed:
+            return
+        self.stock.calm()
+        self.zygote.dismiss(self.zygote.idle - self.stock.size)
+        if self.stock.is_raised:
+            self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
 
     def close(self) -> None:
         """Kill every zygote and worker of this pool."""

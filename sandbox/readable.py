@@ -13,8 +13,10 @@ Source: architecture, decision "Reads"; sandbox notes, "Read list"; requirements
 import ast
 import fnmatch
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +43,9 @@ _SYSTEM_SECRETS = (
     "/etc/letsencrypt",
     "/etc/NetworkManager/system-connections",
 )
-_SECRET_NAMES = (".*", "runner.toml", "*.pem", "*.key")
+_SECRET_NAME = re.compile("|".join(map(fnmatch.translate, (".*", "runner.toml", "*.pem", "*.key"))))
+# Python imports nothing from there, and it is most of what lies in a checkout that has one.
+_NOT_IMPORTED = frozenset({"node_modules"})
 _MOST_MODULES = 1000
 
 
@@ -61,7 +65,22 @@ class _Survey(NamedTuple):
 
     readable: Readable
     secrets: tuple[Path, ...]
-    clean: bool
+
+
+class _Found(NamedTuple):
+    """The same while it is being looked for, as text: of ten thousand names few become paths.
+
+    Attributes:
+        read: What may be read.
+        listed: Folders that may be listed.
+        secrets: What was found to be secret.
+        whole: Whether nothing was left out, so that the folder itself may stand for all of it.
+    """
+
+    read: list[str]
+    listed: list[str]
+    secrets: list[str]
+    whole: bool
 
 
 def default_read(
@@ -84,7 +103,9 @@ def default_read(
     beside, secrets = _tool(tool, denied, wide, homes)
     parts = [carve(top, (*denied, *secrets)) for top in _system(denied)]
     parts += [carve(path, denied) for path in _libraries(extra)]
-    parts += [_beside(folder, denied).readable for folder in _import_folders(wide, denied)]
+    # Each once: a checkout that is the working folder, too, stands twice in sys.path.
+    folders = dict.fromkeys(_import_folders(wide, denied))
+    parts += [_beside(folder, denied, left_out=_NOT_IMPORTED).readable for folder in folders]
     return _joined([*parts, beside])
 
 
@@ -136,51 +157,70 @@ def _tool(
     return _joined([Readable((tool.resolve(),), ()), *modules]), secrets
 
 
-def _beside(folder: Path, denied: Sequence[Path]) -> _Survey:
-    """Return the entries of a folder but what looks like a secret; nothing if it is too large."""
+def _beside(folder: Path, denied: Sequence[Path], *, left_out: frozenset[str] = frozenset()) -> _Survey:
+    """Return the entries of a folder but what looks like a secret; nothing if it is too large.
+
+    Args:
+        folder: The folder.
+        denied: What nobody may read.
+        left_out: Names of folders that are neither granted nor looked at.
+    """
     try:
-        return _survey(folder, denied, iter(range(MOST_ENTRIES)))
+        found = _survey(str(folder), denied, left_out, iter(range(MOST_ENTRIES)))
     except _TooLarge:
-        return _Survey(Readable((), ()), (), clean=False)
+        return _Survey(Readable((), ()), ())
+    return _Survey(Readable(_paths(found.read), _paths(found.listed)), _paths(found.secrets))
 
 
-def _survey(folder: Path, denied: Sequence[Path], budget: Iterator[int]) -> _Survey:
-    inside = [path for path in denied if folder in path.parents]
-    read: list[Path] = []
-    secrets: list[Path] = []
-    listed: list[Path] = [] if any(_may_be_folder(path) for path in inside) else [folder]
-    for child in _children(folder):
+def _survey(folder: str, denied: Sequence[Path], left_out: frozenset[str], budget: Iterator[int]) -> _Found:
+    inside = [path for path in denied if _is_above(folder, path)]
+    names = frozenset(map(str, inside))
+    found = _Found([], [] if any(_may_be_folder(path) for path in inside) else [folder], [], whole=False)
+    skipped = False
+    for child in _entries(folder):
         if next(budget, None) is None:
             raise _TooLarge
-        if _is_secret(child.name) or child in denied:
-            secrets.append(child)
-        elif child.is_dir():
-            below = _survey(child, inside, budget)
-            read += [child] if below.clean else below.readable.read
-            listed += below.readable.list_only
-            secrets += below.secrets
+        if _is_secret(child.name) or child.path in names:
+            found.secrets.append(child.path)
+        elif not child.is_dir(follow_symlinks=False):
+            found.read.append(child.path)
+        elif child.name in left_out:
+            skipped = True
         else:
-            read.append(child)
-    clean = not inside and not secrets
-    return _Survey(Readable(tuple(read), tuple(listed)), tuple(secrets), clean)
+            below = _survey(child.path, inside, left_out, budget)
+            found.read.extend([child.path] if below.whole else below.read)
+            found.listed.extend(below.listed)
+            found.secrets.extend(below.secrets)
+    return found._replace(whole=not inside and not found.secrets and not skipped)
+
+
+def _is_above(folder: str, path: Path) -> bool:
+    return str(path).startswith(folder.rstrip("/") + "/")
+
+
+def _paths(names: Iterable[str]) -> tuple[Path, ...]:
+    return tuple(map(Path, names))
 
 
 def _is_secret(name: str) -> bool:
     lower = name.lower()
-    if any(fnmatch.fnmatchcase(lower, pattern) for pattern in _SECRET_NAMES):
+    if _SECRET_NAME.match(lower):
         return True
     # id_rsa and its kind; a module may be called id_card.py.
     return lower.startswith("id_") and not lower.endswith(".py")
 
 
-def _children(folder: Path) -> list[Path]:
+def _children(folder: Path) -> tuple[Path, ...]:
+    return _paths(entry.path for entry in _entries(str(folder)))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     """Return the files and folders in `folder`. A link is none: to follow it could leave the folder."""
     try:
         with os.scandir(folder) as entries:
-            kept = [entry.path for entry in entries if _is_plain(entry)]
+            return sorted(filter(_is_plain, entries), key=attrgetter("name"))
     except (PermissionError, FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(map(Path, kept))
 
 
 def _is_plain(entry: os.DirEntry[str]) -> bool:

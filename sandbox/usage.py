@@ -17,7 +17,7 @@ from pathlib import Path
 from sandbox.guise import guise_of
 from sandbox.worker import children_of
 
-__all__ = ["Process", "memory_of", "oom_kills", "processes_of", "read_process"]
+__all__ = ["Process", "has_memory_to_spare", "memory_of", "oom_kills", "processes_of", "read_process"]
 
 _KIB = 1024
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -25,6 +25,34 @@ _STATUS = re.compile(rb"^(VmRSS|VmSwap|RssAnon|RssShmem|Threads):\s*(\d+)", re.M
 _SHARES = re.compile(rb"^(?:Swap)?Pss:\s*(\d+) kB$", re.MULTILINE)
 _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _MOST_BYTES = 1 << 16
+
+
+_SPARE_SHARE = 0.1
+_MEMINFO = "/proc/meminfo"
+_MACHINE = re.compile(rb"^(MemTotal|MemAvailable):\s*(\d+) kB$", re.MULTILINE)
+# What a group of version 2 and one of version 1 may use, and what it uses. In a container they are its own.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def has_memory_to_spare() -> bool:
+    """Say whether a tenth of the memory is free: of the machine, and of the control group we are in.
+
+    Source: proc_meminfo(5) on MemAvailable; the kernel's admin-guide/cgroup-v2.rst on memory.max.
+    """
+    machine = {name: int(size) for name, size in _MACHINE.findall(Path(_MEMINFO).read_bytes())}
+    return machine[b"MemAvailable"] >= _SPARE_SHARE * machine[b"MemTotal"] and all(
+        used <= (1 - _SPARE_SHARE) * most for most, used in _group_memory()
+    )
+
+
+def _group_memory() -> Iterator[tuple[int, int]]:
+    for most, used in _GROUPS:
+        # There may be no such file, or no limit ("max").
+        with contextlib.suppress(OSError, ValueError):
+            yield int(Path(most).read_text("ascii")), int(Path(used).read_text("ascii"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ __all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "par
 
 _CREDENTIALS = struct.Struct("3i")
 _WHOLE_GROUP = 4
-_STAT_BYTES = 4096
+# More than the kernel says of one process.
+_PROC_BYTES = 1 << 16
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -118,9 +119,8 @@ def number_inside(pid: int) -> int:
     Raises:
         OSError: It has ended.
     """
-    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
-        numbers = next(line for line in status if line.startswith("NSpid:"))
-    return int(numbers.split()[-1])
+    numbers = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2]
+    return int(numbers[: numbers.index(b"\n")].split()[-1])
 
 
 def parent_of(pid: int) -> int:
@@ -129,10 +129,13 @@ def parent_of(pid: int) -> int:
     Raises:
         OSError: It has ended.
     """
-    # Half the time of a `Path.read_text`; each worker is looked at.
-    descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+
+
+def _read(path: str) -> bytes:
+    # Half the time of a file object; each worker is looked at.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        text = os.read(descriptor, _STAT_BYTES)
+        return os.read(descriptor, _PROC_BYTES)
     finally:
         os.close(descriptor)
-    return int(text.rpartition(b")")[2].split()[1])

@@ -31,6 +31,8 @@ _READY_S = 30.0
 # Process id of the first process of a pid namespace, inside.
 _FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
+# Of why a worker could not get ready, which its caller is told and the log keeps.
+_REASON_CHARS = 4096
 _LOG_LINES_BYTES = 64 * 1024
 
 
@@ -109,6 +111,11 @@ class Zygote:
         """How many workers are parked or on their way."""
         return len(self._idle) + self._ordered
 
+    @property
+    def at_hand(self) -> int:
+        """How many workers are parked, and could be had at once."""
+        return len(self._idle)
+
     async def load(self, timeout_s: float) -> Loaded:
         """Wait until the program is loaded.
 
@@ -148,7 +155,7 @@ class Zygote:
             worker = self._idle.popleft()
             if worker.is_running():
                 return worker
-            worker.close()
+            self.bury(self._dismissed(worker))
         if self._closed:
             raise ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
@@ -168,6 +175,17 @@ class Zygote:
     def park(self, worker: Worker) -> None:
         """Give back a worker that was taken and not used."""
         self._idle.appendleft(worker)
+
+    def dismiss(self, count: int) -> None:
+        """Let go of up to `count` parked workers."""
+        for _ in range(min(count, len(self._idle))):
+            worker = self._idle.pop()
+            worker.kill()
+            self.bury(self._dismissed(worker))
+
+    async def _dismissed(self, worker: Worker) -> None:
+        await self.reaped(worker.pid, _READY_S)
+        worker.close()
 
     async def reaped(self, pid: int, timeout_s: float) -> str | None:
         """Wait until the zygote has reaped `pid`; return its wait status in words, if it came."""
@@ -313,7 +331,8 @@ class Zygote:
             for descriptor in descriptors:
                 stack.callback(os.close, descriptor)
             if len(descriptors) != 2:
-                return SandboxError(message.decode(errors="replace").removeprefix("failed: "))
+                reason = message.decode(errors="replace").removeprefix("failed: ")
+                return SandboxError(reason[:_REASON_CHARS])
             try:
                 pid = maker_of(descriptors[0])
                 self._note_number(pid)

@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import ConfinementError
+from sandbox.inside.huge_pages import collapse, open_maps
 from sandbox.layers import (
     cgroup,
     descriptors,
@@ -78,6 +79,11 @@ _TASKS = "/proc/self/task"
 T = TypeVar("T")
 
 
+# Each fork copies an entry for each small page. Below this size that is not worth the memory of a copy of
+# what the zygote has in common with the forkserver.
+_LARGE_BYTES = 256 * 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLayers:
     """What a worker adds to what it inherits, prepared before any code of the author was loaded.
@@ -88,6 +94,7 @@ class WorkerLayers:
         limits: Resource limits of the worker.
         status: Descriptor of the zygote's status file.
         tasks: Descriptor of the folder of the zygote's threads.
+        maps: Descriptor that says where the zygote's memory is, until `ease_forks`.
         pins: Descriptors that keep granted files of /proc granted.
         narrowing: Descriptor of the second Landlock domain.
         filter: The second seccomp filter.
@@ -99,6 +106,7 @@ class WorkerLayers:
     limits: Limits
     status: int | None
     tasks: int | None
+    maps: int | None
     pins: tuple[int, ...]
     narrowing: int | None
     filter: seccomp.Filter | None
@@ -109,6 +117,19 @@ class WorkerLayers:
     def threads(self) -> int:
         """Count the threads of the zygote, in the zygote."""
         return len(os.listdir(_TASKS if self.tasks is None else self.tasks))
+
+    def ease_forks(self) -> None:
+        """Put the memory of a large zygote on huge pages, in the zygote, before it forks.
+
+        Raises:
+            OSError: It has been done before.
+        """
+        if self.status is None or self.maps is None:
+            return
+        if rlimits.resident_bytes(self.status) > _LARGE_BYTES:
+            collapse(self.maps)
+        else:
+            os.close(self.maps)
 
     def apply(self, *, parent: int) -> None:
         """Put the worker's own layers in place.
@@ -221,6 +242,7 @@ def _worker_layers(policy: Policy, home_fd: int | None, wanted: frozenset[str]) 
     return WorkerLayers(
         limits=policy.limits,
         status=_take("rlimits", wanted, rlimits.open_status),
+        maps=_take("rlimits", wanted, open_maps),
         tasks=_take("landlock", wanted, lambda: os.open(_TASKS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)),
         pins=_take("landlock", wanted, landlock.pin) or (),
         narrowing=_take("landlock", wanted, lambda: landlock.narrowing_ruleset(home=home_fd)),

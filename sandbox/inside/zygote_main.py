@@ -140,6 +140,7 @@ def _serve(control: socket.socket, birth: Birth) -> None:
     # Frozen objects are never visited by a worker's collector, so their pages stay shared.
     gc.collect()
     gc.freeze()
+    birth.layers.ease_forks()
     reaper = Reaper()
     poll = select.poll()
     poll.register(control, select.POLLIN)

@@ -28,6 +28,7 @@ __all__ = [
     "data_bytes",
     "narrowed",
     "open_status",
+    "resident_bytes",
     "worker_limits",
     "zygote_limits",
 ]
@@ -42,6 +43,7 @@ _LOCKED_BYTES = 64 * _KIB
 _STACK_BYTES = 8192 * _KIB
 _STATUS_BYTES = 8192
 _VM_DATA = re.compile(rb"^VmData:\s*(\d+) kB$", re.MULTILINE)
+_RSS_ANON = re.compile(rb"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
 
 Pairs = Mapping[int, tuple[int, int]]
 
@@ -121,7 +123,16 @@ def open_status() -> int:
 
 def data_bytes(status: int) -> int:
     """Return the private writable memory, in bytes, of the process whose status file is `status`."""
-    found = _VM_DATA.search(os.pread(status, _STATUS_BYTES, 0))
+    return _bytes(status, "VmData", _VM_DATA)
+
+
+def resident_bytes(status: int) -> int:
+    """Return how much of that, in bytes, is in use."""
+    return _bytes(status, "RssAnon", _RSS_ANON)
+
+
+def _bytes(status: int, name: str, pattern: "re.Pattern[bytes]") -> int:
+    found = pattern.search(os.pread(status, _STATUS_BYTES, 0))
     if found is None:
-        raise OSError(f"the status file on descriptor {status} names no VmData")
+        raise OSError(f"the status file on descriptor {status} names no {name}")
     return int(found[1]) * _KIB

@@ -22,6 +22,7 @@ from sandbox.selftest.attempt import Kind as AttemptKind
 from sandbox.selftest.control import Controls, claimed, controls, looked
 from sandbox.selftest.secret import SECRET_FILE, SECRET_WORD
 from sandbox.selftest.world import LIMITS, Ground, World, ground, world
+from sandbox.stock import Stock
 
 __all__ = ["Bench", "Setup", "Trial", "Verdict", "bench"]
 
@@ -167,7 +168,12 @@ class Bench:
             without=self.setup.without,
         )
         pool = await Pool.start(
-            self.forkserver, policy, {}, home_fd=made.home_fd, load_timeout_s=_LOAD_S, target=0
+            self.forkserver,
+            policy,
+            {},
+            home_fd=made.home_fd,
+            load_timeout_s=_LOAD_S,
+            stock=Stock(least=0, most=0),
         )
         try:
             yield pool

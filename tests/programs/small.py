@@ -1,5 +1,6 @@
 """A program for tests of the sandbox: does what its call says, without any framework."""
 
+import hashlib
 import os
 import resource
 import socket
@@ -16,6 +17,14 @@ from sandbox.inside.program import Channel
 __all__ = ["PROGRAM", "Small"]
 
 
+def _written(path: Path) -> object:
+    try:
+        path.write_text("written at import")
+    except OSError as error:
+        return {"errno": error.errno}
+    return {}
+
+
 class Small:
     """Loads, prepares and serves as its configuration and calls tell it."""
 
@@ -29,15 +38,15 @@ class Small:
                 os._exit(9)
             case "threads":
                 threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+            case "grows":
+                self._kept = bytearray(os.urandom(1 << 20)) * 300
             case "prints":
                 print("printed at import", flush=True)
             case "writes":
-                try:
-                    Path(str(config["path"])).write_text("written at import")
-                except OSError as error:
-                    return {"errno": error.errno}
+                return _written(Path(str(config["path"])))
         self._prepare = config.get("prepare")
-        return {"pid": os.getpid()}
+        digest = hashlib.sha256(self._kept).hexdigest() if config.get("load") == "grows" else None
+        return {"pid": os.getpid(), "digest": digest}
 
     def prepare(self, *, rehearse: bool) -> None:
         self.rehearsed = rehearse
@@ -54,6 +63,9 @@ class Small:
 
     def pid(self, _channel: Channel) -> object:
         return {"pid": os.getpid(), "group": os.getpgrp(), "session": os.getsid(0), "parent": os.getppid()}
+
+    def digest(self, _channel: Channel) -> object:
+        return hashlib.sha256(self._kept).hexdigest()
 
     def rehearsal(self, _channel: Channel) -> object:
         return self.rehearsed

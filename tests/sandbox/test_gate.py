@@ -585,7 +585,7 @@ def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(monkeyp
 
     async def until_it_knows(listener):
         gate = Gate(listener=listener, ways=Exits())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not gate._line._over:
                 await asyncio.sleep(0)
         gate.close()

@@ -178,6 +178,62 @@ def test_a_folder_too_large_to_look_through_grants_the_program_only(tmp_path, mo
     assert MOST_ENTRIES == 20_000
 
 
+def listed_folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note which folders are listed from now on."""
+    found: list[str] = []
+    scandir = os.scandir
+
+    def noting(folder: str) -> object:
+        found.append(str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr("os.scandir", noting)
+    return found
+
+
+def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_at_them(tmp_path, monkeypatch):
+    checkout = tmp_path / "checkout"
+    plant(checkout, "package/__init__.py", "web/node_modules/.env", "web/page.html", "tool/tool.py")
+    for number in range(200):
+        (checkout / f"web/node_modules/m{number}").mkdir()
+        for entry in range(100):
+            os.mknod(checkout / f"web/node_modules/m{number}/{entry}")
+    monkeypatch.setattr(sys, "path", [str(checkout), str(checkout), *sys.path])
+    listed = listed_folders(monkeypatch)
+
+    found = default_read(deny=[], tool_file=checkout / "tool/tool.py")
+
+    assert sorted(name for name in listed if name.startswith(str(checkout))) == [
+        str(checkout / name) for name in ("", "package", "tool", "tool", "web")
+    ]
+    assert covered(checkout / "package/__init__.py", found.read)
+    assert covered(checkout / "web/page.html", found.read)
+    assert not covered(checkout / "web/node_modules/m1/1", found.read)
+    assert not covered(checkout / "web/node_modules/.env", found.read)
+
+
+def test_node_modules_beside_a_tool_file_is_for_the_tool_but_its_secrets_are_not(tmp_path):
+    plant(tmp_path, "tool.py", "node_modules/left/index.js", "node_modules/left/.env")
+
+    found = default_read(deny=[], tool_file=tmp_path / "tool.py")
+
+    assert covered(tmp_path / "node_modules/left/index.js", found.read)
+    assert not covered(tmp_path / "node_modules/left/.env", found.read)
+
+
+def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed(tmp_path, monkeypatch):
+    plant(tmp_path, "lib/a/b/module.py", "lib/a/b/.env", "lib/c/d/e.py", "elsewhere/file", "tool/tool.py")
+    (tmp_path / "lib/a/link").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "lib")])
+
+    found = default_read(deny=[tmp_path / "lib/c/later"], tool_file=tmp_path / "tool/tool.py")
+
+    assert covered(tmp_path / "lib/a/b/module.py", found.read)
+    assert covered(tmp_path / "lib/c/d/e.py", found.read)
+    for name in ("lib/a/b/.env", "lib/a/link", "lib/c/later", "elsewhere/file"):
+        assert not covered(tmp_path / name, found.read), name
+
+
 def test_modules_beside_a_file_behind_a_link_are_those_beside_the_link(tmp_path):
     plant(tmp_path, "real/tool.py", "served/module.py")
     (tmp_path / "served/tool.py").symlink_to(tmp_path / "real/tool.py")

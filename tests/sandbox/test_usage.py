@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import usage as usage_module
 from sandbox.home_usage import measure
 from sandbox.usage import memory_of, oom_kills, processes_of, read_process
 
@@ -270,3 +271,34 @@ def test_a_folder_that_its_owner_cannot_list_is_listed(
         return [found.entries, found.bytes // MIB]
 
     assert unconfined(as_its_owner).value == [5, 2]  # type: ignore[attr-defined]
+
+
+def group_of(folder: Path, most: str, used: str) -> tuple[tuple[str, str], ...]:
+    (folder / "most").write_text(most)
+    (folder / "used").write_text(used)
+    return ((str(folder / "most"), str(folder / "used")), (str(folder / "missing"), str(folder / "missing")))
+
+
+@pytest.mark.parametrize(
+    ("most", "used", "spare"),
+    [("1000\n", "900\n", True), ("1000\n", "901\n", False), ("max\n", "999999\n", True)],
+)
+def test_a_control_group_that_is_nearly_full_has_no_memory_to_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str, used: str, spare: bool
+) -> None:
+    monkeypatch.setattr(usage_module, "_GROUPS", group_of(tmp_path, most, used))
+
+    assert usage_module.has_memory_to_spare() is spare
+
+
+def test_a_machine_that_is_nearly_full_has_no_memory_to_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_module, "_GROUPS", ())
+    (tmp_path / "meminfo").write_text("MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:  99 kB\n")
+    today = usage_module.has_memory_to_spare()
+
+    monkeypatch.setattr(usage_module, "_MEMINFO", str(tmp_path / "meminfo"))
+
+    assert today
+    assert not usage_module.has_memory_to_spare()
