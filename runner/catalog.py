@@ -1,6 +1,7 @@
 """What the host knows of a tool file: its server's identity and its tools. Made from a zygote's hello."""
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ __all__ = ["FILE_ARGUMENTS", "LINK_ARGUMENTS", "Catalog", "ToolSpec"]
 
 FILE_ARGUMENTS = ("filename", "filenames")
 """The only argument names that are resolved to staged input files (S1-28 to S1-30)."""
+
+_MIRRORED = '"x-mcp-header"'
 
 LINK_ARGUMENTS = ("file_names",)
 """Arguments whose files are always handed over as download links (C1)."""
@@ -26,12 +29,14 @@ class ToolSpec:
         parameters: JSON Schema of its arguments.
         output_schema: JSON Schema of its structured result, if it declares one.
         security: Security schemes that it says it has, any of which suffices; none if anybody may call.
+        mirrors_arguments: Whether clients must repeat arguments of it in HTTP headers.
     """
 
     name: str
     parameters: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     security: tuple[Mapping[str, Any], ...] = ()
+    mirrors_arguments: bool = False
 
     def declares(self, argument: str) -> bool:
         """Say whether the tool has this argument."""
@@ -97,6 +102,7 @@ class Catalog:
                     parameters=dict(tool["inputSchema"]),
                     output_schema=tool.get("outputSchema"),
                     security=_schemes(tool.get("_meta")),
+                    mirrors_arguments=_MIRRORED in json.dumps(tool["inputSchema"]),
                 )
                 for tool in hello["tools"]
             ]

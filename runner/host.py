@@ -8,33 +8,37 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 import mcp_types
 from fastmcp import FastMCP
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request as HttpRequest
 
 from runner.artifacts.process import ArtifactFile, Processed
 from runner.authorization import challenged, with_schemes
 from runner.call import Request, execute, relay
 from runner.cell import Cell
 from runner.contract_resource import CONTRACT
+from runner.direct import DirectCall
 from runner.errors import CallError
 from runner.extras import Extras, ExtraTemplate
 from runner.files_extra import AVAILABLE_FILES, FILES
 from runner.guarding import GuardedCall, OutputGuard
 from runner.identity import User, auth_provider
-from runner.incoming import McpClient, Transport, sender
+from runner.incoming import DirectClient, McpClient, Transport, direct_sender, sender
 from runner.internals import (
     is_ready,
     message_levels,
     notify_client,
     relay_innermost,
+    sealed_question,
     use_input_schemas,
 )
 from runner.isolation import layers_of
+from runner.own_resources import OwnResources
 from runner.reading import READING, described, reading_result
 from runner.render import Delivery, inline_limit, is_open_schema, render
 from runner.request import RequestFacts, WireError
@@ -83,7 +87,17 @@ _UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 DownloadUrl = Callable[[User, ArtifactFile], str]
 
 
-def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | None) -> FastMCP:
+class Host(FastMCP):
+    """The application.
+
+    Attributes:
+        direct: What answers tool calls that need nothing of it.
+    """
+
+    direct: "_Relay"
+
+
+def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | None) -> Host:
     """Return the application that serves `cell`.
 
     Args:
@@ -92,7 +106,7 @@ def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | N
         download_url: Makes download addresses, over HTTP.
     """
     catalog = cell.catalog
-    app: FastMCP = FastMCP(
+    app = Host(
         catalog.name,
         instructions=catalog.instructions,
         version=catalog.version,
@@ -100,7 +114,7 @@ def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | N
         icons=[mcp_types.Icon.model_validate(icon) for icon in catalog.icons] or None,
         auth=auth_provider(cell.settings) if transport == "http" else None,
     )
-    relay = _Relay(app, cell, transport, download_url)
+    app.direct = relay = _Relay(app, cell, transport, download_url)
     relay_innermost(app, relay)
     offer_subscriptions(app, cell.events, relay.user_of)
     # Looked up each time: `runner dev` loads the files anew.
@@ -120,6 +134,7 @@ class _Relay:
         self._download_url = download_url
         self._extras = EXTRAS if cell.settings.extras else Extras()
         self._guard = OutputGuard.of(cell.settings)
+        self._resources = OwnResources(cell, self._guard)
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "initialize":
@@ -128,9 +143,7 @@ class _Relay:
             return await call_next(ctx)
         request = self._request(ctx)
         if ctx.method == "tools/call":
-            if self._reads_back(str(request.params.get("name"))):
-                return _in_its_era(ctx, await self._read_back(request))
-            return await self._call_tool(ctx, request)
+            return await self._called(ctx, request)
         try:
             return await self._relayed(ctx, request)
         except WireError as error:
@@ -139,6 +152,19 @@ class _Relay:
             raise MCPError(
                 code=mcp_types.INTERNAL_ERROR, message=error.message, data=error.details
             ) from error
+
+    async def _called(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
+        """Answer a tool call: one of a tool of ours here, any other in a worker."""
+        name, offered = str(request.params.get("name")), request.user.name in self._guard.keepers
+        if self._reads_back(name):
+            return _in_its_era(ctx, await self._read_back(request))
+        if self._resources.has(name):
+            message = _in_its_era(ctx, await self._read_resources(ctx, request))
+        else:
+            message = await self._call_tool(request)
+        if not offered and request.user.name in self._guard.keepers:
+            await self._tell_of_reading(ctx)
+        return message
 
     async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer any request but a tool call: what the file offers first, then what is ours."""
@@ -163,7 +189,34 @@ class _Relay:
                 raise
             return _in_its_era(ctx, ours)
 
-    async def _call_tool(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
+    def takes(self, tool: str) -> bool:
+        """Say whether calls of a tool may come directly. A `runner.direct.Answer`."""
+        spec = self._cell.catalog.tools.get(tool)
+        return spec is not None and not spec.mirrors_arguments
+
+    async def answer(self, call: DirectCall) -> dict[str, Any]:
+        """Return the result of a call that came directly.
+
+        Raises:
+            MCPError: The call is answered with an error of JSON-RPC.
+        """
+        user, facts = direct_sender(self._cell.settings, self._cell.links.tokens, call)
+        request = Request(
+            user=user,
+            method="tools/call",
+            params=call.params,
+            facts=facts,
+            client=DirectClient(call),
+            inline_max_bytes=self._inline_limit(call.params, facts),
+        )
+        message = await self._call_tool(request)
+        if "requestState" not in message:
+            return message
+        http = None if call.scope is None else HttpRequest(call.scope)
+        sealed = sealed_question(self._app, message, request=http, facts=facts, params=call.params)
+        return dict(cast("Mapping[str, Any]", sealed))
+
+    async def _call_tool(self, request: Request) -> dict[str, Any]:
         delivery = self._delivery(request.params, request.facts)
         try:
             completed = await execute(self._cell, request)
@@ -187,17 +240,14 @@ class _Relay:
             allowed_origins=self._cell.settings.iframe_origins,
         )
         request.steps.done("render")
-        offered = request.user.name in self._guard.keepers
         message = await self._guard.message(message, guarded, media_stay=True)
         request.steps.done("guard")
-        if not offered and request.user.name in self._guard.keepers:
-            await self._tell_of_reading(ctx)
         described = self._cell.settings.auth.resource_metadata
         message = challenged(message, completed.processed.failure, resource_metadata=described)
         message["_meta"] = {**message.get("_meta", {}), _ISOLATION_META: self._cell.tier.value}
         if wants_report(request.params):
             message["_meta"][REPORT] = self._report(request)
-        if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
             message.setdefault("resultType", "complete")
         return message
 
@@ -234,12 +284,25 @@ class _Relay:
         answer = await reading_result(request.params, files)
         return await self._guard.message(answer, call, media_stay=False)
 
+    async def _read_resources(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
+        # In the later era each request says there who asks.
+        envelope = {key: item for key, item in request.params.items() if key == "_meta"}
+
+        async def ask(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            asking = replace(ctx, method=method, params={**params, **envelope})
+            return await self._relayed(asking, self._request(asking))
+
+        files = self._cell.files(request.user, trace=request.id)
+        call = GuardedCall(tool=str(request.params.get("name")), files=files)
+        return await self._resources.result(call, request.params.get("arguments"), ask)
+
     def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
-        """Return a list of tools with those that read back what was taken out of the user's results."""
-        tools, offered = answered.get("tools"), user.name in self._guard.keepers
-        if not offered or not self._cell.settings.extras or answered.get("nextCursor") is not None:
+        """Return a list of tools with ours: to read resources, and what was taken out of results."""
+        if answered.get("nextCursor") is not None:
             return dict(answered)
-        ours = [tool for tool in described() if tool["name"] not in self._cell.catalog.tools]
+        tools, ours = answered.get("tools"), self._resources.tools()
+        if self._cell.settings.extras and user.name in self._guard.keepers:
+            ours += [tool for tool in described() if tool["name"] not in self._cell.catalog.tools]
         return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
 
     async def _tell_of_reading(self, ctx: ServerRequestContext[Any, Any]) -> None:
@@ -261,10 +324,11 @@ class _Relay:
             facts=facts,
             client=McpClient(ctx),
             levels=message_levels(self._app, ctx),
-            inline_max_bytes=inline_limit(
-                self._delivery(params, facts), self._cell.settings.inline_max_bytes
-            ),
+            inline_max_bytes=self._inline_limit(params, facts),
         )
+
+    def _inline_limit(self, params: Mapping[str, Any], facts: RequestFacts) -> int:
+        return inline_limit(self._delivery(params, facts), self._cell.settings.inline_max_bytes)
 
     def _delivery(self, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
         """Decide how artifacts reach this client: by setting, else as it asks, else by its name."""

@@ -9,18 +9,29 @@ import mcp_types
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.dependencies import get_access_token
 from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request as HttpRequest
 
+from runner.direct import DirectCall
 from runner.http.visitors import browser_session
 from runner.identity import IdentityError, User, resolve
-from runner.internals import facts_of, notify_client, request_client
+from runner.internals import direct_facts, facts_of, notify_client, request_client, session_of
 from runner.ladder import ClientRefusal
 from runner.request import RequestFacts
 from runner.settings import Settings
 from runner.tokens import Tokens
 
-__all__ = ["McpClient", "Sender", "Transport", "has_sessions", "sender"]
+__all__ = [
+    "DirectClient",
+    "McpClient",
+    "Sender",
+    "Transport",
+    "asker",
+    "direct_sender",
+    "has_sessions",
+    "sender",
+]
 
 Transport = Literal["stdio", "http"]
 
@@ -50,14 +61,34 @@ class McpClient:
             raise ClientRefusal(error.error.code, error.error.message) from error
 
 
+class DirectClient:
+    """The client of one call that came directly. A `runner.ladder.Client`."""
+
+    def __init__(self, call: DirectCall) -> None:
+        self._call = call
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification ahead of the answer."""
+        await self._call.notify(method, params)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse: this era lets no server ask anything while it answers.
+
+        Raises:
+            ClientRefusal: Always.
+        """
+        error = NoBackChannelError(method).error
+        raise ClientRefusal(error.code, error.message)
+
+
 def has_sessions(ctx: ServerRequestContext[Any, Any]) -> bool:
     """Say whether the client's protocol has sessions, that is a handshake."""
     return ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-def sender(
+def asker(
     settings: Settings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
-) -> Sender:
+) -> User:
     """Return who a request comes from, in the session in which it came.
 
     Args:
@@ -69,23 +100,49 @@ def sender(
     Raises:
         MCPError: It comes from nobody whom this server serves.
     """
-    token: AccessToken | None = get_access_token()
+    user = _user(settings, transport, get_access_token())
+    session = _of_browser(settings, tokens, ctx.request, user)
+    if session is None and has_sessions(ctx):
+        # Later eras have no sessions; theirs would be a new one for each request.
+        session = session_of(ctx)
+    return replace(user, session=session)
+
+
+def sender(
+    settings: Settings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
+) -> Sender:
+    """Return the same, and what a tool may learn of the request.
+
+    Raises:
+        MCPError: It comes from nobody whom this server serves.
+    """
+    return asker(settings, tokens, transport, ctx), facts_of(ctx, get_access_token())
+
+
+def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sender:
+    """Return the same of a call that came directly.
+
+    Raises:
+        MCPError: It comes from nobody whom this server serves.
+    """
+    request = None if call.scope is None else HttpRequest(call.scope)
+    token = None if request is None else get_access_token()
+    user = _user(settings, "stdio" if request is None else "http", token)
+    session = _of_browser(settings, tokens, request, user)
+    return replace(user, session=session), direct_facts(request, call.id, call.params, token)
+
+
+def _user(settings: Settings, transport: Transport, token: AccessToken | None) -> User:
     claims = None if token is None else {"client_id": token.client_id, **token.claims}
     try:
-        user = resolve(settings, transport=transport, claims=claims, host=settings.host)
+        return resolve(settings, transport=transport, claims=claims, host=settings.host)
     except IdentityError as error:
         raise MCPError(code=mcp_types.INVALID_REQUEST, message=str(error)) from error
-    facts = facts_of(ctx, token)
-    return replace(user, session=_session(tokens, ctx, user, facts)), facts
 
 
-def _session(
-    tokens: Tokens, ctx: ServerRequestContext[Any, Any], user: User, facts: RequestFacts
-) -> str | None:
-    """Return the session of a request: the browser's, so that a page finds what it uploaded, or MCP's."""
-    if ctx.request is not None:
-        known = browser_session(tokens, ctx.request, now=time.time())
-        if known is not None and known.name == user.name:
-            return known.session
-    # Later eras have no sessions; theirs would be a new one for each request.
-    return facts.session_id if has_sessions(ctx) else None
+def _of_browser(settings: Settings, tokens: Tokens, request: HttpRequest | None, user: User) -> str | None:
+    """Return the browser's session of a request, so that a page finds what it uploaded."""
+    if request is None or "cookie" not in request.headers:
+        return None
+    known = browser_session(settings, tokens, request, now=time.time())
+    return known.session if known is not None and known.name == user.name else None

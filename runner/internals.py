@@ -12,17 +12,19 @@ Four uses, each with its reason:
 `tests/contract_fastmcp/` holds the tests that fail when a name here changes its meaning.
 """
 
+import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, get_args
 
 import anyio
 from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken
-from fastmcp.server.context import set_transport
+from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.server.providers.base import Provider
 from fastmcp.server.providers.wrapped_provider import _WrappedProvider
@@ -36,12 +38,17 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.request_state import RequestStateBoundary
-from mcp.server.runner import modern_error_data, serve_one
+from mcp.server.runner import ServerRunner, _extract_meta, modern_error_data, serve_one
+from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import NoBackChannelError
-from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
     ClientCapabilities,
     ListToolsResult,
     LoggingLevel,
@@ -49,15 +56,19 @@ from mcp_types import (
     SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
 )
+from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.requests import Request
 
 from runner.request import RequestFacts, WireError
 
 __all__ = [
+    "Exchange",
     "ask_remote",
     "capabilities",
     "connection_levels",
     "connection_of",
+    "direct_facts",
+    "error_reply",
     "facts_of",
     "inner_provider",
     "is_ready",
@@ -68,8 +79,11 @@ __all__ = [
     "relay_innermost",
     "relaying_session",
     "request_client",
+    "sealed_question",
     "serve_raw",
+    "serve_streams",
     "serve_subscriptions",
+    "session_of",
     "single_call_server",
     "tell_remote",
     "use_input_schemas",
@@ -163,7 +177,7 @@ def capabilities(server: FastMCP) -> dict[str, Any]:
 
 
 @dataclass
-class _Exchange:
+class Exchange:
     """The SDK's dispatch context for one relayed request."""
 
     request_id: str | int | None
@@ -177,16 +191,19 @@ class _Exchange:
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
+        """Pass on a notification."""
         await self.on_notify(method, params)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
+        """Pass on a request and return its result."""
         if not self.can_send_request:
             raise NoBackChannelError(method)
         return await self.on_request(method, params)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Pass on a report of progress."""
         params = {"progress": progress, "total": total, "message": message}
         await self.on_notify("notifications/progress", {k: v for k, v in params.items() if v is not None})
 
@@ -210,7 +227,7 @@ async def serve_raw(
     user = AuthenticatedUser(AccessToken(**facts.token)) if facts.token else None
     if user is not None:
         auth_context_var.set(user)
-    exchange = _Exchange(
+    exchange = Exchange(
         request_id=facts.request_id,
         can_send_request=facts.can_send_request,
         transport=TransportContext(kind=facts.transport, can_send_request=facts.can_send_request),
@@ -247,6 +264,19 @@ def _http_request(facts: RequestFacts, user: AuthenticatedUser | None) -> Server
 
 
 # ---------------------------------------------------------------- host
+
+
+async def serve_streams(
+    app: FastMCP, incoming: ReadStream[SessionMessage | Exception], outgoing: WriteStream[SessionMessage]
+) -> None:
+    """Serve one client over a pair of streams, as `FastMCP.run_stdio_async` does over its own pair."""
+    token = set_transport("stdio")
+    try:
+        async with app._lifespan_manager():
+            low = app._mcp_server
+            await low.run(incoming, outgoing, low.create_initialization_options())
+    finally:
+        reset_transport(token)
 
 
 def relay_innermost(app: FastMCP, relay: Relay) -> None:
@@ -287,7 +317,7 @@ def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> 
     return RequestFacts(
         request_id=ctx.request_id,
         protocol=ctx.protocol_version,
-        session_id=_session_id(ctx),
+        session_id=session_of(ctx),
         transport="streamable-http" if ctx.request is not None else "stdio",
         client_info=info.model_dump(by_alias=True, mode="json", exclude_none=True) if info else None,
         client_capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else None,
@@ -297,6 +327,79 @@ def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> 
     )
 
 
+def direct_facts(
+    request: Request | None, request_id: str | int, params: Mapping[str, Any], token: AccessToken | None
+) -> RequestFacts:
+    """Gather the same of a request of the modern era that the SDK has not looked at."""
+    meta = params["_meta"]
+    info, able = _identity(json.dumps([meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY]]))
+    return RequestFacts(
+        request_id=request_id,
+        protocol=meta[PROTOCOL_VERSION_META_KEY],
+        session_id=str(uuid.uuid4()),
+        transport="streamable-http" if request is not None else "stdio",
+        client_info=info,
+        client_capabilities=able,
+        token=token.model_dump(mode="json") if token else None,
+        headers=_headers(request),
+    )
+
+
+@lru_cache(maxsize=64)
+def _identity(envelope: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """Return what a client says of itself as the SDK understands it; a client says the same each time."""
+    connection = Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope))
+    info = connection.client_params.client_info if connection.client_params else None
+    able = connection.client_capabilities
+    return (
+        info.model_dump(by_alias=True, mode="json", exclude_none=True) if info else None,
+        able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else None,
+    )
+
+
+def sealed_question(
+    app: FastMCP,
+    result: dict[str, Any],
+    *,
+    request: Request | None,
+    facts: RequestFacts,
+    params: Mapping[str, Any],
+) -> HandlerResult:
+    """Return an `input_required` result whose state is sealed, as the SDK does to what passes through it."""
+    low = app._mcp_server
+    seals = [item for item in low.middleware if isinstance(item, RequestStateBoundary)]
+    exchange = Exchange(
+        request_id=facts.request_id,
+        can_send_request=False,
+        transport=TransportContext(kind=facts.transport, can_send_request=False),
+        message_metadata=None if request is None else ServerMessageMetadata(request_context=request),
+        on_notify=_tell_nobody,
+        on_request=_ask_nobody,
+    )
+    connection = Connection.from_envelope(facts.protocol, facts.client_info, facts.client_capabilities)
+    runner = ServerRunner(low, connection, None)
+    ctx = runner._make_context(exchange, "tools/call", params, _extract_meta(params), facts.protocol)
+    answer: HandlerResult = result
+    for seal in reversed(seals):
+        answer = seal._seal_result(ctx, answer, None)
+    return answer
+
+
+async def _tell_nobody(_method: str, _params: Mapping[str, Any] | None) -> None:
+    return None
+
+
+async def _ask_nobody(method: str, _params: Mapping[str, Any] | None) -> dict[str, Any]:
+    raise NoBackChannelError(method)
+
+
+def error_reply(request_id: str | int, error: Exception) -> tuple[dict[str, Any], int]:
+    """Return the JSON-RPC error that an exception becomes in the modern era, and its HTTP status."""
+    told = modern_error_data(error)
+    body = told.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {"jsonrpc": "2.0", "id": request_id, "error": body}, ERROR_CODE_HTTP_STATUS.get(told.code, 200)
+
+
 def _headers(request: Request | None) -> list[tuple[str, str]] | None:
     """Return a request's headers as a tool may see them: without the cookie, which is a browser's key."""
     if request is None:
@@ -304,7 +407,7 @@ def _headers(request: Request | None) -> list[tuple[str, str]] | None:
     return [(name, value) for name, value in request.headers.items() if name.lower() != "cookie"]
 
 
-def _session_id(ctx: ServerRequestContext[Any, Any]) -> str:
+def session_of(ctx: ServerRequestContext[Any, Any]) -> str:
     """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context."""
     connection = ctx.session._connection
     known = connection.state.get("_fastmcp_state_prefix") or connection.session_id

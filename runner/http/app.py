@@ -11,10 +11,11 @@ from fastmcp import FastMCP
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
+from runner.direct import Answer
 from runner.errors import CallError
 from runner.http import browser, downloads, files, health, stream
 from runner.http.answers import Refusal, refuses
-from runner.http.body import limit_bodies
+from runner.http.endpoint import set_up_endpoint
 from runner.http.origins import protection
 from runner.http.site import Site
 from runner.isolation import in_force
@@ -22,13 +23,16 @@ from runner.isolation import in_force
 __all__ = ["make_web"]
 
 
-def make_web(mcp: FastMCP, site: Site, more: Sequence[BaseRoute] = ()) -> Starlette:
+def make_web(
+    mcp: FastMCP, site: Site, more: Sequence[BaseRoute] = (), *, direct: Answer | None = None
+) -> Starlette:
     """Return the application that serves `mcp` and the files of `site`.
 
     Args:
         mcp: The MCP server.
         site: What the routes beside it work with.
         more: Further routes.
+        direct: Answers usual calls without `mcp`, where they need nothing of it.
     """
     tier = (site.tier or in_force(site.settings)).value
     web = mcp.http_app(path="/mcp", **protection(site.settings))
@@ -45,5 +49,5 @@ def make_web(mcp: FastMCP, site: Site, more: Sequence[BaseRoute] = ()) -> Starle
     )
     web.add_exception_handler(Refusal, refuses)
     web.add_exception_handler(CallError, refuses)
-    limit_bodies(web, site.settings.max_request_bytes)
+    set_up_endpoint(web, max_bytes=site.settings.max_request_bytes, direct=direct)
     return web

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from runner.http.answers import SAFE_HEADERS
 from runner.http.site import Site
-from runner.http.visitors import BROWSER, COOKIE, check_page, who, with_session
+from runner.http.visitors import BROWSER, check_page, cookie_name, over_https, who, with_session
 from runner.identity import User
 
 __all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
@@ -49,7 +49,12 @@ def routes(site: Site) -> list[Route]:
         user = await with_session(site, request)
         await site.library.of(user.name, user.session).end_session()
         answer = Response(status_code=204, headers=SAFE_HEADERS)
-        answer.delete_cookie(COOKIE, secure=_is_secure(site, request), httponly=True, samesite="strict")
+        answer.delete_cookie(
+            cookie_name(site.settings, request),
+            secure=over_https(site.settings, request),
+            httponly=True,
+            samesite="strict",
+        )
         return answer
 
     return [
@@ -79,10 +84,10 @@ class BrowserSession:
     def set_on(self, answer: Response, request: Request) -> None:
         """Set the cookie on an answer."""
         answer.set_cookie(
-            COOKIE,
+            cookie_name(self.site.settings, request),
             f"{self.session}.{self.signed}",
             max_age=int(self.end - self.now),
-            secure=_is_secure(self.site, request),
+            secure=over_https(self.site.settings, request),
             httponly=True,
             samesite="strict",
         )
@@ -100,7 +105,3 @@ async def begin_session(site: Site, user: User) -> BrowserSession:
 def _sign(site: Site, user: str, session: str, end: float) -> str:
     now = site.clock()
     return site.tokens.sign(user=user, key=session, purpose=BROWSER, now=now, ttl_s=end - now)
-
-
-def _is_secure(site: Site, request: Request) -> bool:
-    return request.url.scheme == "https" or (site.settings.public_url or "").startswith("https:")

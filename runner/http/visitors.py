@@ -1,7 +1,8 @@
 """Who a request beside MCP comes from, and whether another web page sent it.
 
 1. A bearer token, checked as on `/mcp`, names the user; the header `Mcp-Session-Id` may name the session.
-2. Otherwise the cookie of a browser session names both. The server set it: `runner.http.browser`.
+2. Otherwise the cookie of a browser session names both. The server set it: `runner.http.browser`. Over https
+   its name begins with `__Host-`: such a cookie no neighbouring host and no page without https can have set.
 3. Otherwise `runner.identity` says whether requests without a token have a user: the one the server is
    bound to, or on a loopback address the user of the operating system.
 
@@ -9,7 +10,8 @@ In the last two nothing in the request proves who wants it: a browser adds the c
 address, for any page. So such a request must come from a page of this server, from none, or from an
 origin that the operator named.
 
-Source: W3C Fetch Metadata; architecture, decision "Identity"; `docs/http.md`.
+Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture, decision "Identity";
+`docs/http.md`.
 """
 
 import re
@@ -23,6 +25,7 @@ from starlette.requests import Request
 from runner.http.answers import Refusal
 from runner.http.site import Site
 from runner.identity import IdentityError, User, resolve
+from runner.settings import Settings
 from runner.tokens import TokenError, Tokens
 
 __all__ = [
@@ -30,14 +33,16 @@ __all__ = [
     "COOKIE",
     "browser_session",
     "check_page",
+    "cookie_name",
     "of_cookie",
     "of_page",
+    "over_https",
     "who",
     "with_session",
 ]
 
 COOKIE = "toolcell_session"
-"""The cookie of a browser session: its id, a dot, and a token for it."""
+"""The cookie of a browser session: its id, a dot, and a token for it. Over https it is `cookie_name`."""
 
 BROWSER = "browser"
 """The purpose of that token."""
@@ -101,15 +106,29 @@ def check_page(site: Site, request: Request) -> None:
         )
 
 
-def browser_session(tokens: Tokens, request: Request, *, now: float) -> User | None:
+def over_https(settings: Settings, request: Request) -> bool:
+    """Return whether a browser reaches this server by https: itself, or a proxy in front of it.
+
+    What a proxy says of that (`X-Forwarded-Proto`) the web server believes on the loopback address.
+    """
+    return request.url.scheme == "https" or (settings.public_url or "").startswith("https:")
+
+
+def cookie_name(settings: Settings, request: Request) -> str:
+    """Return under which name a browser has its session; under another one it does not count."""
+    return f"__Host-{COOKIE}" if over_https(settings, request) else COOKIE
+
+
+def browser_session(settings: Settings, tokens: Tokens, request: Request, *, now: float) -> User | None:
     """Return the user and the session that a request's cookie names, or None where it has no good one.
 
     Args:
+        settings: The effective settings.
         tokens: What checks the cookie.
         request: The request.
         now: Seconds since the epoch.
     """
-    session, _, token = request.cookies.get(COOKIE, "").partition(".")
+    session, _, token = request.cookies.get(cookie_name(settings, request), "").partition(".")
     if not token or not _SESSION.fullmatch(session):
         return None
     try:
@@ -138,10 +157,10 @@ async def of_page(site: Site, request: Request, *, closed: str = _ENDED) -> User
 
 async def of_cookie(site: Site, request: Request) -> User | None:
     """Return the user and the session of a request's cookie, or None where it names nobody served here."""
-    known = await run_sync(partial(browser_session, site.tokens, request, now=site.clock()))
+    settings = site.settings
+    known = await run_sync(partial(browser_session, settings, site.tokens, request, now=site.clock()))
     if known is None:
         return None
-    settings = site.settings
     served = _resolved(site, None).name if settings.auth.kind == "none" else settings.user or known.name
     # Set by another server with the same keys and other users: here its user is nobody.
     return known if served == known.name else None

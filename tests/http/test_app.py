@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from runner.errors import StartError
 from runner.http import health
-from runner.http.body import limit_bodies
+from runner.http.endpoint import set_up_endpoint
 from runner.http.origins import protection
 from runner.settings import Settings
 
@@ -19,7 +19,7 @@ def served(settings: Settings, *, ready: bool = True) -> Starlette:
     server: FastMCP[None] = FastMCP("test")
     app = server.http_app(**protection(settings))
     app.router.routes.extend(health.routes(tier="process", version="1.2.3", ready=lambda: ready))
-    limit_bodies(app, LIMIT)
+    set_up_endpoint(app, max_bytes=LIMIT, direct=None)
     return app
 
 
@@ -106,7 +106,7 @@ def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
     verifier = StaticTokenVerifier({"0123456789abcdef": {"client_id": "alice", "scopes": []}})
     server: FastMCP[None] = FastMCP("test", auth=verifier)
     app = server.http_app(**protection(Settings()))
-    limit_bodies(app, LIMIT)
+    set_up_endpoint(app, max_bytes=LIMIT, direct=None)
 
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         refused = posted(client, LIMIT)
@@ -119,7 +119,7 @@ def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
 
 def test_an_app_that_is_built_otherwise_does_not_start() -> None:
     app = Starlette()
-    limit_bodies(app, LIMIT)
+    set_up_endpoint(app, max_bytes=LIMIT, direct=None)
 
     with pytest.raises(StartError, match="no body limit to set"), TestClient(app):
         pass

@@ -38,7 +38,7 @@ async def listening(served: Served, user: str = "ann", address: str = "/events")
 async def events(answer: Answer, last: str) -> list[dict[str, Any]]:
     """Return what comes up to the first event of that type."""
     text = ""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while f"event: {last}\n" not in text or not text.endswith("\n\n"):
             piece = await answer.pieces.get()
             assert piece is not None, text

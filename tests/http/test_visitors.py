@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -112,6 +113,54 @@ def test_the_cookie_is_kept_to_https_where_users_come_by_https(
         header = ann.post("/api/session").headers["set-cookie"]
 
     assert ("secure" in header.lower()) == (public_url is not None)
+
+
+HTTPS = [
+    ({"public_url": "https://tools.example"}, {}),
+    # The test's client stands for a proxy on this machine: what it is told, the web server has believed.
+    ({}, {"base_url": "https://127.0.0.1:8000"}),
+]
+
+
+@pytest.mark.parametrize(("settings", "client"), HTTPS, ids=["by public_url", "by scheme"])
+def test_over_https_the_cookie_is_one_that_no_other_host_can_have_set(
+    tmp_path: Path, settings: dict[str, str], client: dict[str, str]
+) -> None:
+    served = Served.at(tmp_path, **settings)
+    with served.visitor("ann") as ann:
+        ann.base_url = client.get("base_url", str(ann.base_url))
+        header = ann.post("/api/session").headers["set-cookie"]
+    ((name, morsel),) = SimpleCookie(header).items()
+    with served.visitor() as browser:
+        browser.base_url = client.get("base_url", str(browser.base_url))
+        statuses = [
+            browser.get("/api/files", headers={"cookie": f"{each}={morsel.value}"}).status_code
+            for each in (name, COOKIE)
+        ]
+
+    assert name == f"__Host-{COOKIE}"
+    assert (morsel["secure"], morsel["path"], morsel["domain"]) == (True, "/", "")
+    assert statuses == [200, 401]
+
+
+def test_without_https_a_cookie_of_the_name_for_https_counts_for_nothing(with_tokens: Served) -> None:
+    with with_tokens.visitor("ann") as ann:
+        cookie = cookie_of(ann)
+    with with_tokens.visitor(cookie=f"__Host-{COOKIE}={cookie}") as browser:
+        refused = browser.get("/api/files").status_code
+    with with_tokens.visitor(cookie=f"{COOKIE}={cookie}") as browser:
+        known = browser.get("/api/files").status_code
+
+    assert (refused, known) == (401, 200)
+
+
+def test_a_browser_over_https_leaves_its_session(tmp_path: Path) -> None:
+    served = Served.at(tmp_path, public_url="https://tools.example")
+    with served.visitor("ann") as ann:
+        ann.post("/api/session")
+        header = ann.delete("/api/session", headers={"mcp-session-id": "s"}).headers["set-cookie"]
+
+    assert re.match(rf'__Host-{COOKIE}=""; .*Max-Age=0; Path=/; .*Secure', header)
 
 
 def test_a_session_is_renewed_under_its_own_name(with_tokens: Served) -> None:

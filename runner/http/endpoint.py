@@ -1,7 +1,7 @@
-"""The limit of an MCP request's body over HTTP.
+"""What is changed in FastMCP's MCP endpoint right after it has started, for want of arguments.
 
-The SDK refuses bodies above 4 MiB. Its session manager takes another limit, but FastMCP, which makes
-that manager when the application starts, does not pass one on; so it is set right after the start.
+The SDK refuses bodies above 4 MiB. Its session manager takes another limit, but FastMCP, which makes that
+manager when the application starts, does not pass one on. And usual calls are answered without it.
 """
 
 from collections.abc import AsyncIterator
@@ -14,13 +14,20 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from runner.direct import Answer
 from runner.errors import StartError
+from runner.http.direct import DirectCalls
 
-__all__ = ["limit_bodies"]
+__all__ = ["set_up_endpoint"]
 
 
-def limit_bodies(app: Starlette, max_bytes: int) -> None:
-    """Let `app`, made by FastMCP's `http_app`, take MCP requests of up to `max_bytes`.
+def set_up_endpoint(app: Starlette, *, max_bytes: int, direct: Answer | None) -> None:
+    """Change the MCP endpoint of `app`, made by FastMCP's `http_app`.
+
+    Args:
+        app: The application.
+        max_bytes: Longest body of a request.
+        direct: Answers usual calls, if it is not the SDK that does.
 
     Raises:
         StartError: When `app` starts: this version of FastMCP is built otherwise.
@@ -30,7 +37,10 @@ def limit_bodies(app: Starlette, max_bytes: int) -> None:
     @asynccontextmanager
     async def lifespan(started: Starlette) -> AsyncIterator[Any]:
         async with start(started) as state:
-            _limit(app).max_body_size = max_bytes
+            limit = _limit(app)
+            limit.max_body_size = max_bytes
+            if direct is not None:
+                limit.app = DirectCalls(limit.app, direct)
             yield state
 
     app.router.lifespan_context = lifespan

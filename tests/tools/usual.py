@@ -1,0 +1,58 @@
+"""Tools whose calls can be answered directly: with results, errors, steps, questions of every kind."""
+
+import time
+from typing import Annotated, Any
+
+from fastmcp import Context, FastMCP
+from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+from pydantic import Field
+
+mcp = FastMCP("direct")
+
+
+@mcp.tool
+async def echo(value: Any = None) -> Any:
+    return value
+
+
+@mcp.tool
+async def headers(ctx: Context) -> dict[str, Any]:
+    from fastmcp.server.dependencies import get_http_headers
+
+    return {"headers": get_http_headers(include_all=True), "client": ctx.client_id}
+
+
+@mcp.tool
+async def steps(count: int, ctx: Context) -> str:
+    for number in range(count):
+        await ctx.report_progress(number, count, "ümläut")
+        await ctx.info("a message")
+    return "done"
+
+
+@mcp.tool
+async def told(mark: str, username: str) -> str:
+    with open(f"/tmp/{username}/{mark}", "w") as file:
+        file.write("begun")
+    time.sleep(60)
+    return "never"
+
+
+@mcp.tool
+def fails() -> str:
+    raise ValueError("on purpose")
+
+
+@mcp.tool
+async def asks(ctx: Context) -> Any:
+    question = ElicitRequest(
+        params=ElicitRequestFormParams(
+            message="How many?", requested_schema={"type": "object", "properties": {}}
+        )
+    )
+    return InputRequiredResult(input_requests={"count": question}, request_state="secret state")
+
+
+@mcp.tool
+async def mirrored(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+    return region
