@@ -10,7 +10,7 @@ step 10 of a call, and its decision "Results against schemas".
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.transformer import Transformer
 from runner.schema_fit import fitted
 from runner.settings import Settings
-from runner.store.protocol import Scope
+from runner.store.protocol import Record, Scope
 from runner.toml_lines import TomlLines
 
 __all__ = ["GuardedCall", "OutputGuard", "config_of", "origin_of"]
@@ -186,13 +186,17 @@ class OutputGuard:
     def _tell(self, guarded: Guarded, call: GuardedCall) -> None:
         for warning in guarded.warnings:
             log.warning("output guard", extra={"tool": call.tool, "problem": warning})
-        files = call.files
-        session = None if files.library.persist else files.session or None
-        for record in guarded.stored:
-            files.library.changed(Change(user=files.user, session=session, record=record))
+        self.kept(guarded.stored, call)
         for event in guarded.events:
             log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
-        if guarded.stored:
+
+    def kept(self, records: Sequence[Record], call: GuardedCall) -> None:
+        """Take note of what was kept for the user of a call: it is an event, and can be read back."""
+        files = call.files
+        session = None if files.library.persist else files.session or None
+        for record in records:
+            files.library.changed(Change(user=files.user, session=session, record=record))
+        if records:
             self.keepers.add(files.user)
 
 

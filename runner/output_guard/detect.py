@@ -7,6 +7,7 @@ Source: document 004, sections 3.2 and 4.1, appendix A; requirements S4-17 to S4
 X2 of the conformance cases.
 """
 
+import itertools
 import json
 import re
 import sys
@@ -20,6 +21,7 @@ from runner.output_guard.encoded import (
     Span,
     data_url,
     decode,
+    has_stretch,
     head,
     is_one_line,
     long_runs,
@@ -40,6 +42,8 @@ _BYTE_LIST = re.compile(r"\[(?:\s*\d{1,3}\s*,){200}")
 # A file may begin behind a word that base64 could hold as well; not behind a page of them.
 _WORD_MAX = 256
 _NESTED_MAX = 8
+# JSON and `data:` URLs: encoded content in them may have blanks beside it.
+_OPENS = frozenset("{[dD")
 _BEGINNING_CHARS = 300
 _UNKNOWN = Kind("bin", DEFAULT_MIME)
 
@@ -84,6 +88,14 @@ class Detector:
             max_elements=config.max_elements,
             template=config.default_summary_template,
         )
+
+    def may_hold(self, text: str) -> bool:
+        """Say whether a string may hold encoded content: a quick look, which most texts do not pass."""
+        least = self.min_chars
+        if len(text) < least:
+            return False
+        first = text[0]
+        return first in _OPENS or first.isspace() or has_stretch(text, least)
 
     def recognise(self, text: str) -> tuple[bytes, Kind] | None:
         """Return the bytes that `text` encodes, whole, and their format; None if it is no known binary."""
@@ -141,7 +153,7 @@ def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -
         new, name = item, key
         place = f"{where}.{key[:60]}" if where else key[:60]
         if isinstance(item, str):
-            if len(item) >= detector.min_chars:
+            if detector.may_hold(item):
                 new = yield from _string(item, detector, place, level, value)
         elif isinstance(item, dict | list | bytes):
             new = yield from scan(item, detector, place, level)
@@ -162,9 +174,7 @@ def _array(value: list[Any], detector: Detector, where: str, level: int) -> Find
     same = True
     for index, item in enumerate(value):
         new = item
-        if isinstance(item, dict | list | bytes) or (
-            isinstance(item, str) and len(item) >= detector.min_chars
-        ):
+        if detector.may_hold(item) if isinstance(item, str) else isinstance(item, dict | list | bytes):
             new = yield from scan(item, detector, f"{where}[{index}]", level)
             same = same and new is item
         made.append(new)
@@ -186,7 +196,7 @@ def _as_bytes(value: list[Any], detector: Detector) -> bytes | None:
 
 
 def _string(text: str, detector: Detector, where: str, level: int, payload: dict[str, Any]) -> Finding[Any]:
-    if len(text) < detector.min_chars:
+    if not detector.may_hold(text):
         return text
     # Of a long text only the beginning is copied.
     beginning = text[:_BEGINNING_CHARS].lstrip()
@@ -195,15 +205,18 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
         found = detector.recognise(data_url(body) or body)
         if found is not None:
             return (yield from _taken(*found, detector, where, payload))
-    runs = list(long_runs(text, detector.min_chars))
-    if not runs and not (beginning[:1] in ("{", "[") and _BYTE_LIST.search(text)):
+    # Found as they are asked for: where there are too many files, a few of them are enough.
+    runs = long_runs(text, detector.min_chars)
+    first = next(runs, None)
+    if first is None and not (beginning[:1] in ("{", "[") and _BYTE_LIST.search(text)):
         return text
     if beginning[:1] in ("{", "[", '"') and level < _NESTED_MAX:
         inside = yield from _json(text, detector, where, level)
         if inside is not text:
             return inside
     # Also where JSON held nothing: a repeated key hides what stood under it before.
-    return (yield from _pieces_out(text, _pieces(text, runs, detector), where))
+    found_runs = itertools.chain([first] if first else [], runs)
+    return (yield from _pieces_out(text, _pieces(text, found_runs, detector), where))
 
 
 def _json(text: str, detector: Detector, where: str, level: int) -> Finding[Any]:

@@ -20,6 +20,7 @@ __all__ = [
     "Span",
     "data_url",
     "decode",
+    "has_stretch",
     "head",
     "is_one_line",
     "long_runs",
@@ -113,6 +114,18 @@ def data_url(text: str) -> str | None:
         return None
     body = text[comma + 1 :]
     return unquote(body) if "%" in body else body
+
+
+def has_stretch(text: str, at_least: int) -> bool:
+    """Say whether `at_least` characters without a blank among them follow each other somewhere."""
+    start, end = 0, len(text)
+    while end - start >= at_least:
+        # From behind: in prose the next blank is near, and all before it is passed over.
+        blank = text.rfind(" ", start, start + at_least)
+        if blank < 0:
+            return True
+        start = blank + 1
+    return False
 
 
 def long_runs(text: str, at_least: int, within: Span | None = None) -> Iterator[Span]:

@@ -9,6 +9,7 @@ Source: document 004, appendix A; rule X2 of the conformance cases; the formats'
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 __all__ = ["BASE64_PREFIXES", "PROBE_BYTES", "Kind", "identify", "mime_types"]
 
@@ -252,6 +253,7 @@ def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> Kind | None:
     return None
 
 
+@cache
 def mime_types() -> frozenset[str]:
     """Return the MIME types of all formats that are told by their bytes."""
     return frozenset(kind.mime for kind in _kinds())

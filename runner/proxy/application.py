@@ -23,7 +23,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from runner.errors import CallError
 from runner.guarding import GuardedCall
 from runner.identity import User, auth_provider
-from runner.incoming import McpClient, Transport, has_sessions, sender
+from runner.incoming import McpClient, Transport, asker, has_sessions
 from runner.internals import (
     connection_levels,
     is_ready,
@@ -31,10 +31,10 @@ from runner.internals import (
     relay_innermost,
     use_input_schemas,
 )
+from runner.model_resources import Reader, RemoteError, resource_tools
 from runner.proxy.backend import Unreachable
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.desk import Desk
-from runner.proxy.resources import Reader, RemoteError, resource_tools
 from runner.proxy.rounds import answered
 from runner.reading import described
 from runner.render import MESSAGE_MAX_BYTES
@@ -123,7 +123,7 @@ class _Proxy:
 
     def user_of(self, ctx: _Context) -> User:
         """Return who a request comes from, in the session in which it came."""
-        return sender(self._desk.settings, self._desk.links.tokens, self._transport, ctx)[0]
+        return asker(self._desk.settings, self._desk.links.tokens, self._transport, ctx)
 
     async def subscribe(self, ctx: _Context, uri: str) -> None:
         """Let the server of a resource tell of its changes."""

@@ -28,8 +28,8 @@ from mcp.shared.subscriptions import event_to_notification
 
 from runner.internals import tell_remote
 from runner.ladder import ClientRefusal
+from runner.model_resources import RemoteError, RemoteResources
 from runner.proxy.remote import FAILURES, Announced, ConnectionLost, RemoteSession, client_for, is_modern
-from runner.proxy.resources import RemoteError, RemoteResources
 from runner.proxy.watch import Watched
 
 __all__ = ["BackOff", "Backend", "Front", "Unreachable"]

@@ -4,8 +4,8 @@ Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-8
 "The proxy runs steps 1 to 2 and 7 to 11 around a remote server".
 """
 
+import asyncio
 import contextlib
-import json
 import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -23,10 +23,10 @@ from runner.guarding import GuardedCall
 from runner.identity import User
 from runner.incoming import McpClient, has_sessions
 from runner.ladder import CallListener, Client
+from runner.model_resources import Reader, RemoteError, blocks_of, resource_result
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.desk import Desk
 from runner.proxy.remote import is_modern
-from runner.proxy.resources import Reader, RemoteError, blocks_of
 from runner.proxy.rounds import answered
 from runner.proxy.watch import Watched, watch
 from runner.reading import READING, reading_result
@@ -71,7 +71,9 @@ class Calls:
                 # What a server says of its failure is as long as it likes.
                 result = await self.desk.guard.message(_failure(error), ours, media_stay=False)
             outcome = "error" if result.get("isError") else "ok"
-            log.info("call ended", extra={"user": user.name, "tool": name, "outcome": outcome})
+            # Once the answer is on its way: nobody waits for a line of the log.
+            facts = {"user": user.name, "tool": name, "outcome": outcome}
+            asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))
         if not offered and user.name in self.desk.guard.keepers and self.desk.settings.extras:
             await self.desk.tell(ctx, user, "notifications/tools/list_changed")
         return result
@@ -131,8 +133,7 @@ class Calls:
             backend.began(str(begun.get("taskId")), inner)
             return wire
         call = self._guarded(inner, server, user, await backend.schema(inner), trace=trace)
-        reader = Reader(store=call.files.library.store, scope=call.scope)
-        message = await self._with_links(wire, backend, server, reader)
+        message = await self._with_links(wire, backend, server, self._reader(call))
         tier = desk.ways[server].tier
         if tier is not None:
             message["_meta"] = {**(message.get("_meta") or {}), _ISOLATION_META: tier.value}
@@ -173,23 +174,15 @@ class Calls:
         self, ctx: _Context, server: str, act: str, arguments: Any, user: User, trace: str
     ) -> dict[str, Any] | None:
         backend = self.desk.backend(ctx, user, server)
-        remote, ours = await backend.remote(), backend.resources
-        match act:
-            case "resources_list":
-                value: Any = {"resources": await ours.all(remote)}
-            case "resources_templates_list":
-                value = {"resourceTemplates": await ours.templates(remote)}
-            case "resources_read":
-                uri = arguments.get("uri") if isinstance(arguments, Mapping) else None
-                files = self.desk.files(user, trace=trace)
-                scope = GuardedCall(tool=act, files=files).scope
-                reader = Reader(store=files.library.store, scope=scope)
-                value = await ours.read(remote, str(uri), reader)
-            case _:
-                return None
-        text = json.dumps(value, ensure_ascii=False)
-        content = [{"type": "text", "text": text}]
-        return {"content": content, "structuredContent": value, "isError": "error" in value}
+        reader = self._reader(GuardedCall(tool=act, files=self.desk.files(user, trace=trace)))
+        return await resource_result(act, arguments, backend.resources, await backend.remote(), reader)
+
+    def _reader(self, call: GuardedCall) -> Reader:
+        return Reader(
+            store=call.files.library.store,
+            scope=call.scope,
+            kept=lambda records: self.desk.guard.kept(records, call),
+        )
 
     async def _wire(
         self, ctx: _Context, backend: Backend, params: dict[str, Any], name: str, user: User

@@ -21,15 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp.client.transports import ClientTransport
-from fastmcp.client.transports.stdio import StdioTransport
+from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 
-from runner.cell import GUARD_ONLY
+from runner.bounds import GUARD_ONLY
 from runner.environment import call_environment, framework_environment
 from runner.errors import UsageError
 from runner.homes import Homes
 from runner.identity import User
 from runner.isolation import has_ids, in_force, unfit
+from runner.proxy.dispatcher import LineDispatcher
+from runner.proxy.process import spoken_with
 from runner.proxy.remote import Unreached
 from runner.proxy.stderr import LastWords
 from runner.proxy.targets import Target
@@ -119,7 +121,9 @@ class ConfinedTransport(ClientTransport):
         self._tier = tier
 
     @contextlib.asynccontextmanager
-    async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[ClientSession]:
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncIterator[ClientSession]:
         """Start the process, and end it and all that it started when the block ends.
 
         Raises:
@@ -132,25 +136,24 @@ class ConfinedTransport(ClientTransport):
             scratch_folder(settings.state_dir, within=within, owner=uid) as home,
             LastWords() as said,
         ):
-            inner = StdioTransport(
-                command=sys.executable,
-                # In a thread: what may be read is found by looking through folders.
-                args=await asyncio.to_thread(self._arguments, home, uid),
-                # No secret of ours: what the server may see is in its policy.
-                env=framework_environment(os.environ, ()),
-                keep_alive=False,
-                log_file=said.file,
-            )
-            try:
-                async with inner.connect_session(**session_kwargs) as session:
-                    try:
-                        yield session
-                    except Exception as error:
-                        if session.protocol_version is None:
-                            raise Unreached(await self._why(str(error), said)) from error
-                        raise
-            finally:
-                await inner.disconnect()  # type: ignore[no-untyped-call]
+            # In a thread: what may be read is found by looking through folders.
+            arguments = await asyncio.to_thread(self._arguments, home, uid)
+            kind = (transport_options or TransportOptions()).session_class
+            async with (
+                spoken_with(
+                    (sys.executable, *arguments),
+                    # No secret of ours: what the server may see is in its policy.
+                    environment=framework_environment(os.environ, ()),
+                    errors=said.file,
+                ) as (incoming, outgoing),
+                kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
+            ):
+                try:
+                    yield session
+                except Exception as error:
+                    if session.protocol_version is None:
+                        raise Unreached(await self._why(str(error), said)) from error
+                    raise
 
     async def _why(self, problem: str, said: LastWords) -> str:
         words = await said.wait()

@@ -28,12 +28,12 @@ from runner.incoming import has_sessions
 from runner.internals import connection_of
 from runner.isolation import in_force
 from runner.links import DownloadLinks
+from runner.model_resources import RemoteResources
 from runner.my_files import Library, MyFiles, open_library
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.names import Names
 from runner.proxy.pausing import ANSWER_S, Pausing
 from runner.proxy.remote import Announced
-from runner.proxy.resources import RemoteResources
 from runner.scratch import sweep
 from runner.settings import Settings
 from runner.state import SessionState

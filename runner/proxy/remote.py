@@ -30,7 +30,7 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.internals import ask_remote, learn_tools, relaying_session
-from runner.proxy.resources import RemoteError
+from runner.model_resources import RemoteError
 
 __all__ = ["FAILURES", "Announced", "ConnectionLost", "RemoteSession", "Unreached", "client_for", "is_modern"]
 
@@ -152,7 +152,7 @@ def is_modern(client: "Client[Any]") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSession:
-    """A connected client. A `runner.proxy.resources.Remote`.
+    """A connected client. A `runner.model_resources.Remote`.
 
     Attributes:
         client: The client.

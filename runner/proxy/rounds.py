@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from runner.ladder import ClientRefusal
-from runner.proxy.resources import RemoteError
+from runner.model_resources import RemoteError
 
 __all__ = ["answered"]
 

@@ -7,12 +7,13 @@ from functools import partial
 from fastmcp import FastMCP
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
 
+from runner.ahead import first_user, transport_of
 from runner.identity import User
 from runner.proxy.application import make_proxy
 from runner.proxy.confined import ConfinedTransport, check_command, tier_of
 from runner.proxy.desk import Desk, Way
 from runner.proxy.targets import Target
-from runner.serve import first_user, serve_application, transport_of
+from runner.serve import serve_application
 from runner.settings import Settings
 
 __all__ = ["serve_proxy", "ways_to"]

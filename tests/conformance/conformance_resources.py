@@ -8,9 +8,9 @@ import mcp_types
 from fastmcp import Client, FastMCP
 from mcp.shared.exceptions import MCPError
 
+from runner.model_resources import Reader, RemoteResources, resource_tools
 from runner.output_guard.config import from_mapping
 from runner.proxy.remote import RemoteSession
-from runner.proxy.resources import Reader, RemoteResources, resource_tools
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope
 

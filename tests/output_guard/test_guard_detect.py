@@ -11,7 +11,10 @@ import urllib.parse
 import pytest
 from guard_samples import ENCODINGS, FORMATS, PDF, b64, noise
 from guard_shelf import Shelf, guarded
+from hypothesis import given
+from hypothesis import strategies as st
 
+from runner.output_guard.encoded import has_stretch
 from runner.output_guard.plain import text_of
 
 TEXT = b64(PDF)
@@ -208,3 +211,25 @@ def test_a_result_is_never_changed_itself(shelf: Shelf) -> None:
 
     assert given == {"a": [TEXT], "b": {"c": 1}}
     assert value["b"] is given["b"]
+
+
+@given(words=st.lists(st.integers(0, 12), max_size=30), at_least=st.integers(1, 12))
+def test_a_quick_look_misses_no_stretch_without_blanks(words: list[int], at_least: int) -> None:
+    text = " ".join("x" * length for length in words)
+
+    assert has_stretch(text, at_least) is any(length >= at_least for length in words)
+
+
+def test_a_quick_look_lets_nothing_by_that_has_blanks_beside_it(shelf: Shelf) -> None:
+    numbers = "[" + ", ".join(str(byte) for byte in PDF) + "]"
+    beside = {
+        "padded": f"  \n {TEXT} \n  ",
+        "url": f"data:application/pdf; name=a b;base64,{TEXT}",
+        "within": "word " * 400 + TEXT + " word" * 400,
+        "numbers": f"  {numbers}",
+    }
+
+    value = guarded(beside, store=shelf).value
+
+    assert [TEXT[:500] in item for item in map(str, value.values())] == [False] * 4
+    assert shelf.contents == [PDF] * 4

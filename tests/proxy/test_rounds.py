@@ -7,8 +7,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from runner.ladder import ClientRefusal
+from runner.model_resources import RemoteError
 from runner.proxy.pausing import Pausing
-from runner.proxy.resources import RemoteError
 from runner.proxy.rounds import answered
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""The resources of a remote MCP server, as a model may read them.
+"""The resources of an MCP server, a remote one's or our own, as a model may read them.
 
 Lists are followed to their last page. What is read has no bytes in it: a blob is kept in the store and
 referenced, text stays where it is short. Reads are kept until the server says that the resource changed,
@@ -10,8 +10,10 @@ to S4-96, S4-106; rules Q1 to Q4 of the conformance cases.
 """
 
 import contextlib
+import json
+import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,14 +25,25 @@ from runner.output_guard.config import GuardConfig
 from runner.output_guard.keeping import Find, Finding, Keeper, drive
 from runner.output_guard.pipeline import guard
 from runner.output_guard.references import large_text
-from runner.store.protocol import ArtifactStore, Scope
+from runner.store.protocol import ArtifactStore, Record, Scope
 from runner.subscriptions import UPDATED
 
-__all__ = ["Reader", "Remote", "RemoteError", "RemoteResources", "blocks_of", "resource_tools"]
+__all__ = [
+    "Asked",
+    "Reader",
+    "Remote",
+    "RemoteError",
+    "RemoteResources",
+    "blocks_of",
+    "namespace_of",
+    "resource_result",
+    "resource_tools",
+]
 
 _PAGES = 1000
 _CACHED = 1000
 _ERROR_CHARS = 1000
+_NAMESPACE_CHARS = 40
 _NO_CONTENT = "Resource has no content"
 
 
@@ -39,7 +52,7 @@ class RemoteError(RunnerError):
 
 
 class Remote(Protocol):
-    """A session with the server. All methods raise `RemoteError`."""
+    """What answers for the server. All methods raise `RemoteError`."""
 
     async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
         """Return the wire result of `resources/list`."""
@@ -51,6 +64,29 @@ class Remote(Protocol):
         """Return the wire result of `resources/read`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A `Remote` that is asked by a function, by method and params.
+
+    Attributes:
+        ask: Returns the wire result. Raises `RemoteError`.
+    """
+
+    ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+    async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/list`."""
+        return await self.ask("resources/list", {"cursor": cursor} if cursor else {})
+
+    async def list_templates(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/templates/list`."""
+        return await self.ask("resources/templates/list", {"cursor": cursor} if cursor else {})
+
+    async def read(self, uri: str) -> Mapping[str, Any]:
+        """Return the wire result of `resources/read`."""
+        return await self.ask("resources/read", {"uri": uri})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """Who reads.
@@ -58,10 +94,12 @@ class Reader:
     Attributes:
         store: Where content is kept.
         scope: Whose it is.
+        kept: Hears of what was kept.
     """
 
     store: ArtifactStore
     scope: Scope
+    kept: Callable[[Sequence[Record]], None] = lambda _records: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +166,7 @@ class RemoteResources:
             store=reader.store, scope=reader.scope, tool=f"{self.server}.read", server=self.server
         )
         made = [await self._content(item, keeper) for item in contents]
+        reader.kept(keeper.stored)
         value = made[0] if len(made) == 1 else {"contents": made}
         if self.config.resources.cache_reads_to_artifacts and not keeper.warnings:
             self._cache[key] = _Cached(value=value, ids=tuple(record.id for record in keeper.stored))
@@ -207,6 +246,40 @@ def resource_tools(server: str) -> list[dict[str, Any]]:
         {"name": f"{server}.{name}", "description": said, "inputSchema": schema, "annotations": read_only}
         for name, said, schema in rows
     ]
+
+
+def namespace_of(name: str) -> str:
+    """Return what the tools with which a model reads the resources of a server begin with."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:_NAMESPACE_CHARS] or "server"
+
+
+async def resource_result(
+    act: str, arguments: object, resources: RemoteResources, remote: Remote, reader: Reader
+) -> dict[str, Any] | None:
+    """Return the result of a call of one of these tools, or None if there is none of that name.
+
+    Args:
+        act: The name of the tool behind the server's.
+        arguments: What it is called with.
+        resources: The resources of the server.
+        remote: What answers for the server.
+        reader: Who reads.
+
+    Raises:
+        RemoteError: The resources could not be listed.
+    """
+    match act:
+        case "resources_list":
+            value: Any = {"resources": await resources.all(remote)}
+        case "resources_templates_list":
+            value = {"resourceTemplates": await resources.templates(remote)}
+        case "resources_read":
+            uri = arguments.get("uri") if isinstance(arguments, Mapping) else None
+            value = await resources.read(remote, str(uri), reader)
+        case _:
+            return None
+    content = [{"type": "text", "text": json.dumps(value, ensure_ascii=False)}]
+    return {"content": content, "structuredContent": value, "isError": "error" in value}
 
 
 def blocks_of(linked: Mapping[str, Any]) -> list[dict[str, Any]]:

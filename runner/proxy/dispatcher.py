@@ -1,0 +1,263 @@
+"""Requests and their answers over lines: what a session with a process of ours speaks through.
+
+It does what the SDK's `JSONRPCDispatcher` does for a client over stdio, without the streams, spans and
+copies that one has for each request: together with them they cost as much as the whole guard.
+
+Source: MCP specification 2025-11-25, "Base protocol", "Utilities, Cancellation" and "Utilities, Progress".
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.abc
+from mcp.shared.dispatcher import (
+    CallOptions,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    ProgressFnT,
+    coerce_request_id,
+    run_notify_intercept,
+)
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    REQUEST_TIMEOUT,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+
+from runner.errors import RunnerError
+from runner.internals import Exchange
+from runner.lines import IncomingLines, OutgoingLines
+from runner.proxy.remote import FAILURES
+
+__all__ = ["LineDispatcher"]
+
+log = logging.getLogger(__name__)
+
+_COURTESY_S = 5.0
+_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
+_CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A request that waits for its answer."""
+
+    answer: "asyncio.Future[dict[str, Any] | ErrorData]"
+    progress: ProgressFnT | None
+
+
+@dataclass(slots=True, eq=False)
+class LineDispatcher:
+    """One connection. A `mcp.shared.dispatcher.Dispatcher`.
+
+    Attributes:
+        incoming: What the server says.
+        outgoing: What is said to it.
+    """
+
+    incoming: IncomingLines
+    outgoing: OutgoingLines
+    _pending: dict[RequestId, _Pending] = field(default_factory=dict)
+    _serving: dict[RequestId, anyio.CancelScope] = field(default_factory=dict)
+    _tasks: anyio.abc.TaskGroup | None = None
+    _number: int = 0
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Take what the server says until it says no more."""
+        try:
+            async with self.outgoing, anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                task_status.started()
+                async with self.incoming:
+                    async for item in self.incoming:
+                        if isinstance(item, SessionMessage):
+                            self._take(item, tasks, on_request, on_notify, on_notify_intercept)
+                self._close()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._close()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request and return its result.
+
+        Raises:
+            MCPError: The server answered with an error, or not in time, or the connection has ended.
+            ValueError: The id is that of another request that waits.
+        """
+        options: CallOptions = opts or {}
+        id_ = options.get("request_id") or self._next()
+        if self._tasks is None:
+            raise MCPError(code=_CLOSED.code, message=_CLOSED.message)
+        if coerce_request_id(id_) in self._pending:
+            raise ValueError(f"request id {id_!r} is already in use")
+        sent, progress = dict(params or {}), options.get("on_progress")
+        if progress is not None:
+            sent["_meta"] = {**(sent.get("_meta") or {}), "progressToken": id_}
+        pending = _Pending(asyncio.get_running_loop().create_future(), progress)
+        self._pending[coerce_request_id(id_)] = pending
+        try:
+            said = await self._answer(_request(id_, method, sent), pending, options)
+        finally:
+            self._pending.pop(coerce_request_id(id_), None)
+        if isinstance(said, ErrorData):
+            raise MCPError(code=said.code, message=said.message, data=said.data)
+        return said
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Send a notification, if the server is still there."""
+        said = {} if params is None else {"params": dict(params)}
+        with contextlib.suppress(*_GONE):
+            await self.outgoing.send(
+                SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, **said))
+            )
+
+    async def _answer(
+        self, request: JSONRPCRequest, pending: _Pending, options: CallOptions
+    ) -> dict[str, Any] | ErrorData:
+        limit_s, courtesy = options.get("timeout"), options.get("cancel_on_abandon", True)
+        try:
+            with contextlib.nullcontext() if limit_s is None else anyio.fail_after(limit_s):
+                await self.outgoing.send(SessionMessage(request))
+                return await pending.answer
+        except _GONE:
+            return _CLOSED
+        except TimeoutError:
+            await self._abandon(request.id, f"timed out after {limit_s} s", courtesy=courtesy)
+            return ErrorData(code=REQUEST_TIMEOUT, message=f"Request {request.method!r} timed out")
+        except asyncio.CancelledError:
+            await self._abandon(request.id, "caller cancelled", courtesy=courtesy)
+            raise
+
+    async def _abandon(self, id_: RequestId, reason: str, *, courtesy: bool) -> None:
+        """Tell the server that nobody waits for an answer any more."""
+        if courtesy and self._tasks is not None:
+            with anyio.move_on_after(_COURTESY_S, shield=True):
+                await self.notify("notifications/cancelled", {"requestId": id_, "reason": reason})
+
+    def _take(
+        self,
+        item: SessionMessage,
+        tasks: anyio.abc.TaskGroup,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        intercept: OnNotifyIntercept | None,
+    ) -> None:
+        match item.message:
+            case JSONRPCResponse(id=id_, result=result):
+                self._settle(id_, result)
+            case JSONRPCError(id=id_, error=error):
+                self._settle(id_, error)
+            case JSONRPCRequest() as request:
+                tasks.start_soon(self._serve, request, on_request)
+            case JSONRPCNotification(method=method, params=params):
+                self._apply(method, params or {}, tasks)
+                if not run_notify_intercept(intercept, method, params):
+                    tasks.start_soon(_contained, partial(on_notify, self._exchange(None), method, params))
+
+    def _settle(self, id_: RequestId | None, said: dict[str, Any] | ErrorData) -> None:
+        pending = None if id_ is None else self._pending.get(coerce_request_id(id_))
+        if pending is not None and not pending.answer.done():
+            pending.answer.set_result(said)
+
+    def _apply(self, method: str, params: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> None:
+        """Let a notification take effect on what is under way: a progress report, or a cancellation."""
+        named = params.get("requestId" if method == "notifications/cancelled" else "progressToken")
+        if not isinstance(named, str | int) or isinstance(named, bool):
+            return
+        key = coerce_request_id(named)
+        if method == "notifications/cancelled" and key in self._serving:
+            self._serving[key].cancel()
+        pending = self._pending.get(key) if method == "notifications/progress" else None
+        done, message = _number(params.get("progress")), params.get("message")
+        if pending is not None and pending.progress is not None and done is not None:
+            words = message if isinstance(message, str) else None
+            report = partial(pending.progress, done, _number(params.get("total")), words)
+            tasks.start_soon(_contained, report)
+
+    async def _serve(self, request: JSONRPCRequest, on_request: OnRequest) -> None:
+        """Answer a request of the server, unless it cancels it."""
+        key = coerce_request_id(request.id)
+        with anyio.CancelScope() as scope:
+            self._serving[key] = scope
+            try:
+                result = await on_request(self._exchange(request.id), request.method, request.params)
+                answer: JSONRPCResponse | JSONRPCError = JSONRPCResponse(
+                    jsonrpc="2.0", id=request.id, result=result
+                )
+            except MCPError as error:
+                answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=error.error)
+            except (*FAILURES, RunnerError) as error:
+                problem = ErrorData(code=INTERNAL_ERROR, message=str(error))
+                answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=problem)
+            finally:
+                self._serving.pop(key, None)
+            with contextlib.suppress(*_GONE):
+                await self.outgoing.send(SessionMessage(answer))
+
+    def _exchange(self, id_: RequestId | None) -> Exchange:
+        return Exchange(
+            request_id=id_,
+            can_send_request=True,
+            transport=TransportContext(kind="stdio", can_send_request=True),
+            message_metadata=None,
+            on_notify=self.notify,
+            on_request=self.send_raw_request,
+        )
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _close(self) -> None:
+        self._tasks = None
+        for pending in self._pending.values():
+            if not pending.answer.done():
+                pending.answer.set_result(_CLOSED)
+
+
+def _request(id_: RequestId, method: str, params: dict[str, Any]) -> JSONRPCRequest:
+    # Absent, not null: the protocol knows no null here.
+    return (
+        JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=params)
+        if params
+        else JSONRPCRequest(jsonrpc="2.0", id=id_, method=method)
+    )
+
+
+async def _contained(act: Callable[[], Awaitable[None]]) -> None:
+    """Pass something on; that its hearer is gone is no fault of the connection."""
+    try:
+        await act()
+    except (*FAILURES, RunnerError) as error:
+        log.info("not passed on", extra={"problem": str(error)[:200]})
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,94 @@
+"""A process of ours that speaks MCP over its standard streams: started, and ended with all that it started.
+
+Source: MCP specification 2025-11-25, "Lifecycle, Shutdown, stdio".
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TextIO
+
+import anyio
+
+from runner.lines import IncomingLines, OutgoingLines
+
+__all__ = ["spoken_with"]
+
+_PATIENCE_S = 2.0
+_PIECE_BYTES = 1 << 16
+
+
+@asynccontextmanager
+async def spoken_with(
+    command: Sequence[str], *, environment: Mapping[str, str], errors: TextIO
+) -> AsyncIterator[tuple[IncomingLines, OutgoingLines]]:
+    """Start a command, and yield what it says and what is said to it; when the block ends, so does it.
+
+    Args:
+        command: The program, absolute, and its arguments.
+        environment: All variables that it sees.
+        errors: Its standard error.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    its_input, to_it = os.pipe()
+    from_it, its_output = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=its_input,
+            stdout=its_output,
+            stderr=errors,
+            env=dict(environment),
+            # Signals for us are not for it, and those for it reach all that it started.
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(to_it)
+        os.close(from_it)
+        raise
+    finally:
+        os.close(its_input)
+        os.close(its_output)
+    for descriptor in (to_it, from_it):
+        os.set_blocking(descriptor, False)
+    try:
+        yield IncomingLines(from_it), OutgoingLines(to_it)
+    finally:
+        # Who is cancelled meanwhile leaves a task behind, and no process.
+        ending = asyncio.ensure_future(_end(process, to_it, from_it))
+        with anyio.CancelScope(shield=True):
+            await asyncio.shield(ending)
+
+
+async def _end(process: Process, to_it: int, from_it: int) -> None:
+    """Let a process end by itself, else end it; close our ends of its pipes."""
+    loop = asyncio.get_running_loop()
+    os.close(to_it)
+    # One that waits until somebody reads what it says would not hear that it should end.
+    loop.add_reader(from_it, _drain, loop, from_it)
+    try:
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _PATIENCE_S)
+                return
+    finally:
+        loop.remove_reader(from_it)
+        os.close(from_it)
+
+
+def _drain(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+    try:
+        ended = not os.read(descriptor, _PIECE_BYTES)
+    except BlockingIOError:
+        return
+    if ended:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,77 @@
+"""MCP over the standard input and output of this process.
+
+Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
+"""
+
+import fcntl
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastmcp import FastMCP
+
+from runner.direct import Answer
+from runner.direct_lines import DirectLines
+from runner.errors import StartError
+from runner.internals import serve_streams
+from runner.lines import IncomingLines, OutgoingLines
+
+__all__ = ["serve_stdio"]
+
+_ABOVE_STANDARD = 3
+
+
+async def serve_stdio(app: FastMCP, *, direct: Answer | None = None) -> None:
+    """Serve an application until the client closes standard input.
+
+    Args:
+        app: The application.
+        direct: Answers usual calls without `app`, where they need nothing of it.
+
+    Raises:
+        StartError: There is no standard input or output to speak over.
+    """
+    if sys.stdin is None or sys.stdout is None:
+        raise StartError(
+            "MCP over stdio needs standard input and output, and one of them is closed; leave both open"
+        )
+    sys.stdout.flush()
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
+        lines, answers = IncomingLines(incoming), OutgoingLines(outgoing)
+        await serve_streams(app, lines if direct is None else DirectLines(lines, answers, direct), answers)
+
+
+@contextmanager
+def _claimed(number: int, instead: int) -> Iterator[int]:
+    """Yield a descriptor of our own for a standard stream, whose number leads elsewhere meanwhile.
+
+    So what prints or reads something without being asked to does not spoil the protocol.
+    """
+    own = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STANDARD)
+    os.dup2(instead, number)
+    os.close(instead)
+    try:
+        with _unblocked(own):
+            yield own
+    finally:
+        os.dup2(own, number)
+        os.close(own)
+
+
+@contextmanager
+def _unblocked(descriptor: int) -> Iterator[None]:
+    """Let reads and writes of a pipe or socket not wait."""
+    # Not those of a terminal, which others share who do not expect it.
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        yield
+        return
+    blocking = os.get_blocking(descriptor)
+    os.set_blocking(descriptor, False)
+    try:
+        yield
+    finally:
+        os.set_blocking(descriptor, blocking)

@@ -1,0 +1,177 @@
+"""The everything-server behind `runner proxy` as a process of its own, asked over HTTP in each era.
+
+Source: issue "Nothing floods the model", "Shown by".
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from everything import BLOB, SERVER, TEXT, Person, node, words
+from fastmcp import Client
+from mcp.client.subscriptions import listen
+from support import ROOT, becomes, server_url, stop
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the command, for both eras: a server is started for each client all the same."""
+    folder = tmp_path_factory.mktemp("front")
+    folder.chmod(0o700)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_STATE_DIR": str(folder / "state"),
+        "RUNNER_STORE": (folder / "store").as_uri(),
+    }
+    options = ["--transport", "http", "--port", "0", "--user", f"t-{uuid.uuid4().hex[:12]}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner", "proxy", *options, "--", node(), str(SERVER), "stdio"],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield server_url(process)
+    stop(process)
+
+
+@dataclass
+class Visit:
+    """A client of the command, and who answers for it."""
+
+    mode: str
+    client: Any
+    person: Person
+
+
+@pytest.fixture(scope="module", params=["legacy", "auto"])
+async def visit(request: pytest.FixtureRequest, front: str) -> AsyncIterator[Visit]:
+    person = Person()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(front, mode=request.param, **person.options()))
+        yield Visit(request.param, client, person)
+
+
+async def test_each_era_is_spoken(visit: Visit) -> None:
+    spoken = {"legacy": "2025-11-25", "auto": "2026-07-28"}
+
+    assert visit.client.session.protocol_version == spoken[visit.mode]
+
+
+async def test_tools_answer_ask_and_report(visit: Visit) -> None:
+    steps: list[Any] = []
+
+    async def progress(*said: Any) -> None:
+        steps.append(said[:2])
+
+    names = {tool.name for tool in await visit.client.list_tools()}
+    added = await visit.client.call_tool_mcp("get-sum", {"a": 1.5, "b": 2})
+    structured = await visit.client.call_tool_mcp("get-structured-content", {"location": "Chicago"})
+    asked = await visit.client.call_tool_mcp("trigger-elicitation-request", {})
+    long = {"duration": 0.2, "steps": 2}
+    await visit.client.call_tool("trigger-long-running-operation", long, progress_handler=progress)
+
+    assert {"get-sum", "get-tiny-image", "trigger-elicitation-request"} <= names
+    assert words(added) == "The sum of 1.5 and 2 is 3.5."
+    assert structured.structured_content["conditions"] == "Light rain / drizzle"
+    assert "User provided the requested information" in words(asked)
+    assert "Ann" in words(asked)
+    # The SDK's client forgets a report that comes close to the answer; the next test looks at what is sent.
+    assert await becomes(lambda: steps[:1] == [(1.0, 2.0)])
+
+
+def test_every_step_is_sent_before_the_answer(front: str) -> None:
+    where = urlsplit(front)
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "progressToken": "steps",
+    }
+    tool = "trigger-long-running-operation"
+    params = {"name": tool, "arguments": {"duration": 0.02, "steps": 2}, "_meta": meta}
+    said = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+
+    kinds = []
+    for _ in range(10):
+        with contextlib.closing(HTTPConnection(str(where.hostname), where.port)) as connection:
+            connection.request("POST", where.path, said, headers)
+            lines = connection.getresponse().read().splitlines()
+        events = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+        kinds.append([event.get("method", "answer") for event in events])
+
+    assert kinds == [["notifications/progress", "notifications/progress", "answer"]] * 10
+
+
+async def test_large_and_binary_outputs_are_references_that_can_be_read(visit: Visit) -> None:
+    long = "".join(f"row {n} of many\n" for n in range(20_000))
+
+    text = await visit.client.call_tool_mcp("echo", {"message": long})
+    picture = await visit.client.call_tool_mcp("get-tiny-image", {})
+    reference = json.loads(text.content[0].text)["artifact"]
+    lines = {"id": reference["id"], "first_line": 11, "lines": 1}
+    part = await visit.client.call_tool("artifact_read", lines)
+    image = next(block for block in picture.content if block.type == "resource_link")
+    fetched = await visit.client.read_resource(str(image.uri))
+
+    assert len(text.model_dump_json()) < 5_000
+    assert "row 10 of many" in part.structured_content["text"]
+    assert image.mime_type == "image/png"
+    assert fetched[0].blob.startswith("iVBORw0KGgo")
+
+
+async def test_resources_are_listed_and_read(visit: Visit) -> None:
+    listed = [str(item.uri) for item in await visit.client.list_resources()]
+    templates = [item.uri_template for item in await visit.client.list_resource_templates()]
+    text, blob = await visit.client.read_resource(TEXT), await visit.client.read_resource(BLOB)
+
+    assert "demo://resource/static/document/architecture.md" in listed
+    assert "demo://resource/dynamic/text/{resourceId}" in templates
+    assert text[0].text.startswith("Resource 1")
+    assert blob[0].blob
+
+
+async def test_who_subscribed_hears_of_a_change(visit: Visit) -> None:
+    """S4-93: on the stream that a client with sessions keeps open, or on the one that it opened for it."""
+    uri = "demo://resource/dynamic/text/11"
+
+    if visit.mode == "legacy":
+        await visit.client.session.subscribe_resource(uri)
+        await visit.client.call_tool("toggle-subscriber-updates")
+        said = await visit.person.until(
+            lambda what, said: what.endswith("resources/updated") and str(said.uri) == uri
+        )
+        await visit.client.session.unsubscribe_resource(uri)
+    else:
+        async with listen(visit.client.session, resource_subscriptions=[uri]) as events:
+            await visit.client.call_tool("toggle-subscriber-updates")
+            said = await asyncio.wait_for(anext(events), 30)
+    await visit.client.call_tool("toggle-subscriber-updates")
+
+    assert str(said.uri) == uri

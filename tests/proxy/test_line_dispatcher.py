@@ -1,0 +1,197 @@
+"""Requests and answers over real pipes: correlation, questions, progress, cancellation, and the end."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+from runner.lines import IncomingLines, OutgoingLines
+from runner.proxy.dispatcher import LineDispatcher
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Server:
+    """The other end of the pipes, spoken to by hand, and what our end hears."""
+
+    us: LineDispatcher
+    to_us: int
+    from_us: asyncio.StreamReader
+    heard: asyncio.Queue[tuple[str, Any]] = field(default_factory=asyncio.Queue)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def say(self, **message: Any) -> None:
+        os.write(self.to_us, json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def next(self) -> dict[str, Any]:
+        line = await asyncio.wait_for(self.from_us.readline(), 30)
+        return dict(json.loads(line))
+
+    async def asked(self, _exchange: object, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        if method == "refuse":
+            raise MCPError(code=INVALID_REQUEST, message="no")
+        if method == "fail":
+            raise ValueError("broken")
+        if method == "wait":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.cancelled.set()
+        return {"said": dict(params or {})}
+
+    async def told(self, _exchange: object, method: str, params: Mapping[str, Any] | None) -> None:
+        if method == "notifications/gone":
+            raise anyio.BrokenResourceError
+        await self.heard.put((method, params))
+
+    def hang_up(self) -> None:
+        if self.to_us >= 0:
+            os.close(self.to_us)
+            self.to_us = -1
+
+
+@asynccontextmanager
+async def speaking() -> AsyncIterator[Server]:
+    (from_it, to_us), (from_us, to_it) = os.pipe(), os.pipe()
+    for end in (from_it, to_it):
+        os.set_blocking(end, False)
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    reading, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_us, "rb")
+    )
+    dispatcher = LineDispatcher(IncomingLines(from_it), OutgoingLines(to_it))
+    server = Server(dispatcher, to_us, reader)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(dispatcher.run, server.asked, server.told)
+        yield server
+        tasks.cancel_scope.cancel()
+    server.hang_up()
+    reading.close()
+    os.close(from_it)
+    os.close(to_it)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with speaking() as it:
+        yield it
+
+
+async def test_each_request_gets_its_own_answer_in_whatever_order_they_come(server: Server) -> None:
+    first = asyncio.create_task(server.us.send_raw_request("a", {"n": 1}))
+    one = await server.next()
+    second = asyncio.create_task(server.us.send_raw_request("b", None))
+    two = await server.next()
+
+    server.say(id=99, result={"nobody": "asked"})
+    server.say(id=str(two["id"]), result={"of": "b"})
+    server.say(id=one["id"], error={"code": -5, "message": "not today", "data": [1]})
+
+    assert (one["method"], one["params"], "params" in two) == ("a", {"n": 1}, False)
+    assert await second == {"of": "b"}
+    with pytest.raises(MCPError) as refused:
+        await first
+    assert (refused.value.error.code, refused.value.error.message, refused.value.error.data) == (
+        -5,
+        "not today",
+        [1],
+    )
+
+
+async def test_questions_are_answered_refused_or_given_up(server: Server) -> None:
+    for number, method in enumerate(("answer", "refuse", "fail", "wait")):
+        server.say(id=f"q{number}", method=method, params={"n": number})
+    answers = {said["id"]: said for said in [await server.next() for _ in range(3)]}
+    server.say(method="notifications/cancelled", params={"requestId": "q3"})
+    await asyncio.wait_for(server.cancelled.wait(), 30)
+    server.say(id="q4", method="answer", params={})
+
+    assert answers["q0"]["result"] == {"said": {"n": 0}}
+    assert answers["q1"]["error"] == {"code": INVALID_REQUEST, "message": "no"}
+    assert answers["q2"]["error"]["message"] == "broken"
+    # No answer came to the one that was cancelled.
+    assert (await server.next())["id"] == "q4"
+
+
+async def test_progress_goes_to_its_request_and_all_notifications_are_heard(server: Server) -> None:
+    reports: list[Any] = []
+
+    async def progress(*said: Any) -> None:
+        reports.append(said)
+
+    call = asyncio.create_task(
+        server.us.send_raw_request("call", {"_meta": {"mine": 1}}, {"on_progress": progress})
+    )
+    asked = await server.next()
+    token = asked["params"]["_meta"]["progressToken"]
+    for params in (
+        {"progressToken": token, "progress": 1, "total": 2, "message": "half"},
+        {"progressToken": token, "progress": "much"},
+        {"progressToken": "other", "progress": 2},
+    ):
+        server.say(method="notifications/progress", params=params)
+    server.say(method="notifications/gone")
+    server.say(method="notifications/message", params={"level": "info"})
+    server.say(id=asked["id"], result={})
+
+    assert asked["params"]["_meta"] == {"mine": 1, "progressToken": token}
+    assert await call == {}
+    assert reports == [(1, 2, "half")]
+    assert [(await server.heard.get())[0] for _ in range(4)] == [
+        *["notifications/progress"] * 3,
+        "notifications/message",
+    ]
+
+
+async def test_a_request_that_nobody_waits_for_any_more_is_cancelled_at_the_server(server: Server) -> None:
+    call = asyncio.create_task(server.us.send_raw_request("call", {}))
+    asked = await server.next()
+    call.cancel()
+    told = await server.next()
+    with pytest.raises(MCPError) as late:
+        await server.us.send_raw_request("slow", {}, {"timeout": 0.01})
+    slow, given_up = await server.next(), await server.next()
+    with pytest.raises(MCPError):
+        await server.us.send_raw_request("initialize", {}, {"timeout": 0.01, "cancel_on_abandon": False})
+    quiet = await server.next()
+    await server.us.notify("notifications/last", None)
+
+    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", asked["id"])
+    assert late.value.error.code == REQUEST_TIMEOUT
+    assert given_up["params"]["requestId"] == slow["id"]
+    assert quiet["method"] == "initialize"
+    assert await server.next() == {"jsonrpc": "2.0", "method": "notifications/last"}
+
+
+async def test_an_id_may_be_chosen_but_not_twice(server: Server) -> None:
+    call = asyncio.create_task(server.us.send_raw_request("listen", {}, {"request_id": "listen-1"}))
+    asked = await server.next()
+
+    with pytest.raises(ValueError, match="already in use"):
+        await server.us.send_raw_request("listen", {}, {"request_id": "listen-1"})
+    server.say(id="listen-1", result={"over": True})
+
+    assert asked["id"] == "listen-1"
+    assert await call == {"over": True}
+
+
+async def test_who_waits_hears_that_the_connection_has_ended(server: Server) -> None:
+    call = asyncio.create_task(server.us.send_raw_request("call", {}))
+    await server.next()
+
+    server.hang_up()
+
+    for waiting in (call, server.us.send_raw_request("more", {})):
+        with pytest.raises(MCPError) as ended:
+            await waiting
+        assert ended.value.error.code == CONNECTION_CLOSED

@@ -1,0 +1,120 @@
+"""A request to a remote server on its ladder: notices while it is silent, then the end."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+from runner.errors import CallError, Code
+from runner.ladder import CallListener
+from runner.proxy.watch import Watched, watch
+from runner.state import SessionState
+from sandbox.deadlines import Deadlines
+
+pytestmark = pytest.mark.anyio
+
+PROGRESS = {"method": "notifications/progress", "params": {"progress": 1}}
+LONG = Deadlines(idle_s=3000, total_s=3600)
+
+
+class Slow:
+    """A client that takes its time to hear something. A `runner.ladder.Client`."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.may_hear = asyncio.Event()
+        self.may_hear.set()
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await self.may_hear.wait()
+        self.heard.append(method)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.may_hear.set()
+        return {"method": method}
+
+
+def listening(client: Slow, deadlines: Deadlines) -> CallListener:
+    params = {"_meta": {"progressToken": 1}}
+    return CallListener(
+        client=client,
+        params=params,
+        levels=frozenset(),
+        deadlines=deadlines,
+        user="u",
+        state=SessionState(),
+    )
+
+
+async def for_ever(_watched: Watched) -> dict[str, Any]:
+    await asyncio.Event().wait()
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "limit"),
+    [(Deadlines(idle_s=0.02, total_s=600), "idle"), (Deadlines(idle_s=0.02, total_s=0.02), "total")],
+)
+async def test_what_is_silent_or_takes_too_long_ends(deadlines: Deadlines, limit: str) -> None:
+    ended = asyncio.Event()
+
+    async def act(watched: Watched) -> dict[str, Any]:
+        try:
+            return await for_ever(watched)
+        finally:
+            ended.set()
+
+    with pytest.raises(CallError) as raised:
+        await watch(act, listening(Slow(), deadlines))
+
+    assert raised.value.code is Code.E_TIMEOUT
+    assert raised.value.details.get("limit", "idle") == limit
+    assert ended.is_set()
+
+
+async def test_an_answer_waits_until_what_came_before_it_has_been_passed_on() -> None:
+    client = Slow()
+    client.may_hear.clear()
+    reporting: list[asyncio.Task[None]] = []
+
+    async def act(watched: Watched) -> dict[str, Any]:
+        reporting.append(asyncio.create_task(watched.notify(PROGRESS)))
+        await asyncio.sleep(0)
+        return {"content": []}
+
+    answer = asyncio.create_task(watch(act, listening(client, LONG)))
+    early, _ = await asyncio.wait({answer}, timeout=0.02)
+    client.may_hear.set()
+    result = await answer
+
+    assert (early, result) == (set(), {"content": []})
+    assert client.heard == ["notifications/progress"]
+
+
+async def test_who_is_cancelled_ends_the_request_and_nothing_is_left() -> None:
+    before = asyncio.all_tasks()
+    call = asyncio.create_task(watch(for_ever, listening(Slow(), LONG)))
+    await asyncio.sleep(0)
+
+    call.cancel()
+    await asyncio.wait({call})
+
+    assert call.cancelled()
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_time_limit_from_outside_is_not_taken_for_ours() -> None:
+    with anyio.move_on_after(0.01) as scope:
+        await watch(for_ever, listening(Slow(), LONG))
+
+    assert scope.cancelled_caught
+
+
+async def test_what_fails_fails_as_it_is() -> None:
+    async def act(_watched: Watched) -> dict[str, Any]:
+        raise CallError(Code.E_CRASHED, "it crashed")
+
+    with pytest.raises(CallError, match="it crashed"):
+        await watch(act, listening(Slow(), LONG))
