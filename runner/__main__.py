@@ -8,6 +8,7 @@ import os
 import sys
 
 from runner.environment import framework_environment
+from runner.importing import import_whole
 from sandbox.launch import Launched, launch
 
 __all__ = ["head_start", "main"]
@@ -20,9 +21,7 @@ def main() -> None:
     launched = head_start(sys.argv[1:])
     try:
         # Imported here: that this takes a while is why the forkserver has begun.
-        from runner.cli import main as run  # noqa: PLC0415
-
-        run(launched)
+        import_whole("runner.cli").main(launched)
     finally:
         if launched is not None:
             launched.discard()

@@ -1,144 +1,58 @@
 """A cell: one set of tool files ready to be called, with its zygotes, homes, store and catalog.
 
-It decides which pool of workers a call runs in. A pool is bound to one user's home, or to none: no
-process that has run author code ever holds a right to another user's home.
+It decides which seat a call takes. A seat is bound to one user's home, or to none: no process that has run
+author code ever holds a right to another user's home.
 """
 
 import asyncio
 import contextlib
-import enum
 import logging
 import os
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from runner.admission import Admission
-from runner.catalog import Catalog, ToolSpec
-from runner.environment import (
-    call_environment,
-    framework_environment,
-    homeless_environment,
-    load_environment,
-)
+from runner.bounds import Bounds
+from runner.catalog import Catalog
+from runner.environment import framework_environment
 from runner.errors import CallError
 from runner.events import Events
 from runner.file_events import tell
-from runner.homes import HomeLease, Homes
+from runner.homes import Homes
 from runner.identity import User
-from runner.isolation import has_ids, in_force, unfit
+from runner.isolation import has_ids, in_force
 from runner.links import DownloadLinks
 from runner.my_files import Library, MyFiles, open_library
-from runner.rights import Rights, program_files, with_rights
-from runner.scratch import scratch_folder, sweep
+from runner.rights import program_files, with_rights
+from runner.scratch import sweep
+from runner.seat import NOBODY, Access, Seat, SeatKey
 from runner.settings import Settings
 from runner.state import SessionState
 from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
-from runner.targets import split_target
+from runner.targets import tool_files
 from runner.throttle import Throttle
 from runner.tokens import Tokens
 from runner.uids import Uids
-from sandbox.errors import IsolationUnavailable, SandboxError
+from sandbox.errors import SandboxError
 from sandbox.forkserver import Forkserver
 from sandbox.launch import Launched
-from sandbox.policy import Policy
 from sandbox.pool import Pool
 from sandbox.probe import Tier
-from sandbox.readable import default_read
+from sandbox.stock import Stock
 
 if TYPE_CHECKING:
     from runner.loopback import Loopback
 
-__all__ = ["Access", "Cell", "Seat"]
+__all__ = ["Cell"]
 
 log = logging.getLogger(__name__)
 
-GUARD_ONLY = ("landlock", "seccomp")
-"""What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
-
 _SWEEP_S = 30.0
-# No user's segment is like it.
-_OF_NOBODY = "=nobody"
-
-
-class Access(enum.Enum):
-    """What a call may do with its user's home."""
-
-    NONE = "none"
-    READ = "read"
-    WRITE = "write"
-
-    @classmethod
-    def of(cls, tool: ToolSpec | None) -> "Access":
-        """Return what a tool's parameters ask for; `username` is what gives a tool a home (S1-57)."""
-        if tool is None:
-            return cls.NONE
-        if tool.takes_username:
-            return cls.WRITE
-        return cls.READ if tool.takes_files else cls.NONE
-
-
-class _Key(NamedTuple):
-    """What a pool is for: no two of these share a zygote.
-
-    Attributes:
-        segment: Whose it is.
-        access: What it may do with that user's home.
-        links: Whether its tools can fetch download links.
-        rights: What its tools may do, where that is not what all may.
-    """
-
-    segment: str
-    access: Access
-    links: bool = False
-    rights: Rights | None = None
-
-
-_NOBODY = _Key("", Access.NONE)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Seat:
-    """A pool of workers, with the home they are bound to. Shared by the calls of one user.
-
-    Attributes:
-        pool: The workers.
-        home: The lease of the home, or None where the pool is bound to nobody.
-        scratch: The zygote's warm-up folder.
-        user: Whose home it is, or None.
-        links: Makes the links that its workers can fetch, or None where they can fetch none.
-    """
-
-    pool: Pool
-    home: HomeLease | None
-    scratch: Path
-    user: User | None = None
-    links: DownloadLinks | None = None
-    calls: int = 0
-    retiring: "asyncio.Event | None" = None
-    used_at: float = field(default_factory=time.monotonic)
-    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-
-    def idle_s(self, now: float) -> float:
-        """Return for how long no call has used it, in seconds of the monotonic clock."""
-        return 0.0 if self.calls else now - self.used_at
-
-    async def retire(self) -> None:
-        """Close as soon as no call uses it any more."""
-        self.retiring = asyncio.Event()
-        if self.calls:
-            await self.retiring.wait()
-        await self.close()
-
-    async def close(self) -> None:
-        """End the workers, let go of the home, and remove the scratch folder."""
-        self.pool.close()
-        await asyncio.to_thread(self._stack.close)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -174,7 +88,8 @@ class Cell:
     links: DownloadLinks = field(init=False)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
-    _seats: "dict[_Key, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
+    _bounds: Bounds = field(init=False)
+    _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
     _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
@@ -183,6 +98,13 @@ class Cell:
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
+        self._bounds = Bounds(
+            settings=self.settings,
+            targets=self.targets,
+            homes=self.homes,
+            environment=self.environment,
+            tier=self.tier,
+        )
         self.admission = Admission(
             max_calls=self.settings.max_calls,
             max_calls_per_user=self.settings.max_calls_per_user,
@@ -218,7 +140,7 @@ class Cell:
         """
         # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
         environment = framework_environment(os.environ, ())
-        tier = in_force(settings, _files(targets))
+        tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
         forkserver = await Forkserver.start(
@@ -288,7 +210,7 @@ class Cell:
         """
         rights = self.settings.rights(tool)
         own = None if rights == self.settings.rights() else rights
-        seat = await self._seat(user, _Key(user.segment, access, links, own))
+        seat = await self._seat(user, SeatKey(user.segment, access, links, own))
         seat.calls += 1
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
@@ -310,7 +232,7 @@ class Cell:
             LoadError: A tool file is at fault; what was loaded before stays in use.
             SandboxError: No zygote could be had; the same.
         """
-        nobody = asyncio.create_task(self._make(None, _NOBODY))
+        nobody = asyncio.create_task(self._make(None, NOBODY))
         seat = await asyncio.shield(nobody)
         try:
             await seat.pool.ready()
@@ -318,13 +240,13 @@ class Cell:
         except BaseException:
             await seat.close()
             raise
-        old, self._seats, self.catalog = self._seats, {_NOBODY: nobody}, catalog
+        old, self._seats, self.catalog = self._seats, {NOBODY: nobody}, catalog
         for key, task in old.items():
             retired = asyncio.create_task(self._replace(key, task))
             self._retiring.add(retired)
             retired.add_done_callback(self._retiring.discard)
 
-    async def _replace(self, key: _Key, old: "asyncio.Task[Seat]") -> None:
+    async def _replace(self, key: SeatKey, old: "asyncio.Task[Seat]") -> None:
         """Let a seat of the files before go, once one of the files now holds its home."""
         await asyncio.wait({old})
         if old.cancelled() or old.exception() is not None:
@@ -338,10 +260,10 @@ class Cell:
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
-        nobody = self._start(_NOBODY, None)
+        nobody = self._start(NOBODY, None)
         if user is not None:
             # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
-            self._start(_Key(user.segment, Access.WRITE), user)
+            self._start(SeatKey(user.segment, Access.WRITE), user)
         seat = await asyncio.shield(nobody)
         await seat.pool.ready()
         try:
@@ -349,14 +271,14 @@ class Cell:
         except ValueError as error:
             raise SandboxError(str(error)) from error
         if user is not None and not any(tool.takes_username for tool in self.catalog.tools.values()):
-            await self._drop(_Key(user.segment, Access.WRITE))
+            await self._drop(SeatKey(user.segment, Access.WRITE))
 
-    async def _seat(self, user: User, key: _Key) -> Seat:
-        plain = key == _Key(user.segment, Access.NONE)
-        if plain and key not in self._seats and _NOBODY in self._seats:
+    async def _seat(self, user: User, key: SeatKey) -> Seat:
+        plain = key == SeatKey(user.segment, Access.NONE)
+        if plain and key not in self._seats and NOBODY in self._seats:
             # The pool that gave the catalog belongs to the first user who comes, and to no second one:
             # an import could have prepared a channel that all its workers share.
-            self._seats[key] = self._seats.pop(_NOBODY)
+            self._seats[key] = self._seats.pop(NOBODY)
         task = self._seats.get(key)
         if task is None or (task.done() and not _usable(task)):
             if task is not None:
@@ -365,35 +287,35 @@ class Cell:
         # Shielded: a caller that goes away must not take the seat from the others who wait for it.
         return await asyncio.shield(task)
 
-    def _start(self, key: _Key, user: User | None) -> "asyncio.Task[Seat]":
+    def _start(self, key: SeatKey, user: User | None) -> "asyncio.Task[Seat]":
         task = asyncio.create_task(self._make(user, key))
         self._seats[key] = task
         # Whoever waits for the seat hears the failure; if nobody does, nobody needs to.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _make(self, user: User | None, key: _Key) -> Seat:
+    async def _make(self, user: User | None, key: SeatKey) -> Seat:
         stack = contextlib.ExitStack()
         home, access = None, key.access
         loopback = await self._open_loopback() if key.links else None
-        owner = await asyncio.to_thread(self._uid, key)
+        owner = await asyncio.to_thread(self._bounds.uid, key.segment)
         try:
-            scratch = await asyncio.to_thread(stack.enter_context, self._scratch(owner))
+            scratch = await asyncio.to_thread(stack.enter_context, self._bounds.scratch(owner))
             if user is not None:
                 lease = self.homes.lease(user.name, keep_s=self.keep_s)
                 home = await asyncio.to_thread(stack.enter_context, lease)
             # In a thread: what may be read is found by looking through the tool file's folder.
-            policy = await asyncio.to_thread(self._policy, user, access, home, scratch)
+            policy = await asyncio.to_thread(self._bounds.policy, user, access, home, scratch)
             policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
             if loopback is not None:
                 policy = replace(policy, reach=(loopback.address,))
             pool = await Pool.start(
                 self.forkserver,
                 policy,
-                self._config(user, access, home, scratch),
+                self._bounds.config(user, access, home, scratch),
                 home_fd=home.fd if home is not None and access is Access.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
-                target=self.settings.idle_workers,
+                stock=Stock(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
             )
         except BaseException:
             await asyncio.to_thread(stack.close)
@@ -412,69 +334,7 @@ class Cell:
             self._loopback = asyncio.create_task(Loopback.open(downloads))
         return await asyncio.shield(self._loopback)
 
-    def _policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
-        read, list_only = self._readable()
-        if access is Access.READ and home is not None:
-            read = (*read, home.path)
-        name = user.name if user is not None else "nobody"
-        return Policy(
-            home=home.path if home is not None and access is Access.WRITE else None,
-            scratch=scratch,
-            read=read,
-            homes=(self.settings.homes,),
-            list_only=list_only,
-            environment=load_environment(self.environment, user=name, scratch=scratch),
-            limits=self.settings.widest_limits(),
-            namespaces=self.tier is Tier.NAMESPACE,
-            hidden=self.settings.private_paths,
-            guard=True,
-            without=self._left_out(),
-        )
-
-    def _left_out(self) -> tuple[str, ...]:
-        """Return the layers that the tier leaves out: none, unless `--isolation guard` was asked for."""
-        return GUARD_ONLY if self.tier is Tier.GUARD else ()
-
-    def _uid(self, key: _Key) -> int | None:
-        """Return the user id that the tier gives the processes of a pool, if it gives one."""
-        if self.homes.uids is None:
-            return None
-        uid = self.homes.uids.of(key.segment or _OF_NOBODY)
-        closed = unfit(self.tier, _files(self.targets), uid=uid)
-        if closed is not None:
-            raise IsolationUnavailable((closed,))
-        return uid
-
-    def _config(
-        self, user: User | None, access: Access, home: HomeLease | None, scratch: Path
-    ) -> dict[str, object]:
-        name = user.name if user is not None else "nobody"
-        if home is not None and access is Access.WRITE:
-            environment = call_environment(user=name, home=home.path)
-        else:
-            environment = homeless_environment(user=name, empty=scratch / "empty")
-        return {"files": list(self.targets), "call_environment": environment}
-
-    def _readable(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-        read: list[Path] = []
-        list_only: list[Path] = []
-        deny = (*self.settings.private_paths, self.settings.homes)
-        extra = (Path(__file__).parent,)
-        homes = self.homes.recorded()
-        for target in self.targets:
-            file = Path(split_target(target)[0]).absolute()
-            more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
-            # As it is named too: where a link leads to it, the link has to be there.
-            read += [*more_read, file]
-            list_only += more_list
-        return tuple(dict.fromkeys(read)), tuple(dict.fromkeys(list_only))
-
-    def _scratch(self, owner: int | None) -> AbstractContextManager[Path]:
-        # In tier `user` nobody but us gets into the state folder.
-        within = self.settings.homes if self.tier is Tier.USER else None
-        return scratch_folder(self.settings.state_dir, within=within, owner=owner)
-
-    async def _drop(self, key: _Key) -> None:
+    async def _drop(self, key: SeatKey) -> None:
         task = self._seats.pop(key, None)
         if task is None:
             return
@@ -498,7 +358,7 @@ class Cell:
             await asyncio.sleep(min(_SWEEP_S, idle_s / 2))
             now = time.monotonic()
             for key, task in list(self._seats.items()):
-                if key == _NOBODY or not task.done() or task.cancelled() or task.exception():
+                if key == NOBODY or not task.done() or task.cancelled() or task.exception():
                     continue
                 if task.result().idle_s(now) > idle_s:
                     log.info("session ended", extra={"user": key.segment, "reason": "idle"})
@@ -547,10 +407,6 @@ def _stay_for_now() -> Iterator[None]:
 def _homes(settings: Settings, tier: Tier) -> Homes:
     uids = Uids(settings.state_dir, settings.uids) if has_ids(tier) else None
     return Homes(settings.homes, settings.state_dir, uids)
-
-
-def _files(targets: Sequence[str]) -> list[Path]:
-    return [Path(split_target(target)[0]).absolute() for target in targets]
 
 
 def _usable(task: "asyncio.Task[Seat]") -> bool:

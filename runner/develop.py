@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from fastmcp import FastMCP
 from watchfiles import PythonFilter, awatch
 
+from runner.ahead import first_user
 from runner.cell import Cell
 from runner.host import DownloadUrl, make_host
-from runner.serve import first_user, serve_application
+from runner.serve import serve_application
 from runner.settings import Settings
 from runner.targets import split_target
 from sandbox.errors import SandboxError

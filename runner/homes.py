@@ -1,7 +1,8 @@
 """Homes: `/tmp/{user}/`, one folder a user, made by us, leased to sessions, emptied when the last lets go.
 
 Two files in the state folder go with each home: `homes/<segment>.json` records which folder we made, by
-inode and time of birth, and `homes/<segment>.lock` is locked by everyone who has to do with it:
+inode and time of birth, and `homes/<segment>.lock` is locked by everyone who has to do with it
+(`runner.home_records`):
 
 - A lease holds the lock shared, as long as it lives. Any number of hosts and sessions may.
 - Making and emptying need it exclusively, so they happen only while nobody holds a lease.
@@ -17,26 +18,24 @@ Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; floc
 import contextlib
 import errno
 import fcntl
-import json
 import logging
 import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.emptying import Emptied, empty
-from runner.errors import CallError, Code
+from runner.home_records import HomeError, HomeMark, HomeRecords, try_exclusive
 from runner.leftovers import walk
-from runner.openat import birth_ns, rename_noreplace
+from runner.openat import rename_noreplace
 from runner.uids import Uids
 from runner.usernames import home_segment
 
-__all__ = ["INPUT_FOLDER", "HomeError", "HomeLease", "Homes"]
+__all__ = ["INPUT_FOLDER", "HomeLease", "Homes"]
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +43,6 @@ INPUT_FOLDER = "input_files"
 
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS = 20
-
-
-class HomeError(CallError):
-    """A home cannot be used; the message says why and what to do."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.E_ISOLATION, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,34 +62,6 @@ class HomeLease:
     fd: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
-    """What tells one folder from any other, also from a later one of the same name and inode number."""
-
-    device: int
-    inode: int
-    born_ns: int | None
-
-    @classmethod
-    def of(cls, fd: int) -> "_Mark":
-        found = os.fstat(fd)
-        return cls(device=found.st_dev, inode=found.st_ino, born_ns=birth_ns(fd))
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "_Mark":
-        born = record["born_ns"]
-        return cls(
-            device=int(record["device"]),
-            inode=int(record["inode"]),
-            born_ns=None if born is None else int(born),
-        )
-
-    def names_the_same(self, other: "_Mark") -> bool:
-        # Device numbers may change when a machine or a container starts anew; births do not.
-        same = (self.inode, self.born_ns) == (other.inode, other.born_ns)
-        return same and (self.born_ns is not None or self.device == other.device)
-
-
 @dataclass(frozen=True, slots=True)
 class Homes:
     """All homes of one runner. Any number of processes may have the same.
@@ -111,6 +75,10 @@ class Homes:
     root: Path
     state: Path
     uids: Uids | None = None
+
+    @property
+    def _records(self) -> HomeRecords:
+        return HomeRecords(self.root, self.state)
 
     def owner(self, segment: str) -> int:
         """Return the user and group id that a home and all in it belongs to.
@@ -136,20 +104,20 @@ class Homes:
             ValueError: The name cannot name a home.
         """
         segment = home_segment(user)
-        with self._root() as root_fd, self._lock(segment) as lock:
+        with self._root() as root_fd, self._records.lock(segment) as lock:
             home_fd = self._acquire(root_fd, lock, segment, self.owner(segment))
             try:
                 yield HomeLease(user=user, segment=segment, path=self.root / segment, fd=home_fd)
             finally:
                 if keep_s > 0:
-                    self._keep(segment, time.time() + keep_s)
-                if _try_exclusive(lock) and not self._is_kept(segment):
+                    self._records.keep(segment, time.time() + keep_s)
+                if try_exclusive(lock) and not self._records.is_kept(segment):
                     self._clear(root_fd, home_fd, segment)
                 os.close(home_fd)
 
     def recorded(self) -> tuple[Path, ...]:
         """Return the homes that this runner has made so far."""
-        return tuple(self.root / record.stem for record in sorted(self._records().glob("*.json")))
+        return tuple(self.root / segment for segment in self._records.segments())
 
     def end(self, user: str) -> bool:
         """End the session that a home is kept for; say whether it was emptied, now or before.
@@ -161,11 +129,11 @@ class Homes:
             ValueError: The name cannot name a home.
         """
         segment = home_segment(user)
-        with self._root() as root_fd, self._lock(segment) as lock:
-            (self._records() / f"{segment}.kept").unlink(missing_ok=True)
-            if not _try_exclusive(lock):
+        with self._root() as root_fd, self._records.lock(segment) as lock:
+            self._records.let_go(segment)
+            if not try_exclusive(lock):
                 return False
-            if (self._records() / f"{segment}.json").exists():
+            if self._records.has(segment):
                 self._sweep_one(root_fd, segment)
             return True
 
@@ -177,10 +145,9 @@ class Homes:
         """
         swept: dict[str, Emptied] = {}
         with self._root() as root_fd:
-            for record in sorted(self._records().glob("*.json")):
-                segment = record.stem
-                with self._lock(segment) as lock:
-                    if _try_exclusive(lock) and not self._is_kept(segment):
+            for segment in self._records.segments():
+                with self._records.lock(segment) as lock:
+                    if try_exclusive(lock) and not self._records.is_kept(segment):
                         swept |= self._sweep_one(root_fd, segment)
         return swept
 
@@ -204,25 +171,25 @@ class Homes:
         state folder, of the same person, would have to refuse it for ever.
         """
         emptied = _empty(home_fd, segment)
-        mark = _Mark.of(home_fd)
+        mark = HomeMark.of(home_fd)
         try:
             found = self._open(root_fd, segment)
         except HomeError:
             return emptied
         if found is not None:
-            same = _Mark.of(found).names_the_same(mark)
+            same = HomeMark.of(found).names_the_same(mark)
             os.close(found)
             # What could not be emptied stays, and so does its record.
             with contextlib.suppress(OSError):
                 if same:
                     os.rmdir(segment, dir_fd=root_fd)
-                    (self._records() / f"{segment}.json").unlink(missing_ok=True)
+                    self._records.forget(segment)
         return emptied
 
     def _acquire(self, root_fd: int, lock: int, segment: str, owner: int) -> int:
         """Return a handle of the home, with the lock held shared."""
         for _attempt in range(_ATTEMPTS):
-            if _try_exclusive(lock):
+            if try_exclusive(lock):
                 self._make(root_fd, segment, owner)
             # The lock is free for an instant here, and whoever gets it may empty the home once more.
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -247,7 +214,7 @@ class Homes:
         try:
             if home_fd is None:
                 home_fd = self._create(root_fd, segment)
-            elif not self._is_kept(segment):
+            elif not self._records.is_kept(segment):
                 _empty(home_fd, segment)
             _give(home_fd, owner)
         except OSError as error:
@@ -276,7 +243,7 @@ class Homes:
             os.rmdir(hidden, dir_fd=root_fd)
             raise
         try:
-            self._write_record(segment, _Mark.of(home_fd))
+            self._records.write(segment, HomeMark.of(home_fd))
             rename_noreplace(hidden, segment, dir_fd=root_fd)
         except OSError as error:
             os.close(home_fd)
@@ -308,8 +275,8 @@ class Homes:
         # As root we may have given it away, to a user id that nobody else has.
         if found.st_uid != os.geteuid() != 0:
             raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
-        recorded = self._read_record(segment)
-        if recorded is None or not recorded.names_the_same(_Mark.of(fd)):
+        recorded = self._records.read(segment)
+        if recorded is None or not recorded.names_the_same(HomeMark.of(fd)):
             raise self._foreign(segment, "was not made by this runner")
         if stat.S_IMODE(found.st_mode) != 0o700:
             os.chmod(f"/proc/self/fd/{fd}", 0o700)
@@ -319,46 +286,6 @@ class Homes:
             f"{self.root / segment} {why}, so it is neither used nor emptied; "
             f"move it away or remove it, or choose another folder for homes (setting `homes`)"
         )
-
-    def _read_record(self, segment: str) -> "_Mark | None":
-        path = self._records() / f"{segment}.json"
-        try:
-            return _Mark.from_record(json.loads(path.read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise HomeError(
-                f"the record {path} cannot be read; "
-                f"remove it together with {self.root / segment} and try again"
-            ) from error
-
-    def _write_record(self, segment: str, mark: "_Mark") -> None:
-        # Only the holder of the exclusive lock writes, so one name for the new file is enough.
-        new = self._records() / f"{segment}.new"
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "w") as file:
-            json.dump({**asdict(mark), "created": time.time()}, file)
-            file.flush()
-            os.fsync(fd)
-        new.replace(self._records() / f"{segment}.json")
-
-    def _keep(self, segment: str, until: float) -> None:
-        """Note until when the home is to be kept. Held against nothing: a lost note empties a home early."""
-        path = self._records() / f"{segment}.kept"
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            os.utime(path, (until, until))
-        except OSError as error:
-            log.warning("home cannot be kept", extra={"segment": segment, "reason": str(error)})
-
-    def _is_kept(self, segment: str) -> bool:
-        try:
-            return (self._records() / f"{segment}.kept").stat().st_mtime > time.time()
-        except OSError:
-            return False
-
-    def _records(self) -> Path:
-        return self.state / "homes"
 
     @contextmanager
     def _root(self) -> Iterator[int]:
@@ -371,7 +298,7 @@ class Homes:
             ) from error
         try:
             self._check_root(os.fstat(fd))
-            self._check_state()
+            self._records.check()
             yield fd
         finally:
             os.close(fd)
@@ -388,37 +315,6 @@ class Homes:
                 f"they could exchange every home in it; chmod +t it, or choose another one (setting `homes`)"
             )
 
-    def _check_state(self) -> None:
-        records = self._records()
-        try:
-            self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-            records.mkdir(mode=0o700, exist_ok=True)
-            found = records.lstat()
-            if found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
-                if stat.S_IMODE(found.st_mode) != 0o700:
-                    records.chmod(0o700)
-                return
-        except OSError as error:
-            raise HomeError(f"the state folder {records} cannot be used: {error.strerror}") from error
-        raise HomeError(
-            f"the state folder {records} is not a folder of yours; choose another one (setting `state_dir`)"
-        )
-
-    @contextmanager
-    def _lock(self, segment: str) -> Iterator[int]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            fd = os.open(self._records() / f"{segment}.lock", flags, 0o600)
-        except OSError as error:
-            raise HomeError(f"cannot lock the home {self.root / segment}: {error.strerror}") from error
-        try:
-            yield fd
-        finally:
-            # Said aloud: a child that is between fork and exec still has the descriptor, and closing
-            # ours alone would leave the home locked until then.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
-
 
 def _give(home_fd: int, owner: int) -> None:
     """Let the home and all that lies in it belong to `owner`. Nobody of its user may be alive."""
@@ -427,15 +323,6 @@ def _give(home_fd: int, owner: int) -> None:
             os.chown(entry.name, owner, owner, dir_fd=folder, follow_symlinks=False)
         # Last, so that a home that was given halfway is given again.
         os.chown(f"/proc/self/fd/{home_fd}", owner, owner)
-
-
-def _try_exclusive(lock: int) -> bool:
-    """Lock exclusively if nobody else holds it. Gives up a shared lock in either case."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _empty(home_fd: int, segment: str) -> Emptied:

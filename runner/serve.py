@@ -7,11 +7,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import uvicorn
 from fastmcp import FastMCP
@@ -19,12 +19,13 @@ from starlette.applications import Starlette
 
 from runner.artifacts.process import ArtifactFile
 from runner.cell import Cell
+from runner.direct import Answer
 from runner.events import Events
-from runner.host import DownloadUrl, make_host
+from runner.host import DownloadUrl, Host, make_host
 from runner.http.app import make_web
 from runner.http.session_ends import SessionEnds
 from runner.http.site import Site
-from runner.identity import IdentityError, User, check_startable, resolve
+from runner.identity import User, check_startable
 from runner.incoming import Transport
 from runner.links import DownloadLinks
 from runner.listening import QuietServer, listen_on
@@ -36,10 +37,10 @@ from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
 from runner.playground.site import Playground
 from runner.settings import Settings
-from sandbox.launch import Launched
+from runner.stdio import serve_stdio
 from sandbox.probe import Tier
 
-__all__ = ["Served", "first_user", "serve", "serve_application", "transport_of"]
+__all__ = ["Served", "serve", "serve_application"]
 
 log = logging.getLogger(__name__)
 
@@ -78,26 +79,23 @@ class Served(Protocol):
 S = TypeVar("S", bound=Served)
 
 
-async def serve(settings: Settings, targets: Sequence[str], *, launched: Launched | None = None) -> int:
-    """Serve the tool files until the client leaves or a signal comes; return the exit status.
+async def serve(settings: Settings, transport: Transport, opened: AbstractAsyncContextManager[Cell]) -> int:
+    """Serve tool files until the client leaves or a signal comes; return the exit status.
 
     Args:
         settings: The effective settings.
-        targets: Tool files, each perhaps with `:NAME` of the object in it.
-        launched: A forkserver's process that was started before, if there is one.
+        transport: What to serve them over.
+        opened: The tool files, once it is entered.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
         LoadError: A tool file is at fault.
         ConfinementError: A layer could not be put in place.
     """
-    transport = transport_of(settings)
-    first = first_user(settings, transport)
 
     def make(cell: Cell, download_url: DownloadUrl | None) -> FastMCP:
         return make_host(cell, transport=transport, download_url=download_url)
 
-    opened = Cell.open(settings, targets, user=first, launched=launched)
     return await serve_application(settings, transport, opened, make)
 
 
@@ -128,7 +126,8 @@ async def serve_application(
     listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
     async with opened as served:
         if listener is None:
-            await _until(stopped, _serve_stdio(make(served, None)))
+            app = make(served, None)
+            await _until(stopped, asyncio.create_task(serve_stdio(app, direct=_direct(app))))
         else:
             await _serve_http(served, make, settings, listener, stopped)
     if transport == "stdio" and stopped.is_set():
@@ -138,33 +137,12 @@ async def serve_application(
     return 0
 
 
-def transport_of(settings: Settings) -> Literal["stdio", "http"]:
-    """Return what to serve over, where `auto` is decided by what standard input is."""
-    if settings.transport != "auto":
-        return settings.transport
-    return "http" if sys.stdin is not None and sys.stdin.isatty() else "stdio"
-
-
-def first_user(settings: Settings, transport: Literal["stdio", "http"]) -> User | None:
-    """Return the user whose workers to make ready before the first call, if one can be named."""
-    if settings.user is not None:
-        return User(settings.user)
-    try:
-        return resolve(settings, transport=transport, claims=None, host=settings.host)
-    except IdentityError:
-        return None
-
-
 async def _until(stopped: asyncio.Event, server: "asyncio.Task[None]") -> None:
     waiter = asyncio.create_task(stopped.wait())
     await asyncio.wait({waiter, server}, return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
     if server.done():
         server.result()
-
-
-def _serve_stdio(app: FastMCP) -> "asyncio.Task[None]":
-    return asyncio.create_task(app.run_stdio_async(show_banner=False))
 
 
 async def _serve_http(
@@ -201,11 +179,16 @@ async def _serve_http(
         await _serve_web(web, served, listener, stopped)
 
 
+def _direct(app: FastMCP) -> Answer | None:
+    return app.direct if isinstance(app, Host) else None
+
+
 def _web(app: FastMCP, site: Site, playground: Playground | None) -> Starlette:
+    direct = _direct(app)
     if playground is None:
-        return make_web(app, site)
+        return make_web(app, site, direct=direct)
     admit(app, playground.passes, site.settings.identity_claim)
-    web = make_web(app, site, playground_routes(site, playground))
+    web = make_web(app, site, playground_routes(site, playground), direct=direct)
     web.add_middleware(Door, site=site, passes=playground.passes)
     return web
 

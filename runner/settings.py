@@ -7,28 +7,29 @@ Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/se
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    model_validator,
-)
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from runner.errors import UsageError
 from runner.limits import LIMITS, limits_of
 from runner.rights import Network, Programs, Rights, Variables
+from runner.setting_values import (
+    Count,
+    Folder,
+    KeyUrl,
+    Names,
+    Seconds,
+    StoreUrl,
+    UidRange,
+    WebAddress,
+    default_state_dir,
+    default_store,
+)
 from sandbox.deadlines import Deadlines
 from sandbox.policy import MIB, Limits
 
@@ -36,89 +37,6 @@ __all__ = ["Auth", "Settings", "ToolSettings"]
 
 GIB = 1024 * MIB
 _AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
-_UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
-# What the kernel takes for "leave it as it is", as its 32 and 16 bits.
-_NO_UID = 2**32 - 1
-_LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
-
-
-def _split(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _absolute(path: Path) -> Path:
-    try:
-        return Path(os.path.normpath(path.expanduser().absolute()))
-    except RuntimeError:
-        raise ValueError(f"there is no home folder of {path.parts[0]}; write the whole path") from None
-
-
-def _expanded(name: str) -> Path:
-    # As AWS's own library reads it: `~nobody` that nobody is called stays as it is.
-    return Path(os.path.abspath(os.path.expanduser(name)))
-
-
-def _store_url(url: str) -> str:
-    parts = urlsplit(url)
-    plain = not (parts.query or parts.fragment)
-    if parts.scheme == "s3":
-        if not plain or not _BUCKET.fullmatch(parts.netloc) or not _S3_PREFIX.fullmatch(parts.path):
-            raise ValueError("a store in S3 is named as s3://bucket or s3://bucket/prefix, without keys")
-        return url
-    if parts.scheme != "file" or not plain or parts.netloc or not parts.path.startswith("/"):
-        raise ValueError("a store is named as file:///absolute/folder or s3://bucket/prefix")
-    return url
-
-
-def _uid_range(text: str) -> str:
-    found = _UID_RANGE.fullmatch(text)
-    if not found or not 1000 <= int(found[1]) <= int(found[2]) < _NO_UID:
-        raise ValueError("user ids are written as FIRST-LAST, from 1000 on, such as 1900000000-1900065535")
-    return text
-
-
-def _https(url: str) -> str:
-    parts = urlsplit(url)
-    origin = f"{parts.scheme}://{parts.netloc.rsplit(':', 1)[0] if parts.port else parts.netloc}"
-    if parts.scheme != "https" and origin not in _LOOPBACK_URLS:
-        raise ValueError("keys are fetched over https only; use an https:// URL")
-    return url
-
-
-def _web_address(url: str) -> str:
-    parts = urlsplit(url)
-    plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
-    if not plain or "@" in parts.netloc:
-        raise ValueError("an address is written as https://host, perhaps with a path")
-    return url.rstrip("/")
-
-
-def _xdg(variable: str, fallback: str) -> Path:
-    # A relative value must be ignored: XDG Base Directory Specification 0.8.
-    given = os.environ.get(variable, "")
-    folder = given if given.startswith("/") else os.path.expanduser(fallback)
-    if folder.startswith("~"):
-        raise UsageError(
-            f"this user has no home folder and {variable} is not set, so there is no default folder; "
-            "give RUNNER_STORE and RUNNER_STATE_DIR"
-        )
-    return Path(folder) / "toolcell"
-
-
-def _default_store() -> str:
-    return (_xdg("XDG_DATA_HOME", "~/.local/share") / "store").as_uri()
-
-
-def _default_state_dir() -> Path:
-    return _xdg("XDG_STATE_HOME", "~/.local/state")
-
-
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Folder = Annotated[Path, AfterValidator(_absolute)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0)]
 
 
 class Auth(BaseModel):
@@ -129,7 +47,7 @@ class Auth(BaseModel):
     kind: Literal["none", "jwt", "static"] = Field(
         "none", description="How a bearer token is checked: not at all, as a JWT, or against a file."
     )
-    jwks_uri: Annotated[str, AfterValidator(_https)] | None = Field(
+    jwks_uri: KeyUrl | None = Field(
         None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
     )
     public_key: SecretStr | None = Field(
@@ -140,7 +58,7 @@ class Auth(BaseModel):
     audience: str | None = Field(
         None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
     )
-    resource_metadata: Annotated[str, AfterValidator(_web_address)] | None = Field(
+    resource_metadata: WebAddress | None = Field(
         None, description="Where this server describes itself as a protected resource, told to clients."
     )
     tokens_file: Folder | None = Field(
@@ -211,20 +129,18 @@ class Settings(BaseSettings):
     isolation: Literal["auto", "process", "user", "namespace", "guard"] = Field(
         "auto", description="Isolation tier; `auto` takes the strongest that this machine offers."
     )
-    uid_range: Annotated[str, AfterValidator(_uid_range)] = Field(
+    uid_range: UidRange = Field(
         "1900000000-1900065535",
         description="User ids that users get in tiers `user` and `namespace`, first and last.",
     )
-    store: Annotated[str, AfterValidator(_store_url)] = Field(
-        default_factory=_default_store, description="Where My Files are kept, as a file:// or s3:// URL."
+    store: StoreUrl = Field(
+        default_factory=default_store, description="Where My Files are kept, as a file:// or s3:// URL."
     )
     store_unavailable: Literal["spool", "fail"] = Field(
         "spool",
         description="What a call gets whose file S3 cannot take now: a pending file, or `E_STORE`.",
     )
-    s3_endpoint: Annotated[str, AfterValidator(_web_address)] | None = Field(
-        None, description="Address of the S3 server; without it, AWS."
-    )
+    s3_endpoint: WebAddress | None = Field(None, description="Address of the S3 server; without it, AWS.")
     s3_region: str | None = Field(None, min_length=1, description="Region of the bucket.")
     s3_path_style: bool | None = Field(
         None,
@@ -235,7 +151,7 @@ class Settings(BaseSettings):
     )
     s3_secret_key: SecretStr | None = Field(None, description="Secret key for S3.")
     state_dir: Folder = Field(
-        default_factory=_default_state_dir,
+        default_factory=default_state_dir,
         description="Folder of the runner's own state: keys, locks, records.",
     )
     homes: Folder = Field(Path("/tmp"), description="Folder under which each user's home is made.")  # noqa: S108
@@ -259,14 +175,14 @@ class Settings(BaseSettings):
         "auto",
         description="How tools get the files named by `filename` and `filenames`; `auto` is a path.",
     )
-    public_url: Annotated[str, AfterValidator(_web_address)] | None = Field(
+    public_url: WebAddress | None = Field(
         None, description="Address of this server as its users reach it, for download links."
     )
     extras: bool = Field(
         default=True, description="Whether the runner offers resources and prompts of its own."
     )
     resource_tools: bool = Field(
-        default=False, description="Whether a proxy offers tools with which a model reads resources."
+        default=False, description="Whether a model gets tools with which it reads resources."
     )
     results_max_bytes: Count = Field(
         8192, description="Size of `results` above which a warning says that it belongs in a file."
@@ -306,6 +222,9 @@ class Settings(BaseSettings):
         64, ge=0, description="Calls that may wait for a place; the next is told to come back."
     )
     idle_workers: int = Field(2, ge=0, description="Workers kept ready for each zygote.")
+    max_idle_workers: int = Field(
+        8, ge=0, description="The same, while calls come faster than workers get ready."
+    )
     load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
     session_idle_s: Seconds = Field(
         1800.0, description="Silence of a user after which the session has ended."
@@ -337,7 +256,7 @@ class Settings(BaseSettings):
     playground_frames_port: int = Field(
         0, ge=0, le=65535, description="Port on which the Playground shows what tools made; 0: a free one."
     )
-    playground_frames_url: Annotated[str, AfterValidator(_web_address)] | None = Field(
+    playground_frames_url: WebAddress | None = Field(
         None,
         description="Address of that port as users reach it, on another host name than `public_url`; "
         "without it, widgets are shown on this machine only.",
@@ -410,6 +329,11 @@ class Settings(BaseSettings):
         named = (os.environ.get(name) for name in _AWS_FILES)
         return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
 
+    @property
+    def most_idle_workers(self) -> int:
+        """Return how many workers each zygote may have ready; whoever wants none has none."""
+        return max(self.idle_workers, self.max_idle_workers) if self.idle_workers else 0
+
     def deadlines(self, tool: str | None = None) -> Deadlines:
         """Return the deadlines of one tool, or the general ones."""
         own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
@@ -453,3 +377,8 @@ class Settings(BaseSettings):
         """Return the user ids of `uid_range`."""
         first, last = map(int, self.uid_range.split("-"))
         return range(first, last + 1)
+
+
+def _expanded(name: str) -> Path:
+    # As AWS's own library reads it: `~nobody` that nobody is called stays as it is.
+    return Path(os.path.abspath(os.path.expanduser(name)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.catalog import ToolSpec
-from runner.cell import Access, Cell
+from runner.cell import Cell
 from runner.check.finding import Finding, Severity
 from runner.check.importing import seen_at_import
 from runner.check.needs import Need
@@ -17,6 +17,7 @@ from runner.check.text import TextReport, check_text, waived
 from runner.check.watch import Watched
 from runner.check.widgets import seen_of_widgets
 from runner.identity import User
+from runner.seat import Access
 from runner.settings import Settings
 from runner.targets import split_target
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError

@@ -1,10 +1,11 @@
 """The FILE argument: a path, and perhaps the name of an object in it. Pure; imports no framework."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from runner.errors import UsageError
 
-__all__ = ["check_targets", "split_target"]
+__all__ = ["check_targets", "split_target", "tool_files"]
 
 
 def split_target(target: str) -> tuple[str, str | None]:
@@ -13,6 +14,11 @@ def split_target(target: str) -> tuple[str, str | None]:
     if colon and name.isidentifier() and path.endswith(".py"):
         return path, name
     return target, None
+
+
+def tool_files(targets: Iterable[str]) -> list[Path]:
+    """Return the files that the targets name."""
+    return [Path(split_target(target)[0]).absolute() for target in targets]
 
 
 def check_targets(targets: list[str]) -> list[str]:

@@ -15,9 +15,11 @@ from typing import Any
 
 from support import ROOT, TOOLS, call, settings_in
 
-from runner.cell import Access, Cell
+from runner.bounds import Bounds
+from runner.cell import Cell
 from runner.homes import HomeLease
 from runner.identity import User
+from runner.seat import Access
 from sandbox.policy import Policy
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "descendants",
     "found_in_memory",
     "interpreter_for_anybody",
+    "like",
     "opened",
     "snapshot",
     "zygotes",
@@ -37,11 +40,24 @@ __all__ = [
 ATTACK = TOOLS / "attack.py"
 
 
+class WithoutGuard(Bounds):
+    """Policies without a guard."""
+
+    def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+        return dataclasses.replace(super().policy(user, access, home, scratch), guard=False)
+
+
 class Unguarded(Cell):
     """A cell whose workers have no guard: what is denied is denied by the kernel."""
 
-    def _policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
-        return dataclasses.replace(super()._policy(user, access, home, scratch), guard=False)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._bounds = like(self._bounds, WithoutGuard)
+
+
+def like(bounds: Bounds, kind: type[Bounds]) -> Bounds:
+    """Return bounds of another kind, for the same cell."""
+    return kind(**{field.name: getattr(bounds, field.name) for field in dataclasses.fields(bounds)})
 
 
 @asynccontextmanager

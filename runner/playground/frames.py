@@ -1,11 +1,12 @@
 """The second origin: empty pages in which what tools made is shown, away from cookies and from MCP.
 
 A widget or a document that a tool made never becomes part of the Playground's own page. It is shown in a
-frame within a frame from here, without an origin of its own. The answer's policy says what it may load, and
-a prelude takes away what no policy covers. There is nothing here to steal: two pages, no cookie is read, no
-other route.
+frame within a frame from here, without an origin of its own. The answer's policy says what it may load, its
+list of connections whom it may speak to at all, and a prelude takes away what older browsers leave open.
+There is nothing here to steal: two pages, no cookie is read, no other route.
 
-Source: the design's notes on the security of shown content (measured); MCP Apps, "Sandbox proxy".
+Source: the design's notes on the security of shown content (measured); MCP Apps, "Sandbox proxy"; WICG
+"Connection Allowlists".
 """
 
 import json
@@ -18,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-__all__ = ["make_frames", "policy_of"]
+__all__ = ["connections_of", "make_frames", "policy_of"]
 
 _ORIGIN = re.compile(r"(https?|wss?)://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?")
+_LISTS = ("connectDomains", "resourceDomains", "frameDomains")
 _MAX_ORIGINS = 32
 _MAX_ASKED = 8192
 
@@ -35,12 +37,13 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
     ancestors = " ".join(embedders)
 
     async def frame(request: Request) -> Response:
-        page, asked = pages[request.url.path], request.query_params.get("csp", "")
+        page, asked = pages[request.url.path], _read(request.query_params.get("csp", ""))
         return Response(
             page,
             media_type="text/html",
             headers={
-                "Content-Security-Policy": policy_of(_read(asked), ancestors),
+                "Content-Security-Policy": policy_of(asked, ancestors),
+                "Connection-Allowlist": connections_of(asked),
                 "X-Content-Type-Options": "nosniff",
                 "Referrer-Policy": "no-referrer",
                 "X-DNS-Prefetch-Control": "off",
@@ -82,6 +85,22 @@ def policy_of(asked: Mapping[str, object], ancestors: str) -> str:
             f"frame-ancestors {ancestors}",
         ]
     )
+
+
+def connections_of(asked: Mapping[str, object]) -> str:
+    """Return the list of connections that the page and all documents in it may begin.
+
+    The policy stops a document that navigates itself, but only once the browser has connected to its new
+    host, and it knows nothing of hints and WebRTC. This list is looked at before.
+
+    Args:
+        asked: As for `policy_of`.
+    """
+    named = [origin for key in _LISTS for origin in _origins(asked.get(key))]
+    # A pattern that names a socket by `ws:` fits nothing: sockets are compared by their http address.
+    patterns = dict.fromkeys(f'"{re.sub("^ws", "http", origin)}"' for origin in named)
+    # Each hop of a redirect is left to the policy, which names what may be loaded.
+    return f"({' '.join(patterns)});redirects=allow"
 
 
 def _read(asked: str) -> Mapping[str, object]:

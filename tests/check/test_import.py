@@ -6,11 +6,12 @@ import pytest
 from check.specimens import FAULTLESS, FAULTY, expected
 from support import settings_in
 
-from runner.cell import Access, Cell
+from runner.cell import Cell
 from runner.check.importing import seen_at_import
 from runner.check.source import Source
 from runner.check.watch import Place, Watched
 from runner.identity import User
+from runner.seat import Access
 
 pytestmark = pytest.mark.kernel
 

@@ -11,7 +11,8 @@ import pytest
 from other_processes import Start
 
 from runner.errors import Code
-from runner.homes import HomeError, Homes
+from runner.home_records import HomeError
+from runner.homes import Homes
 
 HOLD = """
     import sys

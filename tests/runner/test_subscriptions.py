@@ -56,7 +56,7 @@ class Heard:
             self.uris.put_nowait(str(uri))
 
     async def next(self) -> str:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.uris.get()
 
 
@@ -128,7 +128,7 @@ async def test_a_listener_of_the_later_era_hears_of_its_users_files_alone(cell: 
     ):
         await files(cell, "t-another").put(b"x", name="a.txt", origin=Origin.UPLOADED)
         await files(cell, named).put(b"y", name="b.txt", origin=Origin.UPLOADED)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             event = await anext(aiter(stream))
         during = cell.events.listeners(user=named)
 
@@ -142,7 +142,7 @@ async def test_listening_ends_with_the_client_and_with_the_server(cell: Cell, na
         listen(client.session, resource_subscriptions=[FILES]) as stream,
     ):
         cell.events.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             rest = [event async for event in stream]
     async with connected(cell, "legacy") as client:
         await client.session.subscribe_resource(FILES)

@@ -16,9 +16,10 @@ from s3_servers import CuttingProxy
 from suite import Clock, read
 from support import TOOLS, call
 
-from runner.cell import Access, Cell
+from runner.cell import Cell
 from runner.errors import UsageError
 from runner.identity import User
+from runner.seat import Access
 from runner.settings import Settings
 from runner.settings_sources import config_report, config_text, load
 from runner.store.local import LocalStore

@@ -15,11 +15,12 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support import SAMPLES, Ran, call, open_cell, settings_in
 
-from runner.cell import Access, Cell
+from runner.cell import Cell
 from runner.environment import framework_environment
 from runner.homes import Homes
 from runner.identity import User
 from runner.my_files import open_library
+from runner.seat import Access
 from sandbox.errors import LoadError, SandboxError
 from sandbox.forkserver import Forkserver
 from sandbox.probe import Tier

@@ -10,8 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,17 +21,20 @@ from attack_support import (
     children,
     descendants,
     found_in_memory,
+    like,
     snapshot,
     zygotes,
 )
-from support import ROOT, alive, call, details, error_code, held
+from support import ROOT, alive, becomes, call, details, error_code, held
 from tools.acts import observed, perform
 
 from runner.artifacts.collect import relative_to_home
-from runner.cell import Access, Cell
+from runner.bounds import Bounds
+from runner.cell import Cell
 from runner.homes import HomeLease
 from runner.identity import User
 from runner.render import Delivery, render
+from runner.seat import Access
 from runner.store.protocol import Origin
 from runner.usernames import home_segment
 from sandbox.policy import Policy
@@ -94,15 +95,23 @@ async def test_policies_only_narrow(tmp_path: Path, tier: str, user: str) -> Non
     assert not policy.contains(widened)
 
 
-class Missing(Cell):
-    """A cell in which the zygotes of users are given a scratch folder that cannot be confined to."""
+class WithoutScratch(Bounds):
+    """Policies of users with a scratch folder that cannot be confined to."""
 
-    def _policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
-        policy = super()._policy(user, access, home, scratch)
+    def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+        policy = super().policy(user, access, home, scratch)
         if user is None:
             return policy
         (scratch / "link").symlink_to(scratch)
         return dataclasses.replace(policy, scratch=scratch / "link")
+
+
+class Missing(Cell):
+    """A cell with such policies."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._bounds = like(self._bounds, WithoutScratch)
 
 
 async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
@@ -119,7 +128,7 @@ async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
     assert "landlock" in str(details(of_zygote))
 
     monkeypatch.setenv("ATTACK", "narrow")
-    with pytest.raises(Exception, match="ended before it was ready"):
+    with pytest.raises(Exception, match="could not get ready: ConfinementError: layer landlock"):
         async with attack_cell(tmp_path / "worker", isolation=tier):
             pass
 
@@ -144,7 +153,7 @@ async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: s
     there.mkdir()
     (there / "file.txt").write_text("not yours")
     before = snapshot(there)
-    allowed, answers = [], {}
+    allowed, answers, guarded = [], {}, {}
     for number, (name, *texts) in enumerate(DENIALS):
         twin = tmp_path / str(number)
         shutil.copytree(there, twin)
@@ -153,11 +162,14 @@ async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: s
     for kind in (Cell, Unguarded):
         async with attack_cell(tmp_path / kind.__name__, kind=kind, isolation=tier) as cell:
             home = f"/tmp/{user}"
+            async with cell.seat(User(user), Access.WRITE) as seat:
+                guarded[kind] = seat.pool.policy.guard
             answers[kind] = [
                 await act(cell, user, name, *(text.format(there=there, home=home) for text in texts))
                 for name, *texts in DENIALS
             ]
 
+    assert guarded == {Cell: True, Unguarded: False}
     assert ["value" in answer for answer in allowed] == [True] * len(DENIALS)
     assert ["denied" in answer for answer in answers[Cell]] == [True] * len(DENIALS)
     assert ["denied" in answer for answer in answers[Unguarded]] == [True] * len(DENIALS)
@@ -251,10 +263,10 @@ async def test_a_zygote_has_one_thread_when_it_forks(
 async def test_no_process_survives_its_call_or_the_host(
     tmp_path: Path, tier: str, user: str, environment: dict[str, str]
 ) -> None:
-    async with attack_cell(tmp_path, idle_timeout_s=0.5, isolation=tier) as cell:
+    async with attack_cell(tmp_path, idle_timeout_s=5.0, isolation=tier) as cell:
         with cell.homes.lease(user):
             hanging = asyncio.create_task(call(cell, user, "leave_and_hang"))
-            await _until(Path(f"/tmp/{user}/all").exists)
+            await becomes(Path(f"/tmp/{user}/all").exists)
             left = [Path(f"/tmp/{user}/{name}") for name in ("first", "second")]
             ran = [mark for mark in left if held(mark)]
             await hanging
@@ -266,12 +278,12 @@ async def test_no_process_survives_its_call_or_the_host(
         *map(str, command), env={**environment, "ATTACK": "remain"}, stdin=subprocess.DEVNULL
     )
     try:
-        await _until(Path(f"/tmp/{user}/all").exists)
+        await becomes(Path(f"/tmp/{user}/all").exists)
         below = descendants(host.pid)
         left_by_both = [pid for pid in below if os.getpgid(pid) != pid]
         host.send_signal(signal.SIGKILL)
         await host.wait()
-        await _until(lambda: not any(map(alive, below)))
+        await becomes(lambda: not any(map(alive, below)))
     finally:
         if host.returncode is None:
             host.kill()
@@ -281,12 +293,6 @@ async def test_no_process_survives_its_call_or_the_host(
     assert len(below) >= 8
     assert left_by_both
     assert [pid for pid in below if alive(pid)] == []
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
 
 
 async def test_another_users_files_are_out_of_reach(tmp_path: Path, tier: str, user: str) -> None:

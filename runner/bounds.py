@@ -1,0 +1,118 @@
+"""What the processes of a seat may touch: policy, user id, scratch folder, and what their program is told.
+
+Decided from the settings, the tool files and the tier; the same for all seats but for user and access.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.environment import call_environment, homeless_environment, load_environment
+from runner.homes import HomeLease, Homes
+from runner.identity import User
+from runner.isolation import unfit
+from runner.scratch import scratch_folder
+from runner.seat import Access
+from runner.settings import Settings
+from runner.targets import split_target, tool_files
+from sandbox.errors import IsolationUnavailable
+from sandbox.policy import Policy
+from sandbox.probe import Tier
+from sandbox.readable import default_read
+
+__all__ = ["GUARD_ONLY", "Bounds"]
+
+GUARD_ONLY = ("landlock", "seccomp")
+"""What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
+
+# No user's segment is like it.
+_OF_NOBODY = "=nobody"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What holds for every seat of a cell.
+
+    Attributes:
+        settings: The effective settings.
+        targets: The tool files, as given.
+        homes: Where users' homes are made.
+        environment: What the forkserver was started with.
+        tier: Isolation tier of every call.
+    """
+
+    settings: Settings
+    targets: tuple[str, ...]
+    homes: Homes
+    environment: Mapping[str, str]
+    tier: Tier
+
+    def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+        """Return what a zygote of this user may touch. Looks through the folder of the tool file."""
+        read, list_only = self._readable()
+        if access is Access.READ and home is not None:
+            read = (*read, home.path)
+        name = user.name if user is not None else "nobody"
+        return Policy(
+            home=home.path if home is not None and access is Access.WRITE else None,
+            scratch=scratch,
+            read=read,
+            homes=(self.settings.homes,),
+            list_only=list_only,
+            environment=load_environment(self.environment, user=name, scratch=scratch),
+            limits=self.settings.widest_limits(),
+            namespaces=self.tier is Tier.NAMESPACE,
+            hidden=self.settings.private_paths,
+            guard=True,
+            without=self._left_out(),
+        )
+
+    def _left_out(self) -> tuple[str, ...]:
+        """Return the layers that the tier leaves out: none, unless `--isolation guard` was asked for."""
+        return GUARD_ONLY if self.tier is Tier.GUARD else ()
+
+    def uid(self, segment: str) -> int | None:
+        """Return the user id that the tier gives the processes of a user, or of nobody, if it gives one.
+
+        Raises:
+            IsolationUnavailable: A process of that user id could not read the tool files.
+        """
+        if self.homes.uids is None:
+            return None
+        uid = self.homes.uids.of(segment or _OF_NOBODY)
+        closed = unfit(self.tier, tool_files(self.targets), uid=uid)
+        if closed is not None:
+            raise IsolationUnavailable((closed,))
+        return uid
+
+    def config(
+        self, user: User | None, access: Access, home: HomeLease | None, scratch: Path
+    ) -> dict[str, object]:
+        """Return what its program is told."""
+        name = user.name if user is not None else "nobody"
+        if home is not None and access is Access.WRITE:
+            environment = call_environment(user=name, home=home.path)
+        else:
+            environment = homeless_environment(user=name, empty=scratch / "empty")
+        return {"files": list(self.targets), "call_environment": environment}
+
+    def _readable(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        read: list[Path] = []
+        list_only: list[Path] = []
+        deny = (*self.settings.private_paths, self.settings.homes)
+        extra = (Path(__file__).parent,)
+        homes = self.homes.recorded()
+        for target in self.targets:
+            file = Path(split_target(target)[0]).absolute()
+            more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
+            # As it is named too: where a link leads to it, the link has to be there.
+            read += [*more_read, file]
+            list_only += more_list
+        return tuple(dict.fromkeys(read)), tuple(dict.fromkeys(list_only))
+
+    def scratch(self, owner: int | None) -> AbstractContextManager[Path]:
+        """Make its scratch folder, which is removed at the end; `owner` is the user id from `uid`."""
+        # In tier `user` nobody but us gets into the state folder.
+        within = self.settings.homes if self.tier is Tier.USER else None
+        return scratch_folder(self.settings.state_dir, within=within, owner=owner)

@@ -1,0 +1,46 @@
+"""The commands that write files of a project or of a client: `init` and `install`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.commands.ends import end_with
+from runner.commands.options import File, User
+from runner.targets import check_targets
+
+__all__ = ["init", "install"]
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder to write to.")] = Path(),
+) -> None:
+    """Write a working tool file, its test and a runner.toml; what exists is never overwritten."""
+    end_with(lambda: _init(folder))
+
+
+def install(
+    client: Annotated[str, typer.Argument(help="claude-desktop, cursor, vscode or mcp-json.")],
+    file: File,
+    *,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the entry; else of the file.")] = None,
+    user: User = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the result and write nothing.")] = False,
+) -> None:
+    """Write the entry that an MCP client needs to serve a tool file; its other entries stay."""
+    end_with(lambda: _install(client, file, name=name, user=user, only_print=only_print))
+
+
+def _init(folder: Path) -> int:
+    from runner.scaffold import next_steps, write_project  # noqa: PLC0415 - only `init` needs it
+
+    print(next_steps(write_project(folder)))  # noqa: T201
+    return 0
+
+
+def _install(client: str, file: str, *, name: str | None, user: str | None, only_print: bool) -> int:
+    from runner.clients import Entry, install_entry  # noqa: PLC0415 - only `install` needs it
+
+    entry = Entry.of(check_targets([file])[0], name=name, user=user)
+    print(install_entry(client, entry, only_print=only_print))  # noqa: T201
+    return 0

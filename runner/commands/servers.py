@@ -1,0 +1,123 @@
+"""The commands that serve until they are told to stop: `serve`, `dev` and `proxy`."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runner.commands.ends import end_with
+from runner.commands.options import Address, Bounds, Config, Logs, Transport, Whose, given
+from runner.commands.start import explained, start
+from runner.importing import import_whole
+from runner.settings import Settings
+from runner.targets import check_targets
+from sandbox.launch import Launched
+
+__all__ = ["dev", "proxy", "serve"]
+
+_Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="FastMCP files.")]
+
+
+def serve(
+    context: typer.Context,
+    files: _Files,
+    *,
+    transport: Transport = None,
+    address: Address,
+    whose: Whose,
+    config: Config = None,
+    bounds: Bounds,
+    logs: Logs,
+) -> None:
+    """Serve tool files over MCP: stdio when standard input is a pipe, HTTP when it is a terminal."""
+    flags = given(address, whose, bounds, logs, transport=transport)
+    end_with(lambda: _serve(files, flags, config, context.obj))
+
+
+def dev(
+    context: typer.Context,
+    files: _Files,
+    *,
+    address: Address,
+    whose: Whose,
+    config: Config = None,
+    bounds: Bounds,
+    logs: Logs,
+) -> None:
+    """Serve tool files with the Playground, and load them anew when they change."""
+    flags = given(address, whose, bounds, logs, transport="http")
+    end_with(lambda: _dev(files, flags, config, context.obj))
+
+
+def proxy(
+    target: Annotated[
+        list[str], typer.Argument(metavar="URL | mcp.json | -- COMMAND...", help="Servers to stand before.")
+    ],
+    *,
+    transport: Transport = None,
+    address: Address,
+    whose: Whose,
+    config: Config = None,
+    bounds: Bounds,
+    logs: Logs,
+) -> None:
+    """Stand in front of other MCP servers: their results pass the output guard."""
+    flags = given(address, whose, bounds, logs, transport=transport)
+    end_with(lambda: _proxy(target, flags, config))
+
+
+def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
+    targets = check_targets(files)
+    settings = start(flags, config)
+    return asyncio.run(explained(_load_and_serve(settings, targets, launched), targets))
+
+
+async def _load_and_serve(settings: Settings, targets: list[str], launched: Launched | None) -> int:
+    # A wrong file name or setting is answered before these are imported.
+    from runner.ahead import Ahead, first_user, transport_of  # noqa: PLC0415
+    from runner.cell import Cell  # noqa: PLC0415
+    from runner.identity import check_startable  # noqa: PLC0415
+
+    _stop_with_signals()
+    transport = transport_of(settings)
+    check_startable(settings, transport)
+    user = first_user(settings, transport)
+    opened = Ahead(Cell.open(settings, targets, user=user, launched=launched))
+    try:
+        # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
+        served = await asyncio.to_thread(import_whole, "runner.serve")
+        status: int = await served.serve(settings, transport, opened)
+    except asyncio.CancelledError:
+        return 0
+    finally:
+        await opened.discard()
+    return status
+
+
+def _stop_with_signals() -> None:
+    """Let a signal that comes during the start end it in order, as one that comes later does."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine always runs in a task
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+
+def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
+    targets = check_targets(files)
+    settings = start(flags, config)
+    from runner.develop import develop  # noqa: PLC0415 - after the cheap checks
+
+    return asyncio.run(explained(develop(settings, targets, launched=launched), targets))
+
+
+def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> int:
+    from runner.proxy.targets import read_targets  # noqa: PLC0415 - only `proxy` needs these
+
+    targets = read_targets(words)
+    settings = start(flags, config)
+    from runner.proxy.shell import serve_proxy  # noqa: PLC0415 - after the cheap checks
+
+    return asyncio.run(serve_proxy(settings, targets))

@@ -1,0 +1,48 @@
+"""The command that works with a user's files: `files`."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runner.commands.ends import end_with
+from runner.commands.options import AsJson, Config, Logs, Whose, given
+from runner.settings_sources import load
+from runner.telemetry import set_up
+
+__all__ = ["files"]
+
+
+def files(
+    action: Annotated[str, typer.Argument(metavar="ls|put|get|rm|context|end-session")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH... | NAME...]", help="Paths to put; else names.")
+    ] = None,
+    *,
+    session: Annotated[str, typer.Option(metavar="NAME", help="Session the files are used in.")] = "cli",
+    as_json: AsJson = False,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="put: keep the file by this name.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="get: file or folder to write.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="get: overwrite.")] = False,
+    whose: Whose,
+    config: Config = None,
+    logs: Logs,
+) -> None:
+    """List, put, get and remove a user's files, tell a model of them, or end their session."""
+    flags = {"log_level": "warning", **given(whose, logs)}
+    told = {"action": action, "words": tuple(words or ()), "as_json": as_json, "name": name}
+    end_with(lambda: _files(flags, config, session, {**told, "out": out, "force": force}))
+
+
+def _files(flags: Mapping[str, Any], config: Path | None, session: str, told: Mapping[str, Any]) -> int:
+    from runner.identity import resolve  # noqa: PLC0415 - only what works with files needs these
+    from runner.shell_files import FilesOptions, files_from_shell  # noqa: PLC0415
+    from runner.user_files import UserFiles  # noqa: PLC0415
+
+    options = FilesOptions(**told)
+    settings = load(flags, config=config)
+    set_up(settings.log_level, settings.log_format)
+    user = resolve(settings, transport="stdio", claims=None, host=settings.host)
+    return asyncio.run(files_from_shell(UserFiles.of(settings, user, session=session), options))
