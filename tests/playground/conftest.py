@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from browsers import WHOLE
 from hostile_support import Seen, Sink, heard, sinking
 from playground_support import TOOLS, Shown
 from support import ROOT, playground_address, stop
@@ -19,14 +20,18 @@ from web_support import browsing
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Shown]]:
-    """Start `runner serve` with a Playground, or `runner dev`."""
+    """Start `runner serve` with a Playground, `runner dev`, or `runner proxy`."""
     with ExitStack() as stack:
 
-        def started(command: str = "serve", tools: Path | None = None, **more: str) -> Shown:
+        def started(
+            command: str = "serve", tools: Path | None = None, config: str = "", **more: str
+        ) -> Shown:
             folder = tmp_path_factory.mktemp("shown")
             file = tools or folder / "shown.py"
             if tools is None:
                 file.write_text(TOOLS)
+            settings = folder / "runner.toml"
+            settings.write_text(config)
             user = f"t-{uuid.uuid4().hex[:12]}"
             kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUNNER_", "COV_"))}
             environment = {
@@ -36,9 +41,12 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sh
                 "RUNNER_USER": user,
                 **more,
             }
-            transport = ["--transport", "http"] if command == "serve" else []
+            transport = [] if command == "dev" else ["--transport", "http"]
             process = subprocess.Popen(
-                [sys.executable, "-m", "runner.cli", command, str(file), *transport, "--port", "0"],
+                [
+                    *(sys.executable, "-m", "runner.cli", command, str(file)),
+                    *(*transport, "--port", "0", "--config", str(settings)),
+                ],
                 env={key: value for key, value in environment.items() if value},
                 cwd=ROOT,
                 stderr=subprocess.PIPE,
@@ -76,7 +84,8 @@ def hostile(start: Callable[..., Shown], sink: Sink, tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="module")
 def opens_hostile(hostile: Shown) -> Iterator[Callable[..., Opened]]:
-    with browsing(hostile) as opened:
+    # As people run it: what a shell lacks could be a way out.
+    with browsing(hostile, WHOLE) as opened:
         yield opened
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from web_support import Seen as Opened
 
@@ -158,6 +159,7 @@ class Sink:
     Attributes:
         url: Its address.
         udp: The port on which it hears datagrams.
+        connections: How many connections were begun, also of those that asked for nothing.
         asked: The paths that were asked for.
         datagrams: What came by datagram.
         pages: Pages that it serves itself, to show what they do where nothing stops them.
@@ -165,6 +167,7 @@ class Sink:
 
     url: str
     udp: int
+    connections: int = 0
     asked: list[str] = field(default_factory=list)
     datagrams: list[bytes] = field(default_factory=list)
     pages: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -200,6 +203,12 @@ def sinking() -> Iterator[Sink]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
+    class Server(http.server.ThreadingHTTPServer):
+        def get_request(self) -> tuple[socket.socket, Any]:
+            connected = super().get_request()
+            sink.connections += 1
+            return connected
+
     def listen() -> None:
         while data := datagrams.recv(2048):
             sink.datagrams.append(data)
@@ -207,7 +216,7 @@ def sinking() -> Iterator[Sink]:
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("127.0.0.1", 0))
     port = datagrams.getsockname()[1]
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         sink = Sink(url=f"http://127.0.0.1:{server.server_port}", udp=port)
         threads = [threading.Thread(target=run) for run in (server.serve_forever, listen)]
         for thread in threads:

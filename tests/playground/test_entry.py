@@ -35,6 +35,19 @@ def test_the_printed_address_begins_a_session_and_leaves_no_key_in_the_address_b
     assert info["user"] == shown.user
 
 
+def test_behind_a_proxy_for_https_the_browser_is_known_by_a_cookie_of_this_host_alone(shown: Shown) -> None:
+    with shown.browser(**{"x-forwarded-proto": "https"}) as browser:
+        set_cookie = browser.get(f"/?key={shown.key}").headers["set-cookie"]
+        cookie = set_cookie.partition(";")[0]
+        statuses = [
+            browser.get("/play/info", headers={"cookie": each}).status_code
+            for each in (cookie, cookie.removeprefix("__Host-"))
+        ]
+
+    assert re.match("__Host-toolcell_session=.*; Secure", set_cookie)
+    assert statuses == [200, 401]
+
+
 @pytest.mark.parametrize("key", ["", "wrong", "ümläut"])
 def test_another_key_begins_none(shown: Shown, key: str) -> None:
     with shown.browser() as browser:

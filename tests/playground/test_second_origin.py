@@ -6,7 +6,7 @@ import httpx2
 import pytest
 from playground_support import Shown
 
-from runner.playground.frames import policy_of
+from runner.playground.frames import connections_of, policy_of
 from runner.playground.site import frames_origin
 from runner.settings import Settings
 
@@ -66,9 +66,26 @@ def test_what_a_resource_names_may_be_loaded_and_nothing_else() -> None:
     ids=repr,
 )
 def test_what_is_no_origin_does_not_get_into_the_policy(named: object) -> None:
-    policy = policy_of({"connectDomains": [named], "frameDomains": named}, ANCESTORS)
+    asked = {"connectDomains": [named], "frameDomains": named}
 
-    assert policy == policy_of({}, ANCESTORS)
+    assert policy_of(asked, ANCESTORS) == policy_of({}, ANCESTORS)
+    assert connections_of(asked) == connections_of({})
+
+
+def test_connections_are_begun_to_named_servers_only_and_sockets_are_named_as_a_browser_compares_them() -> (
+    None
+):
+    asked = {
+        "connectDomains": ["https://api.example.com:8443", "wss://api.example.com:8443", "ws://live.example"],
+        "resourceDomains": ["https://*.cdn.example.com"],
+    }
+
+    named = connections_of(asked)
+
+    assert connections_of({}).partition(";")[0] == "()"
+    assert named.partition(";")[0] == (
+        '("https://api.example.com:8443" "http://live.example" "https://*.cdn.example.com")'
+    )
 
 
 @pytest.mark.kernel

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from playground_support import Shown
-from web_support import AXE, WEB_TOOLS, Seen, browsing, expect
+from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 
 pytestmark = pytest.mark.kernel
 
@@ -132,20 +132,6 @@ def test_what_the_policy_stops_in_a_widget_is_in_the_log(seen: Seen) -> None:
     expect(seen.page.locator(".logs .error").first).to_contain_text("https://elsewhere.example/")
 
 
-def faults(seen: Seen) -> list[str]:
-    """Return what axe finds, in both themes."""
-    found = []
-    for theme in ("light", "dark"):
-        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
-        seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
-        result = seen.page.evaluate("axe.run(document, {iframes: false, resultTypes: ['violations']})")
-        found += [
-            f"{theme}: {each['id']} {[node['html'][:160] for node in each['nodes'][:3]]}"
-            for each in result["violations"]
-        ]
-    return found
-
-
 def test_no_view_has_a_fault_of_accessibility(seen: Seen, board: str) -> None:
     found: dict[str, list[str]] = {}
     page = seen.page
@@ -182,12 +168,15 @@ def test_no_view_has_a_fault_of_accessibility(seen: Seen, board: str) -> None:
     assert sorted({each for faults_of_view in found.values() for each in faults_of_view}) == [], found
 
 
-@pytest.mark.parametrize("width", [390, 820])
+@pytest.mark.parametrize("width", [320, 480, 820])
 def test_nothing_runs_out_of_a_narrow_screen(seen: Seen, width: int) -> None:
     seen.page.set_viewport_size({"width": width, "height": 844})
+    seen.tool("gallery")
+    seen.run()
     seen.tool("forbidden")
     seen.run()
-    wide = {}
+    seen.tab("Sandbox")
+    wide = {"sandbox": seen.page.evaluate("document.documentElement.scrollWidth")}
 
     for view in ("call", "files", "resources", "history"):
         seen.go(view)

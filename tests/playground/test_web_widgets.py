@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from playground_support import Shown
-from playwright.sync_api import FrameLocator
+from playwright.sync_api import Frame, FrameLocator
 from support import SAMPLES
 from web_support import Seen, browsing, expect
 
@@ -36,6 +36,65 @@ def table(opened: Callable[..., Seen]) -> Iterator[Seen]:
 
 def widget(seen: Seen) -> FrameLocator:
     return seen.page.frame_locator(".stage iframe").frame_locator("iframe")
+
+
+def inside(seen: Seen) -> Frame:
+    """Return the frame in which the widget runs."""
+    expect(widget(seen).get_by_text("Ulm")).to_be_visible()
+    return next(each for each in seen.page.frames if each.parent_frame and each.parent_frame.parent_frame)
+
+
+def kept(seen: Seen) -> dict[str, int]:
+    """Return how long what this browser keeps of each widget is."""
+    return dict(
+        seen.page.evaluate(
+            "Object.fromEntries(Object.entries(localStorage)"
+            ".filter(([key]) => key.startsWith('toolcell widget ')).map(([key, text]) => [key, text.length]))"
+        )
+    )
+
+
+KEEP = """length => new Promise(done => {
+  addEventListener("message", ({data}) => { if (data.id === "mine") done(data.error?.message ?? "kept"); });
+  const params = {state: "x".repeat(length)};
+  parent.postMessage({jsonrpc: "2.0", id: "mine", method: "toolcell/widget-state", params}, "*");
+})"""
+
+
+def test_the_state_of_a_widget_outlives_a_reload_and_is_forgotten_with_the_history(table: Seen) -> None:
+    inside(table).evaluate("openai.setWidgetState({page: 3})")
+
+    table.page.reload()
+
+    assert inside(table).evaluate("openai.widgetState") == {"page": 3}
+    table.go("history")
+    table.page.get_by_role("button", name="Forget all").click()
+    expect(table.page.get_by_text("No calls yet.")).to_be_visible()
+    assert kept(table) == {}
+
+
+def test_a_widget_that_wants_more_kept_than_it_may_is_told_so_and_keeps_what_it_had(table: Seen) -> None:
+    frame = inside(table)
+
+    first, second = frame.evaluate(KEEP, 60_000), frame.evaluate(KEEP, 70_000)
+
+    assert first == "kept"
+    assert "may have 65,536 characters of JSON, this one has 70,002" in second
+    assert [60_000 < each < 61_000 for each in kept(table).values()] == [True]
+
+
+def test_of_all_that_widgets_keep_the_oldest_goes_first(table: Seen) -> None:
+    table.page.evaluate(
+        "for (let n = 0; n < 20; n++)"
+        " localStorage.setItem(`toolcell widget old-${n}`, `${n} ${JSON.stringify('x'.repeat(60_000))}`)"
+    )
+
+    assert inside(table).evaluate(KEEP, 50_000) == "kept"
+
+    left = kept(table)
+    assert sum(left.values()) <= 1024 * 1024 + 100
+    assert {name for name in left if "old-" in name} == {f"toolcell widget old-{n}" for n in range(4, 20)}
+    assert len(left) == 17
 
 
 @pytest.mark.parametrize("dialect", ["MCP Apps", "ChatGPT Apps"])

@@ -1,16 +1,16 @@
 """The Playground in a real browser: a page of a person who opened the printed address."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from browsers import SHELL, launched
 from playground_support import Shown
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-__all__ = ["AXE", "WEB_TOOLS", "Seen", "browsing", "expect"]
+__all__ = ["WEB_TOOLS", "Seen", "browsing", "expect", "faults"]
 
 ROOT = Path(__file__).parents[2]
 WEB_TOOLS = Path(__file__).with_name("web_tools.py")
@@ -73,16 +73,13 @@ class Seen:
 
 
 @contextmanager
-def browsing(shown: Shown) -> Iterator[Callable[..., Seen]]:
-    """Give what opens pages of the Playground; the browser is there as long as the block lasts."""
-    chromium = shutil.which("chromium")
-    assert chromium, "the Playground is tested in a real browser: install the package chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        try:
-            yield lambda **more: _entered(shown, browser, more)
-        finally:
-            browser.close()
+def browsing(shown: Shown, program: str = SHELL) -> Iterator[Callable[..., Seen]]:
+    """Give what opens pages of the Playground; the browser is there as long as the block lasts.
+
+    A page enters with the start key; where there is none, it stands at the door.
+    """
+    with launched(program) as browser:
+        yield lambda **more: _entered(shown, browser, more)
 
 
 def _entered(shown: Shown, browser: Browser, more: dict[str, object]) -> Seen:
@@ -92,6 +89,24 @@ def _entered(shown: Shown, browser: Browser, more: dict[str, object]) -> Seen:
     seen = Seen(shown=shown, page=page)
     page.on("pageerror", lambda error: seen.troubles.append(str(error)))
     page.on("console", lambda said: seen.troubles.append(said.text) if said.type == "error" else None)
-    page.goto(f"{shown.base}/?key={shown.key}")
-    expect(page.get_by_role("navigation", name="Views")).to_be_visible()
+    if shown.key is None:
+        page.goto(shown.base)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+    else:
+        page.goto(f"{shown.base}/?key={shown.key}")
+        expect(page.get_by_role("navigation", name="Views")).to_be_visible()
     return seen
+
+
+def faults(seen: Seen) -> list[str]:
+    """Return what axe finds, in both themes."""
+    found = []
+    for theme in ("light", "dark"):
+        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
+        result = seen.page.evaluate("axe.run(document, {iframes: false, resultTypes: ['violations']})")
+        found += [
+            f"{theme}: {each['id']} {[node['html'][:160] for node in each['nodes'][:3]]}"
+            for each in result["violations"]
+        ]
+    return found

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import struct
 import time
 import wave
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastmcp import Context, FastMCP
+from fastmcp.utilities.types import Image
 from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
@@ -221,6 +223,21 @@ def large(username: str, megabytes: int = 50) -> dict[str, Any]:
 
 
 @mcp.tool
+def brief(username: str, seconds: float = 2.0) -> dict[str, Any]:
+    """Keep a draft for later, for a moment."""
+    path = Path(f"/tmp/{username}/draft.txt")
+    path.write_text("not finished")
+    kept = {"name": "draft.txt", "path": str(path), "reason": "draft", "expires_hours": seconds / 3600}
+    return {"results": {"drafts": 1}, "deferred_artifacts": [kept]}
+
+
+@mcp.tool
+def noise(rows: int = 500) -> Image:
+    """Draw a picture that does not compress: 1,200 bytes a row."""
+    return Image(data=_png(400, rows, os.urandom(1200 * rows)), format="png")
+
+
+@mcp.tool
 def wordy(kilobytes: int = 400) -> dict[str, Any]:
     """Return a long result."""
     return {"results": {"rows": [{"n": n, "text": "word " * 20} for n in range(kilobytes * 10)]}}
@@ -235,12 +252,11 @@ def board(
     return {"results": {"opened": name}, "canvas": page}
 
 
-def _png() -> bytes:
-    width, height = 320, 160
-    rows = b"".join(
-        b"\0" + b"".join(bytes((x * 255 // width, 96, y * 255 // height)) for x in range(width))
-        for y in range(height)
+def _png(width: int = 320, height: int = 160, pixels: bytes | None = None) -> bytes:
+    drawn = pixels or b"".join(
+        bytes((x * 255 // width, 96, y * 255 // height)) for y in range(height) for x in range(width)
     )
+    rows = b"".join(b"\0" + drawn[at : at + 3 * width] for at in range(0, len(drawn), 3 * width))
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

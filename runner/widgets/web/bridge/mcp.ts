@@ -112,7 +112,7 @@ export class McpHost implements Host {
     this.#kept.write(checkState(state));
     this.#publish({ widgetState: state });
     await this.#met("setWidgetState");
-    if (this.#hostKeeps) this.#wire.notify("toolcell/widget-state", { state });
+    if (this.#hostKeeps) await this.#ask({ asked: "setWidgetState", method: "toolcell/widget-state", params: { state } });
     const declared = own(this.#capabilities, "updateModelContext");
     const textOnly = own(declared, "text") !== undefined && own(declared, "structuredContent") === undefined;
     const params = modelContext(state, !textOnly);

@@ -2,7 +2,8 @@
 import type { JSX } from "preact";
 import { lazy, Suspense } from "preact/compat";
 import { useSignal } from "@preact/signals";
-import { size } from "../model/words";
+import { size, until } from "../model/words";
+import { Download } from "../views/download";
 import { Tabs, type Tab } from "../views/tabs";
 import { Guarded } from "../views/guarded";
 import { plain } from "../views/run";
@@ -27,13 +28,16 @@ function key(item: Item): string {
 }
 
 export function ItemView({ item }: { item: Item }): JSX.Element {
+  const problem = useSignal<string | null>(null);
   return (
     <figure class="stack">
       <figcaption class="row">
         <span class="grow"><b class="mono">{plain(item.name)}</b> <span class="soft small">{item.mime}, {size(item.size)}</span>
+          {item.expires !== null && <span class="soft small" title={item.expires}>, {Date.parse(item.expires) > Date.now() ? "expires" : "expired"} {until(item.expires)}</span>}
           {item.description !== null && <span class="soft small"> — {plain(item.description)}</span>}</span>
-        <a class="button" href={`/artifacts/${encodeURIComponent(item.uri.replace("artifact://", ""))}`} download={item.name}>Download</a>
+        <Download uri={item.uri} name={item.name} failed={(why) => { problem.value = why; }} />
       </figcaption>
+      {problem.value !== null && <p class="problem" role="alert">This file cannot be downloaded: {problem.value}.</p>}
       <Suspense fallback={<p class="soft" role="status">Loading the viewer…</p>}>
         <div class="viewer"><Guarded><View item={item} /></Guarded></div>
       </Suspense>

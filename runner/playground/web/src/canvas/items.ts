@@ -12,6 +12,8 @@ export interface Item {
   size: number;
   uri: string;
   description: string | null;
+  /** The moment at which it is gone, as an ISO time; null where none is said. */
+  expires: string | null;
   viewer: Viewer;
 }
 
@@ -74,6 +76,7 @@ function itemOf(entry: Params): Item | null {
     size: Number(entry["size"] ?? 0),
     uri,
     description: typeof entry["description"] === "string" ? entry["description"] : null,
+    expires: textOf(entry["expires_at"]),
     viewer: viewerOf(name, mime, hint),
   };
 }

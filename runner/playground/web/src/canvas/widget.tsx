@@ -5,11 +5,14 @@ import { useEffect, useRef } from "preact/hooks";
 import { WidgetHost, type Csp, type LogEntry, type ToolResult } from "../../../../widgets/web/host.ts";
 import { info } from "../model/info";
 import { isObject, toJson } from "../model/json";
-import { recall, remember } from "../model/keep";
 import { request, type Params } from "../model/mcp";
 import { start, type Run } from "../model/runs";
+import { serverOfTool, toolOf, uriOf } from "../model/servers";
 import { byName, type Tool } from "../model/tools";
+import { abandon, askFirst, asksFirst, callForWidget } from "../model/widget_calls";
+import { keepState, recallState } from "../model/widget_states";
 import { plain } from "../views/run";
+import { WidgetCalls } from "./widget_calls";
 
 type Dialect = "mcp-app" | "skybridge";
 
@@ -36,10 +39,12 @@ export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element
         <Pick label="Theme" value={choice.value.theme} choices={{ light: "Light", dark: "Dark" }} pick={(theme) => set({ theme })} />
         <Pick label="Width" value={choice.value.width} choices={{ full: "Full", "820": "820 px", "390": "390 px" }} pick={(width) => set({ width })} />
         <Pick label="Mode" value={choice.value.mode} choices={{ inline: "Inline", fullscreen: "Fullscreen", pip: "Picture in picture" }} pick={(mode) => set({ mode })} />
+        <Pick label="Tool calls" value={asksFirst.value ? "ask" : "run"} choices={{ run: "Run at once", ask: "Ask first" }} pick={(how) => askFirst(how === "ask")} />
         <label class="small soft">Language <input class="input compact" value={choice.value.locale} size={7} onChange={(event) => set({ locale: event.currentTarget.value })} /></label>
       </div>
       <Frame key={`${run.id} ${choice.value.dialect}`} run={run} tool={tool} origin={origin} choice={choice.value} set={set}
         log={(entry) => { log.value = [...log.value, lineOf(entry)].slice(-MAX_LOG); }} />
+      <WidgetCalls run={run} />
       <details>
         <summary class="small">Messages and violations <span class="soft">{log.value.length}</span></summary>
         <ol class="logs" tabIndex={0}>{log.value.map((entry, index) => (
@@ -91,12 +96,12 @@ function Frame({ run, tool, origin, choice, set, log }: {
   const problem = useSignal<string | null>(null);
   const closed = useSignal(false);
   const link = useSignal<string | null>(null);
-  const stateKey = `widget ${run.id}`;
+  const server = serverOfTool(tool.name);
   useEffect(() => {
     let left = false;
     void (async () => {
       try {
-        const page = await pageOf(tool, choice.dialect);
+        const page = await pageOf(tool, server, choice.dialect);
         if (left || box.current === null) return;
         host.current = new WidgetHost({
           container: box.current,
@@ -105,15 +110,15 @@ function Frame({ run, tool, origin, choice, set, log }: {
           title: `Widget of ${tool.name}`,
           csp: page.csp,
           context: context(choice),
-          widgetState: readState(stateKey),
-          visibility: (name) => visibility(name),
+          widgetState: recallState(run.id),
+          visibility: (name) => visibility(toolOf(server, name)),
           actions: {
-            callTool: (name, args) => request("tools/call", { name, arguments: args as Params }) as Promise<ToolResult>,
+            callTool: (name, args) => callForWidget(run.id, toolOf(server, name), args as Params) as Promise<ToolResult>,
             sendMessage: (prompt) => log({ direction: "from-widget", message: { said: prompt } }),
             openLink: (url) => { link.value = url; },
             setDisplayMode: (mode) => { set({ mode }); return mode; },
             updateModelContext: (given) => log({ direction: "from-widget", message: { "context for the model": given } }),
-            keepState: (state) => remember(stateKey, toJson(state)),
+            keepState: (state) => keepState(run.id, state),
             closed: () => { closed.value = true; },
             log,
           },
@@ -127,6 +132,7 @@ function Frame({ run, tool, origin, choice, set, log }: {
     })();
     return () => {
       left = true;
+      abandon(run.id);
       void host.current?.close();
     };
   }, []);
@@ -156,9 +162,10 @@ function Leave({ url, end }: { url: string; end: () => void }): JSX.Element {
   );
 }
 
-async function pageOf(tool: Tool, dialect: Dialect): Promise<{ html: string; csp: Csp }> {
-  const uri = uriOf(tool, dialect);
-  if (uri === null) throw new Error(`this tool declares no widget for ${dialect === "mcp-app" ? "MCP Apps" : "ChatGPT Apps"}`);
+async function pageOf(tool: Tool, server: string, dialect: Dialect): Promise<{ html: string; csp: Csp }> {
+  const declared = declaredBy(tool, dialect);
+  if (declared === null) throw new Error(`this tool declares no widget for ${dialect === "mcp-app" ? "MCP Apps" : "ChatGPT Apps"}`);
+  const uri = uriOf(server, declared);
   const result = await request("resources/read", { uri });
   const content = Array.isArray(result["contents"]) ? result["contents"].filter(isObject)[0] : undefined;
   const html = content?.["text"];
@@ -172,7 +179,8 @@ async function pageOf(tool: Tool, dialect: Dialect): Promise<{ html: string; csp
   return { html: `<script>${bridge.replaceAll("</script", "<\\/script")}</script>${html}`, csp };
 }
 
-function uriOf(tool: Tool, dialect: Dialect): string | null {
+/** The address of the page, as the tool's own server wrote it. */
+function declaredBy(tool: Tool, dialect: Dialect): string | null {
   const ui = tool.meta["ui"];
   const uri = dialect === "skybridge" ? tool.meta["openai/outputTemplate"] : ((isObject(ui) ? ui["resourceUri"] : undefined) ?? tool.meta["ui/resourceUri"]);
   return typeof uri === "string" ? uri : null;
@@ -196,15 +204,6 @@ function context(choice: Choice): Record<string, unknown> {
     deviceCapabilities: { touch: choice.width === "390", hover: choice.width !== "390" },
     containerDimensions: { maxHeight: 2000 },
   };
-}
-
-function readState(key: string): unknown {
-  const kept = recall(key);
-  try {
-    return kept === null ? null : JSON.parse(kept);
-  } catch {
-    return null;
-  }
 }
 
 function dark(): boolean {

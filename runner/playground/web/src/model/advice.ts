@@ -2,7 +2,7 @@
 import type { Params } from "./mcp";
 
 const ADVICE: Record<string, string> = {
-  E_TIMEOUT: "Give it less to do, or let the tool report progress: each report begins the silence anew. The limits are declared with the tool.",
+  E_TIMEOUT: "Give it less to do, or let the tool report progress: each report begins the silence anew. The operator sets its limits in runner.toml, under [tools.NAME].",
   E_INVALID_PATH: "Write below the tool's home, /tmp/{username}/, or let the operator allow the path; the Sandbox tab names the flag.",
   E_FILE_TOO_LARGE: "Make a smaller file, or let the operator raise the limit.",
   E_TOOL_NOT_FOUND: "Choose a tool of the list; it may have been renamed.",
@@ -22,10 +22,13 @@ const ADVICE: Record<string, string> = {
   E_INVALID_RESULT: "Change what the tool returns at the place named above.",
 };
 
+/** Details in which the server itself says what to try. */
+export const ADVISING = ["hint", "advice", "try", "suggestion"];
+
 export function adviceOf(code: string, details: Params, retryable: boolean): string {
-  const own = ["hint", "advice", "try"].map((key) => details[key]).find((each) => typeof each === "string");
+  const own = ADVISING.map((key) => details[key]).find((each) => typeof each === "string");
   const known = ADVICE[code] ?? (retryable ? "Run it again." : "Change the arguments, or look at the Log tab.");
-  return typeof own === "string" ? `${own} ${known}` : known;
+  return typeof own === "string" ? `${own.replace(/[^.!?]$/, "$&.")} ${known}` : known;
 }
 
 /** Of errors that are no result: the protocol's, the connection's, and calls that were left. */

@@ -17,6 +17,7 @@ export interface Stored {
 
 export const files = signal<Stored[]>([]);
 export const filesProblem = signal<string | null>(null);
+export const filesLoaded = signal(false);
 
 export async function loadFiles(): Promise<void> {
   try {
@@ -25,6 +26,8 @@ export async function loadFiles(): Promise<void> {
     filesProblem.value = null;
   } catch (error) {
     filesProblem.value = (error as Error).message;
+  } finally {
+    filesLoaded.value = true;
   }
 }
 
@@ -51,13 +54,31 @@ export async function remove(file: Stored): Promise<void> {
   await loadFiles();
 }
 
+/** Said to whoever comes too late: the server tells nobody why a file is not there. */
+export const GONE =
+  "it is no longer kept. Files that a tool keeps for later expire, and files can be deleted. Run the tool again to have it made anew";
+
+export function addressOf(uri: string): string {
+  return `/artifacts/${encodeURIComponent(uri.replace(/^artifact:\/\//, ""))}`;
+}
+
+/** Why a file cannot be had; null where it can. */
+export async function missing(uri: string): Promise<string | null> {
+  try {
+    const response = await fetch(addressOf(uri), { method: "HEAD" });
+    return response.ok ? null : response.status === 404 ? GONE : `the server answered HTTP ${response.status}`;
+  } catch {
+    return "the server cannot be reached; see whether it still runs";
+  }
+}
+
 /** The bytes of a file, or of a part of it. */
 export async function bytes(uri: string, range?: { from: number; to: number }, signal?: AbortSignal): Promise<Response> {
-  const id = uri.replace(/^artifact:\/\//, "");
-  const response = await fetch(`/artifacts/${encodeURIComponent(id)}`, {
+  const response = await fetch(addressOf(uri), {
     headers: range ? { range: `bytes=${range.from}-${range.to - 1}` } : {},
     signal: signal ?? null,
   });
+  if (response.status === 404) throw new Error(GONE);
   if (!response.ok) {
     const body = read(await response.text());
     throw new Error(isObject(body) && typeof body["error"] === "string" ? body["error"] : `HTTP ${response.status}`);

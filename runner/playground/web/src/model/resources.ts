@@ -1,8 +1,8 @@
 /** Resources of the server, templates, and which of them the page listens to. */
 import { signal } from "@preact/signals";
-import { info } from "./info";
 import { isObject } from "./json";
 import { listAll, request, type Params } from "./mcp";
+import { serverOfUri } from "./servers";
 import { loadTools } from "./tools";
 
 export interface Resource {
@@ -17,7 +17,14 @@ export interface Resource {
 }
 
 export const resources = signal<Resource[]>([]);
-export const templates = signal<{ uriTemplate: string; name: string; description: string }[]>([]);
+export interface ResourceTemplate {
+  uriTemplate: string;
+  name: string;
+  description: string;
+  server: string;
+}
+
+export const templates = signal<ResourceTemplate[]>([]);
 export const resourcesProblem = signal<string | null>(null);
 export const resourcesLoading = signal(true);
 export const followed = signal<string[]>([]);
@@ -34,6 +41,7 @@ export async function loadResources(): Promise<void> {
       uriTemplate: String(each["uriTemplate"]),
       name: String(each["name"] ?? each["uriTemplate"]),
       description: String(each["description"] ?? ""),
+      server: serverOfUri(String(each["uriTemplate"])),
     }));
     resourcesProblem.value = null;
   } catch (error) {
@@ -78,7 +86,7 @@ function hear(method: string, params: Params): void {
 function asResource(given: Params): Resource {
   const uri = String(given["uri"]);
   const name = String(given["name"] ?? uri);
-  const server = serverOf(uri);
+  const server = serverOfUri(uri);
   return {
     uri,
     name,
@@ -88,9 +96,4 @@ function asResource(given: Params): Resource {
     size: typeof given["size"] === "number" ? given["size"] : null,
     server,
   };
-}
-
-/** The proxy writes `scheme://SERVER/…`, or `SERVER+…` where a URI has no slashes. */
-function serverOf(uri: string): string {
-  return info.value?.servers.find((server) => uri.includes(`://${server}/`) || uri.startsWith(`${server}+`)) ?? "";
 }

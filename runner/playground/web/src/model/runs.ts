@@ -4,6 +4,7 @@ import { isObject, toJson, type Json } from "./json";
 import { McpError, request, SessionEnded, type Params, type Wire } from "./mcp";
 import { door } from "./info";
 import { keepRun, keptRuns } from "./keep";
+import type { WidgetCall } from "./widget_calls";
 
 export type Status = "running" | "done" | "failed" | "cancelled";
 
@@ -53,6 +54,8 @@ export interface Run {
   problem: string | null;
   /** A question of the tool to the person, which waits for an answer. */
   question: Params | null;
+  /** What the widget of its result called; absent where it called nothing. */
+  widgetCalls?: WidgetCall[];
 }
 
 const MAX_LOGS = 2000;
@@ -64,7 +67,14 @@ const cancels = new Map<string, AbortController>();
 
 export async function loadRuns(): Promise<void> {
   const kept = await keptRuns(MAX_RUNS);
-  runs.value = kept.map((run) => signal(run.status === "running" ? { ...run, status: "cancelled", problem: LEFT } : run));
+  runs.value = kept.map((run) => signal(asLeft(run)));
+}
+
+/** What went on when the page was left has ended with it. */
+function asLeft(run: Run): Run {
+  const calls = (run.widgetCalls ?? []).map((call) => (call.status === "asked" || call.status === "running" ? { ...call, status: "left" as const } : call));
+  const left = run.status === "running" ? { ...run, status: "cancelled" as const, problem: LEFT } : run;
+  return calls.length === 0 ? left : { ...left, widgetCalls: calls };
 }
 
 const LEFT = "The page was left while this call ran, which ended it.";

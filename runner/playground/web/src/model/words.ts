@@ -1,7 +1,8 @@
 /** Numbers as people read them. */
 
 export function seconds(value: number): string {
-  return value < 10 ? `${value.toFixed(1)} s` : value < 120 ? `${Math.round(value)} s` : `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+  const whole = Math.round(value);
+  return value < 10 ? `${value.toFixed(1)} s` : whole < 120 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
 export function duration(ms: number): string {

@@ -1,7 +1,7 @@
 /** A tool: its arguments as a form and as raw JSON, and what became of the last call. */
 import type { JSX } from "preact";
 import { effect, useComputed, useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { boardTabs } from "../canvas/dashboard";
 import { Form } from "../form/form";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
@@ -54,7 +54,8 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
     const { value } = parsed.value;
     if (value !== null) start(tool.name, value);
   };
-  useEffect(() => {
+  // With the first picture, not after it: who is quick has pressed by then.
+  useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
         event.preventDefault();

@@ -9,6 +9,7 @@ import { tools } from "../model/tools";
 import { toJson, isObject } from "../model/json";
 import { blank } from "../model/schema";
 import { ago, size, until } from "../model/words";
+import { Download } from "./download";
 import { plain } from "./run";
 
 const UNDO_MS = 8000;
@@ -95,21 +96,21 @@ export function FilesView(): JSX.Element {
 function Table({ shown, forget }: { shown: Stored[]; forget: (file: Stored) => void }): JSX.Element {
   return (
     <div class="card scroll">
-      <table class="grid">
+      <table class="grid stacked" role="table">
         <caption class="unseen">My Files</caption>
-        <thead><tr><th scope="col">Name</th><th scope="col" class="number">Size</th><th scope="col">From</th><th scope="col">Kept</th><th scope="col">Expires</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
-        <tbody>
+        <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Name</th><th role="columnheader" scope="col" class="number">Size</th><th role="columnheader" scope="col">From</th><th role="columnheader" scope="col">Kept</th><th role="columnheader" scope="col">Expires</th><th role="columnheader" scope="col"><span class="unseen">Actions</span></th></tr></thead>
+        <tbody role="rowgroup">
           {shown.map((file) => (
-            <tr key={file.key + file.filename}>
-              <td><a href={to("show", file.uri, { name: file.filename })}>{plain(file.filename)}</a>{file.pending && <span class="badge running">on its way</span>}</td>
-              <td class="number">{size(file.size)}</td>
-              <td>{file.origin}</td>
-              <td title={file.created}>{ago(file.created)}</td>
-              <td title={file.expires_at ?? ""}>{file.expires_at === null ? "never" : until(file.expires_at)}</td>
-              <td>
+            <tr role="row" key={file.key + file.filename}>
+              <td role="cell" class="first whole"><a href={to("show", file.uri, { name: file.filename })}>{plain(file.filename)}</a>{file.pending && <span class="badge running">on its way</span>}</td>
+              <td role="cell" class="number">{size(file.size)}</td>
+              <td role="cell">{file.origin}</td>
+              <td role="cell" class="time" title={file.created}>{ago(file.created)}</td>
+              <td role="cell" class="time" data-label="expires" title={file.expires_at ?? ""}>{file.expires_at === null ? "never" : until(file.expires_at)}</td>
+              <td role="cell" class="whole last">
                 <span class="row end">
                   <UseAs file={file} />
-                  <a class="button quiet" href={`/artifacts/${file.key}`} download={file.filename}>Download</a>
+                  <Download quiet uri={file.uri} name={file.filename} failed={(why) => { filesProblem.value = `${plain(file.filename)} cannot be downloaded: ${why}.`; }} />
                   <button class="button quiet" onClick={() => forget(file)} aria-label={`Delete ${file.filename}`}>Delete</button>
                 </span>
               </td>

@@ -7,6 +7,7 @@ import { forgetRuns } from "../model/keep";
 import { route, to } from "../model/route";
 import { runById, runs, start, type Run } from "../model/runs";
 import { byName } from "../model/tools";
+import { forgetStates } from "../model/widget_states";
 import { ago, duration } from "../model/words";
 import { EXPORTS } from "../model/exports";
 import { CopyButton } from "./copy";
@@ -29,15 +30,15 @@ function List(): JSX.Element {
   return (
     <div class="stack">
       <header class="row"><h1 class="grow">History</h1>
-        {runs.value.length > 0 && <button class="button quiet" onClick={() => { runs.value = []; void forgetRuns(); }}>Forget all</button>}</header>
+        {runs.value.length > 0 && <button class="button quiet" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>Forget all</button>}</header>
       {runs.value.length === 0 && <div class="card empty"><p>No calls yet.</p><p class="small">Every call from this page is listed here, in this browser only.</p></div>}
       {both[0] !== undefined && both[1] !== undefined && <Difference one={both[1]} other={both[0]} />}
       {runs.value.length > 0 && (
         <div class="card scroll">
-          <table class="grid">
+          <table class="grid stacked" role="table">
             <caption class="unseen">Calls</caption>
-            <thead><tr><th scope="col">Compare</th><th scope="col">Tool</th><th scope="col">Arguments</th><th scope="col">End</th><th scope="col">Took</th><th scope="col">When</th><th scope="col"><span class="unseen">Again</span></th></tr></thead>
-            <tbody>{runs.value.map((run) => <Row key={run.value.id} run={run} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
+            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Compare</th><th role="columnheader" scope="col">Tool</th><th role="columnheader" scope="col">Arguments</th><th role="columnheader" scope="col">End</th><th role="columnheader" scope="col">Took</th><th role="columnheader" scope="col">When</th><th role="columnheader" scope="col"><span class="unseen">Again</span></th></tr></thead>
+            <tbody role="rowgroup">{runs.value.map((run) => <Row key={run.value.id} run={run} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
           </table>
         </div>
       )}
@@ -48,14 +49,14 @@ function List(): JSX.Element {
 function Row({ run, picked, pick }: { run: Signal<Run>; picked: boolean; pick: (id: string) => void }): JSX.Element {
   const { value } = run;
   return (
-    <tr>
-      <td><input type="checkbox" checked={picked} onChange={() => pick(value.id)} aria-label={`Compare this call of ${value.tool}`} /></td>
-      <td><a class="mono" href={to("history", value.id)}>{value.tool}</a></td>
-      <td class="mono clip">{plain(toJson(value.args)).slice(0, 200)}</td>
-      <td><span class={`badge ${value.status}`}>{value.status}</span></td>
-      <td class="number">{value.took === null ? "" : duration(value.took)}</td>
-      <td>{ago(new Date(value.began).toISOString())}</td>
-      <td><span class="row end"><Again run={value} /></span></td>
+    <tr role="row">
+      <td role="cell"><input type="checkbox" checked={picked} onChange={() => pick(value.id)} aria-label={`Compare this call of ${value.tool}`} /></td>
+      <td role="cell" class="first"><a class="mono" href={to("history", value.id)}>{value.tool}</a></td>
+      <td role="cell" class="mono clip whole last">{plain(toJson(value.args)).slice(0, 200)}</td>
+      <td role="cell"><span class={`badge ${value.status}`}>{value.status}</span></td>
+      <td role="cell" class="number">{value.took === null ? "" : duration(value.took)}</td>
+      <td role="cell" class="time">{ago(new Date(value.began).toISOString())}</td>
+      <td role="cell" class="whole last"><span class="row end"><Again run={value} /></span></td>
     </tr>
   );
 }

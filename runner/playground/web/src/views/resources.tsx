@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Params } from "../model/mcp";
-import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource } from "../model/resources";
+import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource, type ResourceTemplate } from "../model/resources";
 import { route, to } from "../model/route";
 import { count, size } from "../model/words";
 import { plain } from "./run";
@@ -52,7 +52,7 @@ function Entry({ resource, here }: { resource: Resource; here: boolean }): JSX.E
   );
 }
 
-function Template({ uriTemplate, name, description }: { uriTemplate: string; name: string; description: string }): JSX.Element {
+function Template({ uriTemplate, name, description, server }: ResourceTemplate): JSX.Element {
   const names = [...uriTemplate.matchAll(/\{([?&+#/.;]?)([^}]+)\}/g)].flatMap((found) => (found[2] ?? "").split(",").map((each) => each.replace(/[*:].*$/, "")));
   const values = useSignal<Record<string, string>>({});
   const open = (event: Event): void => {
@@ -60,12 +60,16 @@ function Template({ uriTemplate, name, description }: { uriTemplate: string; nam
     location.hash = to("resources", filled(uriTemplate, values.value)).slice(1);
   };
   return (
-    <form class="stack" onSubmit={open}>
-      <div><span class="mono">{plain(name)}</span><p class="soft small">{plain(description || uriTemplate)}</p></div>
+    <form class="stack template" aria-label={plain(uriTemplate)} onSubmit={open}>
+      <div>
+        <span class="row"><span class="mono">{plain(name)}</span>{server !== "" && <span class="badge">{server}</span>}</span>
+        {description !== "" && <p class="soft small">{plain(description)}</p>}
+        <p class="soft small mono">{plain(uriTemplate)}</p>
+      </div>
       {names.map((each) => (
         <div key={each} class="field">
-          <label class="label" for={`t-${name}-${each}`}>{each}</label>
-          <input id={`t-${name}-${each}`} class="input" value={values.value[each] ?? ""}
+          <label class="label" for={`${uriTemplate} ${each}`}>{each}</label>
+          <input id={`${uriTemplate} ${each}`} class="input" value={values.value[each] ?? ""}
             onInput={(event) => { values.value = { ...values.value, [each]: event.currentTarget.value }; }} />
         </div>
       ))}

@@ -5,7 +5,7 @@ import { isObject, toJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
 import { reportOf, type Run } from "../model/runs";
 import { count, duration, size } from "../model/words";
-import { adviceOf, adviceOfProblem } from "../model/advice";
+import { ADVISING, adviceOf, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
 import { plain } from "./run";
 
@@ -42,17 +42,23 @@ function Failure({ contract }: { contract: Params }): JSX.Element {
   const what = isObject(results) && results["error"] !== undefined ? results["error"] : results;
   const details = isObject(meta["details"]) ? meta["details"] : {};
   const code = String(meta["error_code"] ?? "Error");
+  const reasons = Object.entries(details).filter(([key, value]) => value !== null && !ADVISING.includes(key));
   return (
     <Three what={typeof what === "string" ? what : toJson(what ?? null)} code={code} advice={adviceOf(code, details, meta["retryable"] === true)}>
-      {Object.keys(details).length > 0 && (
+      {reasons.length > 0 && (
         <dl class="facts small">
-          {Object.entries(details).map(([key, value]) => (
-            <Fragment key={key}><dt>{plain(key)}</dt><dd class="mono">{plain(clipped(typeof value === "string" ? value : toJson(value)))}</dd></Fragment>
+          {reasons.map(([key, value]) => (
+            <Fragment key={key}><dt>{plain(key.replaceAll("_", " "))}</dt><dd class="mono">{plain(clipped(asLines(value)))}</dd></Fragment>
           ))}
         </dl>
       )}
     </Three>
   );
+}
+
+function asLines(value: Json): string {
+  if (typeof value === "string") return value;
+  return Array.isArray(value) && value.every((each) => typeof each === "string") ? value.join("\n") : toJson(value);
 }
 
 /** What happened, why, what to try. */
@@ -204,7 +210,7 @@ export function SandboxTab({ run }: { run: Run }): JSX.Element {
       </dl>
       <h2 class="part">Denials</h2>
       {denials.length === 0 ? <p class="soft">Nothing was denied.</p> : (
-        <table class="grid">
+        <div class="scroll"><table class="grid">
           <thead><tr><th scope="col">Tried</th><th scope="col">On</th><th scope="col">Denied by</th><th scope="col">To allow it</th></tr></thead>
           <tbody>
             {denials.map((denial, index) => (
@@ -216,7 +222,7 @@ export function SandboxTab({ run }: { run: Run }): JSX.Element {
               </tr>
             ))}
           </tbody>
-        </table>
+        </table></div>
       )}
     </div>
   );

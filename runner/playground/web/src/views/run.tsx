@@ -85,6 +85,7 @@ function Live({ run }: { run: Run }): JSX.Element {
   const went = Math.max(0, now - run.began);
   const silent = Math.max(0, went - run.heard);
   const last = run.progress.at(-1);
+  const told = run.logs.findLast((line) => line.notice);
   const part = last?.total ? Math.min(1, last.progress / last.total) : null;
   return (
     <div class="stack">
@@ -97,6 +98,7 @@ function Live({ run }: { run: Run }): JSX.Element {
         </div>
       )}
       {last?.message && <p aria-live="polite">{last.message}</p>}
+      {told !== undefined && told.at > run.heard && <p class="notice" role="status">{plain(told.text)}</p>}
       <Limit name="Silence" used={silent / 1000} limit={idle_s} />
       <Limit name="In all" used={went / 1000} limit={total_s} />
       <Logs run={run} />

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { ItemView } from "../canvas/canvas";
 import { viewerOf } from "../canvas/items";
-import { files, filesProblem, loadFiles } from "../model/files";
+import { files, filesLoaded, filesProblem, loadFiles } from "../model/files";
 import { route, to } from "../model/route";
 
 export function ShowView(): JSX.Element {
@@ -17,8 +17,8 @@ export function ShowView(): JSX.Element {
     <div class="stack">
       <p><a href={to("files")}>My Files</a></p>
       {file === undefined
-        ? <div class="card empty"><p>{filesProblem.value ?? (files.value.length === 0 ? "Looking for the file…" : "This file is not in My Files any more.")}</p></div>
-        : <section class="card"><div class="body"><ItemView key={file.uri} item={{ name: file.filename, mime: file.content_type, size: file.size, uri: file.uri, description: null, viewer: viewerOf(file.filename, file.content_type, null) }} /></div></section>}
+        ? <div class="card empty"><p>{filesProblem.value ?? (!filesLoaded.value ? "Looking for the file…" : "This file is not in My Files any more. It has expired, or was deleted. Run the tool that made it again, or upload it again.")}</p></div>
+        : <section class="card"><div class="body"><ItemView key={file.uri} item={{ name: file.filename, mime: file.content_type, size: file.size, uri: file.uri, description: null, expires: file.expires_at, viewer: viewerOf(file.filename, file.content_type, null) }} /></div></section>}
     </div>
   );
 }

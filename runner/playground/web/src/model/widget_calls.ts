@@ -1,0 +1,92 @@
+/**
+ * Tools that a widget calls: of its own server only, each written down with the run whose result the widget shows, and
+ * where a person wants to be asked, after asking. Source: MCP Apps 2026-01-26, "Tool Visibility" and "Mitigations".
+ */
+import type { Signal } from "@preact/signals";
+import { signal } from "@preact/signals";
+import { toJson } from "./json";
+import { keepRun, recall, remember } from "./keep";
+import { request, type Params } from "./mcp";
+import { runById, type Run } from "./runs";
+
+export interface WidgetCall {
+  id: string;
+  tool: string;
+  /** As JSON, or how it begins: a widget may send much, and often. */
+  args: string;
+  /** Milliseconds from the start to the end; null before. */
+  took: number | null;
+  status: "asked" | "running" | "done" | "failed" | "refused" | "left";
+}
+
+/** Whether a widget's calls wait until a person says yes. */
+export const asksFirst = signal(recall("widgets ask first") === "yes");
+
+const MOST = 100;
+const MOST_CHARS = 2000;
+const SAVE_MS = 500;
+const answers = new Map<string, (allowed: boolean) => void>();
+/** Runs that were kept a moment ago, and whether there is news of them since. */
+const saving = new Map<string, boolean>();
+
+export function askFirst(on: boolean): void {
+  asksFirst.value = on;
+  remember("widgets ask first", on ? "yes" : null);
+}
+
+/** Call a tool for the widget of a run. Throws an Error where a person said no, or the call cannot be made. */
+export async function callForWidget(runId: string, tool: string, args: Params): Promise<Params> {
+  const run = runById(runId);
+  const text = toJson(args);
+  const short = text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;
+  const call: WidgetCall = { id: crypto.randomUUID(), tool, args: short, took: null, status: asksFirst.value ? "asked" : "running" };
+  note(run, call);
+  if (call.status === "asked" && !(await new Promise<boolean>((answer) => answers.set(call.id, answer)))) {
+    note(run, { ...call, status: "refused" });
+    throw new Error(`the person at the page did not allow this call of ${tool}`);
+  }
+  note(run, { ...call, status: "running" });
+  const began = performance.now();
+  const end = (status: "done" | "failed"): void => note(run, { ...call, took: performance.now() - began, status });
+  try {
+    const result = await request("tools/call", { name: tool, arguments: args });
+    end(result["isError"] === true ? "failed" : "done");
+    return result;
+  } catch (error) {
+    end("failed");
+    throw error;
+  }
+}
+
+/** Say whether a call that waits may be made. */
+export function decide(id: string, allowed: boolean): void {
+  answers.get(id)?.(allowed);
+  answers.delete(id);
+}
+
+/** Calls that wait when their widget goes will never be made. */
+export function abandon(runId: string): void {
+  for (const { id, status } of runById(runId)?.value.widgetCalls ?? []) if (status === "asked") decide(id, false);
+}
+
+function note(run: Signal<Run> | undefined, call: WidgetCall): void {
+  if (run === undefined) return;
+  const before = run.value.widgetCalls ?? [];
+  const known = before.some((each) => each.id === call.id);
+  run.value = { ...run.value, widgetCalls: known ? before.map((each) => (each.id === call.id ? call : each)) : [...before, call].slice(-MOST) };
+  save(run);
+}
+
+/** At once, since the page may be left; but not for each call of a widget that makes very many. */
+function save(run: Signal<Run>): void {
+  const { id } = run.value;
+  const waiting = saving.has(id);
+  saving.set(id, waiting);
+  if (waiting) return;
+  void keepRun(run.value);
+  setTimeout(() => {
+    const more = saving.get(id) === true;
+    saving.delete(id);
+    if (more) save(run);
+  }, SAVE_MS);
+}

@@ -1,0 +1,102 @@
+"""Logging in with a token, in a browser.
+
+Source: decision 15; the issue "The Playground", part 6.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from playground_support import Shown
+from web_support import WEB_TOOLS, Seen, browsing, expect, faults
+
+pytestmark = pytest.mark.kernel
+
+TOKEN, USER = "token-of-eve-token-of-eve", "eve-of-the-playground"
+
+
+@pytest.fixture(scope="module")
+def opened(
+    start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Seen]]:
+    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    file.write_text(json.dumps({TOKEN: USER}))
+    file.chmod(0o600)
+    shown = start(
+        tools=WEB_TOOLS, RUNNER_USER="", RUNNER_AUTH__KIND="static", RUNNER_AUTH__TOKENS_FILE=str(file)
+    )
+    with browsing(shown) as opening:
+        yield opening
+
+
+@pytest.fixture
+def door(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    """A page of somebody who has not logged in."""
+    seen = opened()
+    yield seen
+    seen.page.context.close()
+
+
+def log_in(door: Seen, token: str) -> None:
+    door.page.get_by_label("Token", exact=True).fill(token)
+    door.page.get_by_role("button", name="Log in").click()
+
+
+def kept(door: Seen) -> str:
+    """Return all that the browser keeps for the page and lets it read."""
+    return str(
+        door.page.evaluate(
+            "async () => JSON.stringify([localStorage, sessionStorage, document.cookie, location.href,"
+            " history.state, (await indexedDB.databases()).map(each => each.name)])"
+        )
+    )
+
+
+def test_a_wrong_token_is_refused_in_a_sentence_and_the_right_one_opens(door: Seen) -> None:
+    expect(door.page.get_by_role("heading", level=1)).to_have_text("Log in")
+    expect(door.page.get_by_label("Token", exact=True)).to_be_focused()
+
+    log_in(door, "no-such-token-anywhere")
+    expect(door.page.get_by_role("alert")).to_contain_text("this token is not valid, or has expired")
+    expect(door.page.get_by_label("Token", exact=True)).to_have_value("")
+    assert faults(door) == []
+    log_in(door, TOKEN)
+
+    expect(door.page.get_by_role("navigation", name="Views")).to_be_visible()
+    expect(door.page.get_by_role("banner")).to_contain_text(USER)
+
+
+def test_who_logged_in_calls_tools_and_stays_in_after_a_reload(door: Seen) -> None:
+    log_in(door, f"  {TOKEN} ")
+    door.tool("publish")
+    door.page.get_by_label("text").fill("kept")
+
+    door.run()
+    door.page.reload()
+
+    expect(door.page.get_by_label("text")).to_have_value("kept")
+
+
+def test_the_token_is_kept_nowhere_that_a_page_can_read(door: Seen) -> None:
+    asked: list[str] = []
+    door.page.on("request", lambda request: asked.append(request.url))
+
+    log_in(door, TOKEN)
+    expect(door.page.get_by_role("navigation", name="Views")).to_be_visible()
+
+    assert TOKEN not in kept(door)
+    assert any(url.endswith("/api/session") for url in asked)
+    assert not any(TOKEN in url for url in asked)
+    assert TOKEN not in door.page.content()
+
+
+def test_a_page_whose_session_is_over_goes_back_to_the_door(door: Seen) -> None:
+    log_in(door, TOKEN)
+    door.tool("publish")
+
+    door.page.context.clear_cookies()
+    door.page.get_by_role("button", name="Run").first.click()
+
+    expect(door.page.get_by_role("heading", level=1)).to_have_text("Log in")
+    log_in(door, TOKEN)
+    expect(door.page.locator("h1")).to_have_text("publish")

@@ -1,0 +1,116 @@
+"""What a page shows when something comes to its end: time, a file kept for a while, room in a message.
+
+Source: the issue "The Playground", parts 1 and 4; requirements S1-113 to S1-128.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from playground_support import Shown
+from web_support import WEB_TOOLS, Seen, browsing, expect
+
+pytestmark = pytest.mark.kernel
+
+SHORT = """
+[tools.silent]
+idle_timeout_s = 6
+"""
+
+
+@pytest.fixture(scope="module")
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    # The last notice comes five seconds before the end, the first two after 15 and 20 seconds: of those the
+    # ladder's own tests tell.
+    with browsing(start(tools=WEB_TOOLS, config=SHORT)) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    seen = opened(accept_downloads=True)
+    yield seen
+    seen.page.context.close()
+
+
+def test_the_notices_of_a_silent_call_are_shown_as_they_come_and_its_end_says_what_to_try(seen: Seen) -> None:
+    seen.tool("silent")
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    expect(seen.call).to_contain_text("of 6.0 s")
+    expect(seen.call.locator(".notice").first).to_have_text(
+        "Processing continues. The tool will timeout in 5 seconds if no progress."
+    )
+    expect(seen.call.get_by_label("Log", exact=True)).to_contain_text("will timeout in 5 seconds")
+    seen.ended("failed")
+
+    alert = seen.tab("Result").get_by_role("alert")
+    expect(alert).to_contain_text("E_TIMEOUT")
+    expect(alert.get_by_role("heading")).to_have_text(["What happened", "Why", "What to try"])
+    expect(alert).to_contain_text("using progress reporting. Give it less to do")
+    expect(seen.tab("Log")).to_contain_text("will timeout in 5 seconds")
+
+
+def test_a_file_that_was_kept_for_a_while_says_how_long_and_once_gone_how_to_get_it_again(seen: Seen) -> None:
+    seen.tool("brief")
+    seen.write('{"seconds": 3}')
+    seen.run()
+    files = seen.tab("Files")
+    expect(files.locator("figcaption")).to_contain_text("expires in")
+    expect(files.locator("figure pre")).to_contain_text("not finished")
+    with seen.page.expect_download() as download:
+        files.get_by_role("link", name="Download").click()
+    assert download.value.path().read_text() == "not finished"
+    address = seen.page.evaluate("location.origin") + str(
+        files.get_by_role("link", name="Download").get_attribute("href")
+    )
+    assert seen.shown.until(
+        lambda: seen.page.context.request.get(address, fail_on_status_code=False).status == 404
+    )
+
+    files.get_by_role("link", name="Download").click()
+
+    gone = files.get_by_role("alert")
+    expect(gone).to_contain_text("This file cannot be downloaded: it is no longer kept")
+    expect(gone).to_contain_text("Run the tool again to have it made anew")
+    seen.page.reload()
+    files = seen.tab("Files")
+    expect(files.locator("figcaption")).to_contain_text("expired")
+    expect(files.get_by_role("alert")).to_contain_text("This file cannot be shown: it is no longer kept")
+    seen.go("show", address.rsplit("/", 1)[1].replace("art_", "artifact://art_"))
+    expect(seen.page.get_by_role("main")).to_contain_text("Run the tool that made it again")
+
+
+def test_a_download_that_comes_too_late_says_so_in_my_files(seen: Seen) -> None:
+    seen.tool("brief")
+    seen.write('{"seconds": 2}')
+    seen.run()
+    seen.go("files")
+    row = seen.page.get_by_role("row").filter(has_text="draft.txt")
+    expect(row).to_contain_text("in ")
+    made = datetime.now(UTC)
+    assert seen.shown.until(lambda: (datetime.now(UTC) - made).total_seconds() > 2)
+
+    row.get_by_role("link", name="Download").click()
+
+    expect(seen.page.get_by_role("alert")).to_contain_text(
+        "draft.txt cannot be downloaded: it is no longer kept"
+    )
+
+
+@pytest.mark.parametrize(("rows", "inline"), [(500, True), (800, False)])
+def test_a_picture_that_just_fits_into_a_message_and_one_that_does_not_are_shown_alike(
+    seen: Seen, rows: int, *, inline: bool
+) -> None:
+    seen.tool("noise")
+    seen.write(f'{{"rows": {rows}}}')
+    seen.run()
+
+    picture = seen.tab("Files").locator("img.picture")
+    expect(picture).to_have_js_property("naturalHeight", rows)
+    expect(picture).to_have_js_property("naturalWidth", 400)
+    messages = seen.tab("Messages").get_by_role("listitem").last
+    text = messages.locator("pre").inner_text()
+    assert ("more characters" in text) == inline
+    model = seen.tab("As a model sees it")
+    assert ("characters of base64" in model.inner_text()) == inline
