@@ -1,166 +1,143 @@
-"""The benchmark: both servers side by side in one run, blocks of calls in turn.
-
-Two regimes, reported apart. *Stocked*: a pause after each call, so a parked worker waits for the
-next one; it is what a user feels, and what the targets are about. *Saturated*: no pause, so the
-processor time that a worker costs decides.
+"""The benchmark: one run, everything side by side, in turns.
 
 A block beside which other work took the processors is measured again while patience lasts, whatever it
-showed: what counts is the machine, never the figure.
-
-usage: scripts/bench --contract
-       scripts/bench [--quick] [--only stdio|http] [--calls N] [--rounds N] [--patience SECONDS]
+showed: what counts is the machine, never the figure. A part whose time is over ends with fewer rounds.
+A missed target is no failure; a call that fails is, and with --check a ratio that got worse.
 """
 
 import argparse
-import contextlib
-import os
-import platform
-import statistics
+import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-from benchmarks import contract
-from benchmarks.blocks import Block, Load, run_block
-from benchmarks.calm import Calm
-from benchmarks.figures import HEADINGS, Pair, Target, table
-from benchmarks.processes import command_seconds, memory_mib
-from benchmarks.servers import USER, Server, Transport, serving
+from benchmarks import contract, endurance, imports, perprocess, regression, served, starts
+from benchmarks.report import Report, Section, load_average, machine
+from benchmarks.rounds import progress
+from benchmarks.servers import Transport
 
-LOADS = (
-    Load(name="stocked", think_s=0.012),
-    Load(name="saturated, 1 client"),
-    Load(name="saturated, 8 clients", in_flight=8),
-)
-TOOLS = {
-    "echo": {"text": "hello"},
-    "echo_async": {"text": "hello"},
-    "echo_home": {"text": "hello", "username": USER},
-}
-RATIO_LIMITS: dict[Transport, float] = {"stdio": 3.0, "http": 2.0}
-COMMAND_LIMIT_S = 1.5
-WORKER_LIMIT_MIB = 25.0
-WARM_UP_CALLS = 20
-SETTLE_S = 0.3
+# How much of the whole time each part may take before it begins no further round.
+_SHARES = {"http": 0.3, "stdio": 0.25, "perprocess": 0.2, "starts": 0.15}
 
 
 def main() -> None:
-    """Run the benchmark and print its report. The exit status says only that it could be run."""
+    """Run the benchmark and print its report; exit status 1 says that a call failed or a ratio got worse."""
     options = _options()
+    # Ended from outside, it ends its servers as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.contract:
         contract.report(_say, patience_s=options.patience)
         return
-    _say(_machine())
+    committed = _committed(options) if options.check else {}
+    report = Report(machine=machine())
+    progress(f"load average at the start: {load_average()}")
     with tempfile.TemporaryDirectory(prefix="toolcell-bench-") as name:
-        folder = Path(name)
-        pairs: list[Pair] = []
-        memory: dict[str, list[float]] = {}
-        for transport in options.only:
-            measured, memory = _compare(
-                transport, folder, calls=options.calls, rounds=options.rounds, patience_s=options.patience
-            )
-            pairs += measured
-        _say(table(HEADINGS, [pair.row() for pair in pairs]))
-        calm = Calm(options.patience)
-        command_seconds(folder)  # the first run fills the file cache
-        commands = [calm.measure(partial(command_seconds, folder)) for _ in range(options.commands)]
-    shown = f"{min(commands):.2f} to {max(commands):.2f}; {calm}"
-    median = statistics.median(commands)
-    _say(f"runner call, whole process, {len(commands)} runs: median {median:.2f} s, {shown}")
-    idle = ", ".join(f"{part} {'/'.join(f'{mib:.1f}' for mib in mibs)}" for part, mibs in memory.items())
-    _say(f"unique memory (USS), idle, MiB: {idle}")
-    _say(f"load average at the end: {_load_average()}")
-    _say("\n".join(str(target) for target in _targets(pairs, commands, memory)))
+        for number, section in enumerate(_sections(options, Path(name))):
+            report.sections.append(section)
+            _say(f"{number + 1}. {section.title}\n\n{section.text}")
+            _write(options, report)
+    progress(f"load average at the end: {load_average()}")
+    _say("\n".join(str(target) for target in report.targets))
+    if options.keep:
+        kept = regression.document(report.targets, report.machine)
+        options.figures.write_text(kept, encoding="utf-8")
+    if options.check:
+        sys.exit(_checked(report, committed, options.tolerance))
 
 
 def _options() -> argparse.Namespace:
-    about = "Compare runner serve with plain FastMCP."
+    about = "Compare runner serve with plain FastMCP and with one process for each call."
     parser = argparse.ArgumentParser(prog="scripts/bench", description=about)
     parser.add_argument("--quick", action="store_true", help="few calls: to see that it works")
     parser.add_argument("--contract", action="store_true", help="only what the contract costs")
-    parser.add_argument("--only", choices=RATIO_LIMITS, help="one transport")
+    parser.add_argument("--only", choices=[*_SHARES, "imports", "endurance"], help="one part")
     parser.add_argument("--calls", type=int, default=60, help="calls in a block (60)")
-    parser.add_argument("--rounds", type=int, default=5, help="blocks of each server (5)")
+    parser.add_argument("--rounds", type=int, default=5, help="blocks of each (5)")
+    parser.add_argument("--endurance", type=int, default=2000, metavar="N", help="calls of that part (2000)")
+    parser.add_argument("--minutes", type=float, default=12.0, help="after which no round begins (12)")
     parser.add_argument(
-        "--patience", type=float, default=60.0, metavar="SECONDS", help="to wait for calm (60)"
+        "--patience", type=float, default=60.0, metavar="SECONDS", help="to wait for calm, a part (60)"
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="write the tables, or fill them in where FILE has places for them",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="fail if a ratio is worse than the committed one"
+    )
+    parser.add_argument("--figures", type=Path, default=regression.FIGURES, help="the committed ratios")
+    parser.add_argument("--tolerance", type=float, default=regression.TOLERANCE, help="of --check (0.25)")
+    parser.add_argument("--keep", action="store_true", help="write the ratios of this run into --figures")
     options = parser.parse_args()
-    options.commands = 5
-    options.only = [options.only] if options.only else list(RATIO_LIMITS)
+    if options.only and (options.check or options.keep):
+        parser.error("--check and --keep need all parts; leave --only out")
     if options.quick:
-        options.calls, options.rounds, options.commands, options.patience = 20, 2, 2, 0.0
+        options.calls, options.rounds, options.patience, options.minutes = 20, 1, 0.0, 1.0
+        options.endurance = min(options.endurance, 400)
     return options
 
 
-def _compare(
-    transport: Transport, folder: Path, *, calls: int, rounds: int, patience_s: float
-) -> tuple[list[Pair], dict[str, list[float]]]:
-    """Measure every tool under every load over one transport; return that, and the runner's memory."""
-    pairs = [Pair(transport=transport, load=load, tool=tool) for load in LOADS for tool in TOOLS]
-    with _both(transport, folder) as (plain, runner):
-        calm = Calm(patience_s)
-        for tool, arguments in TOOLS.items():
-            for server in (plain, runner):
-                run_block(server, tool, arguments, calls=WARM_UP_CALLS, load=LOADS[0])
-        for _ in range(rounds):
-            for pair in pairs:
-                blocks = calm.measure(partial(_side_by_side, pair, plain, runner, calls))
-                pair.plain.append(blocks[0])
-                pair.runner.append(blocks[1])
-        time.sleep(SETTLE_S)
-        _say(f"{transport}: beside its blocks, {calm}")
-        return pairs, memory_mib(runner.process.pid)
+def _committed(options: argparse.Namespace) -> dict[str, float]:
+    try:
+        return regression.read(options.figures)
+    except ValueError as error:
+        sys.stderr.write(f"scripts/bench: {error}\n")
+        sys.exit(2)
 
 
-def _side_by_side(pair: Pair, plain: Server, runner: Server, calls: int) -> tuple[Block, Block]:
-    blocks = []
-    for server in (plain, runner):
-        # The other server's pool refills meanwhile, which is work of its own block.
-        time.sleep(SETTLE_S)
-        blocks.append(run_block(server, pair.tool, TOOLS[pair.tool], calls=calls, load=pair.load))
-    return blocks[0], blocks[1]
+def _sections(options: argparse.Namespace, folder: Path) -> Iterator[Section]:
+    """Measure one part after another; of those, the one that was asked for."""
+    spent = {part: 60 * options.minutes * share for part, share in _SHARES.items()}
+    most, patience_s = options.rounds, options.patience
+    transports: tuple[Transport, ...] = ("http", "stdio")
+    for transport in transports:
+        if options.only in (None, transport):
+            yield served.compare(
+                transport,
+                _made(folder, transport),
+                calls=options.calls,
+                most=most,
+                seconds=spent[transport],
+                patience_s=patience_s,
+            )
+    if options.only in (None, "perprocess"):
+        own = _made(folder, "perprocess")
+        yield perprocess.compare(own, most=most, seconds=spent["perprocess"], patience_s=patience_s)
+    if options.only in (None, "starts"):
+        own = _made(folder, "starts")
+        yield starts.compare(own, most=most, seconds=spent["starts"], patience_s=patience_s)
+    if options.only in (None, "imports"):
+        yield imports.measure(_made(folder, "imports"))
+    if options.only in (None, "endurance"):
+        yield endurance.measure(_made(folder, "endurance"), calls=options.endurance)
 
 
-@contextlib.contextmanager
-def _both(transport: Transport, folder: Path) -> Iterator[tuple[Server, Server]]:
-    with serving("plain", transport, folder) as plain, serving("runner", transport, folder) as runner:
-        yield plain, runner
+def _made(folder: Path, name: str) -> Path:
+    own = folder / name
+    own.mkdir()
+    return own
 
 
-def _targets(pairs: list[Pair], commands: list[float], memory: dict[str, list[float]]) -> Iterator[Target]:
-    for pair in pairs:
-        if pair.load.think_s:
-            what = f"{pair.transport}, {pair.load.name}, {pair.tool}, to plain FastMCP"
-            limit = RATIO_LIMITS[pair.transport]
-            yield Target(what=what, limit=limit, measured=pair.ratio, unit=" times")
-    seconds = statistics.median(commands)
-    yield Target(
-        what="runner call of hello, whole process", limit=COMMAND_LIMIT_S, measured=seconds, unit=" s"
-    )
-    largest = max(memory["worker"])
-    yield Target(
-        what="unique memory of an idle worker", limit=WORKER_LIMIT_MIB, measured=largest, unit=" MiB"
-    )
+def _write(options: argparse.Namespace, report: Report) -> None:
+    """Write what there is so far: a run that is stopped has not been for nothing."""
+    if options.json:
+        options.json.write_text(report.json(), encoding="utf-8")
+    if options.markdown:
+        report.write(options.markdown)
 
 
-def _machine() -> str:
-    models = {
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        if line.startswith("model name")
-    }
-    processor = ", ".join(sorted(models)) or platform.machine()
-    return (
-        f"{processor}, {os.cpu_count()} cores, Linux {platform.release()}, "
-        f"Python {platform.python_version()}; load average at the start: {_load_average()}"
-    )
-
-
-def _load_average() -> str:
-    return " ".join(f"{value:.2f}" for value in os.getloadavg())
+def _checked(report: Report, committed: dict[str, float], tolerance: float) -> int:
+    """Say which ratios got worse; return the exit status."""
+    faults = regression.worse(report.targets, committed, tolerance=tolerance)
+    for fault in faults:
+        _say(f"WORSE by more than {tolerance:.0%}: {fault}")
+    if not faults:
+        _say(f"none of {len(committed)} ratios is worse than the committed one by more than {tolerance:.0%}")
+    return 1 if faults else 0
 
 
 def _say(text: str) -> None:

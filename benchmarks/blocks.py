@@ -4,6 +4,7 @@ import itertools
 import json
 import select
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -48,7 +49,9 @@ class _Run:
     tool: str
     arguments: Mapping[str, str]
     left: int
+    think_s: float
     sent: dict[int, float] = field(default_factory=dict)
+    under_way: Counter[int] = field(default_factory=Counter)
     latencies: list[float] = field(default_factory=list)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -58,11 +61,12 @@ class _Run:
         self.left -= 1
         number = next(self.numbers)
         data = connection.frame(call_message(number, self.tool, self.arguments), self.tool)
+        self.under_way[connection.fileno()] += 1
         self.sent[number] = time.perf_counter()
         connection.send(data)
 
-    def receive(self, connection: Connection) -> int:
-        """Take in what has come; return how many answers it was."""
+    def receive(self, connection: Connection) -> None:
+        """Take in what has come, and ask again for each answer."""
         messages = connection.receive()
         now = time.perf_counter()
         for message in messages:
@@ -70,7 +74,11 @@ class _Run:
             if "result" not in answer or answer["result"].get("isError"):
                 raise RuntimeError(f"a call of {self.tool} failed: {message.decode(errors='replace')[:2000]}")
             self.latencies.append(now - self.sent.pop(answer["id"]))
-        return len(messages)
+            self.under_way[connection.fileno()] -= 1
+        for _ in messages:
+            if self.think_s:
+                time.sleep(self.think_s)
+            self.send(connection)
 
 
 def run_block(server: Server, tool: str, arguments: Mapping[str, str], *, calls: int, load: Load) -> Block:
@@ -78,26 +86,27 @@ def run_block(server: Server, tool: str, arguments: Mapping[str, str], *, calls:
 
     Raises:
         RuntimeError: A call failed, or no answer came.
-        ConnectionError: The server closed its connection.
+        ConnectionError: The server closed a connection before its answer.
     """
     connections = server.connect(load.in_flight)
     by_fd = {connection.fileno(): connection for connection in connections}
-    poll = select.poll()
-    for fd in by_fd:
-        poll.register(fd, select.POLLIN)
-    run = _Run(tool, arguments, calls)
+    run = _Run(tool, arguments, calls, load.think_s)
     started = time.perf_counter()
     try:
         for index in range(load.in_flight):
             run.send(connections[index % len(connections)])
+        # Whom nothing is asked any more is not listened to: a server may close such a connection.
+        poll = select.poll()
+        for fd in run.under_way:
+            poll.register(fd, select.POLLIN)
         while run.sent:
             ready = poll.poll(_ANSWER_S * 1000)
             if not ready:
                 raise RuntimeError(f"no answer to {tool} within {_ANSWER_S:g} seconds")
             for fd, _event in ready:
-                for _ in range(run.receive(by_fd[fd])):
-                    time.sleep(load.think_s) if load.think_s else None
-                    run.send(by_fd[fd])
+                run.receive(by_fd[fd])
+                if not run.under_way[fd]:
+                    poll.unregister(fd)
     finally:
         for connection in connections:
             connection.close()

@@ -33,13 +33,14 @@ class Calm:
                 self._shares.append(share)
                 return taken
 
+    @property
+    def mean(self) -> str:
+        """How much of the processors went to others, in words."""
+        return f"other processes took {sum(self._shares) / len(self._shares):.0%} of the processors"
+
     def __str__(self) -> str:
-        mean = sum(self._shares) / len(self._shares)
         busy = sum(share > BUSY_SHARE for share in self._shares)
-        return (
-            f"other processes took {mean:.0%} of the processors "
-            f"(more than {BUSY_SHARE:.0%} in {busy} of {len(self._shares)} measurements)"
-        )
+        return f"{self.mean} (more than {BUSY_SHARE:.0%} in {busy} of {len(self._shares)} measurements)"
 
     def _wait(self) -> None:
         while time.monotonic() < self._ends:

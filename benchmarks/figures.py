@@ -1,74 +1,58 @@
-"""From blocks to the rows of the report: pure arithmetic and text."""
+"""What a run reaches or misses, and tables: pure arithmetic and text."""
 
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
-from benchmarks.blocks import Block, Load
-from benchmarks.servers import Transport
+__all__ = ["TARGET_HEADINGS", "TIMES", "Target", "percentile", "table"]
 
-__all__ = ["HEADINGS", "Pair", "Target", "percentile", "table"]
-
-HEADINGS = (
-    *("transport", "load", "tool", "calls", "plain ms", "runner ms", "ratio", "(blocks)"),
-    *("p95 ms", "p95 ms", "plain /s", "runner /s"),
-)
+TARGET_HEADINGS = ("what", "wanted", "measured", "")
+TIMES = " times"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One thing to reach, and what was measured."""
+    """One thing to reach, and what was measured.
+
+    Attributes:
+        what: Its name, which stays the same from run to run.
+        limit: What it may be at most, or must be at least.
+        measured: What it was; None if it could not be measured.
+        unit: As it follows a figure, with its space; `TIMES` marks a ratio of two figures of one run.
+        bound: Which side of the limit is good.
+        reason: Why it could not be measured.
+    """
 
     what: str
     limit: float
-    measured: float
+    measured: float | None
     unit: str
-
-    def __str__(self) -> str:
-        verdict = "met   " if self.measured <= self.limit else "MISSED"
-        return f"{verdict} {self.what}: {self.measured:.2f}{self.unit}, at most {self.limit:g}{self.unit}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """One tool under one load on both servers; their blocks of the same number ran one after the other."""
-
-    transport: Transport
-    load: Load
-    tool: str
-    plain: list[Block] = field(default_factory=list)
-    runner: list[Block] = field(default_factory=list)
+    bound: Literal["most", "least"] = "most"
+    reason: str = ""
 
     @property
-    def ratio(self) -> float:
-        """Median of all calls on the runner, over the median of all calls on plain FastMCP."""
-        return percentile(self.runner, 0.5) / percentile(self.plain, 0.5)
+    def verdict(self) -> str:
+        """Return `met`, `MISSED`, or why nothing was measured."""
+        if self.measured is None:
+            return f"not measured: {self.reason}"
+        met = self.measured <= self.limit if self.bound == "most" else self.measured >= self.limit
+        return "met" if met else "MISSED"
 
     def row(self) -> tuple[str, ...]:
-        """Return one line of the report, in the order of `HEADINGS`."""
-        by_block = [
-            percentile([runner], 0.5) / percentile([plain], 0.5)
-            for plain, runner in zip(self.plain, self.runner, strict=True)
-        ]
-        return (
-            self.transport,
-            self.load.name,
-            self.tool,
-            str(sum(len(block.latencies_s) for block in self.runner)),
-            *(f"{1000 * percentile(blocks, 0.5):.2f}" for blocks in (self.plain, self.runner)),
-            f"{self.ratio:.2f}",
-            f"{min(by_block):.2f} to {max(by_block):.2f}",
-            *(f"{1000 * percentile(blocks, 0.95):.2f}" for blocks in (self.plain, self.runner)),
-            *(f"{_rate(blocks):.0f}" for blocks in (self.plain, self.runner)),
-        )
+        """Return one line of the table, in the order of `TARGET_HEADINGS`."""
+        return self.what, f"at {self.bound} {self.limit:g}{self.unit}", self._shown(), self.verdict
+
+    def __str__(self) -> str:
+        return f"{self.verdict:6} {self.what}: {self._shown()}, at {self.bound} {self.limit:g}{self.unit}"
+
+    def _shown(self) -> str:
+        return "-" if self.measured is None else f"{self.measured:.4g}{self.unit}"
 
 
-def percentile(blocks: Sequence[Block], share: float) -> float:
-    """Return the latency, in seconds, that `share` of the calls stayed at or below."""
-    latencies = sorted(latency for block in blocks for latency in block.latencies_s)
-    if share == 0.5:
-        return statistics.median(latencies)
-    return latencies[min(len(latencies) - 1, int(len(latencies) * share))]
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that `share` of all values stay at or below."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -80,7 +64,3 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([line(headings), rule, *(line(row) for row in rows)])
-
-
-def _rate(blocks: Sequence[Block]) -> float:
-    return sum(len(block.latencies_s) for block in blocks) / sum(block.elapsed_s for block in blocks)

@@ -1,39 +1,10 @@
-"""What processes cost: `runner call` from start to end, and the memory of idle workers."""
-
-import subprocess
-import sys
-import time
-from pathlib import Path
+"""What processes cost: memory and descriptors of a server and of what is below it."""
 
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks.servers import ROOT, environment
-
-__all__ = ["command_seconds", "memory_mib"]
+__all__ = ["descriptors", "host_mib", "memory_mib", "tree_mib"]
 
 _MIB = 1 << 20
-_HELLO = ["sample_tools/hello.py", "shout", "text=hi"]
-
-
-def command_seconds(folder: Path) -> float:
-    """Return the seconds that one run of `runner call` takes, from exec to exit.
-
-    Raises:
-        RuntimeError: The run failed; the message is its own.
-    """
-    started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "runner", "call", *_HELLO],
-        cwd=ROOT,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    taken = time.perf_counter() - started
-    if done.returncode != 0 or "HI" not in done.stdout:
-        raise RuntimeError(f"runner call ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return taken
 
 
 def memory_mib(host: int) -> dict[str, list[float]]:
@@ -49,3 +20,27 @@ def memory_mib(host: int) -> dict[str, list[float]]:
     if not found["worker"]:
         raise RuntimeError(f"the host {host} has no parked worker to measure")
     return found
+
+
+def host_mib(host: int) -> float:
+    """Return the memory, in MiB, that a host has alone."""
+    return float(psutil.Process(host).memory_full_info().uss / _MIB)
+
+
+def descriptors(host: int) -> int:
+    """Return the open descriptors of a host and its forkserver."""
+    process = psutil.Process(host)
+    return int(process.num_fds() + sum(child.num_fds() for child in process.children()))
+
+
+def tree_mib(host: int) -> tuple[float, int]:
+    """Return the memory, in MiB, and the number of a host and all below it; shared pages count once."""
+    process = psutil.Process(host)
+    everyone = [process, *process.children(recursive=True)]
+    total = 0.0
+    for one in everyone:
+        try:
+            total += one.memory_full_info().pss / _MIB
+        except psutil.NoSuchProcess:
+            continue
+    return total, len(everyone)

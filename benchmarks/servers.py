@@ -1,32 +1,62 @@
-"""The two servers that are compared, each in its own process: plain FastMCP and `runner serve`."""
+"""The servers that are compared, each its own process: plain FastMCP, a FastMCP proxy, `runner serve`."""
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from benchmarks.wire import Connection, HttpConnection, StdioConnection
+from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 
-__all__ = ["ROOT", "USER", "Server", "Transport", "environment", "serving"]
+__all__ = [
+    "PANDAS_TOOLS",
+    "ROOT",
+    "TOOLS",
+    "USER",
+    "Kind",
+    "Server",
+    "Transport",
+    "end_with_parent",
+    "environment",
+    "free_port",
+    "serving",
+    "stop",
+]
 
 Transport = Literal["stdio", "http"]
+Kind = Literal["plain", "runner", "proxied"]
 
 ROOT = Path(__file__).parents[1]
 USER = "bench"
 TOOLS = Path(__file__).with_name("tools.py")
+PANDAS_TOOLS = Path(__file__).with_name("pandas_tools.py")
 
-_START_S = 30.0
+# A tool file of the curves takes a gigabyte while it loads.
+_START_S = 120.0
 _STOP_S = 10.0
 # What `fastmcp run` comes down to, without its banner and its look for a newer release.
 _PLAIN = """
 import runpy, sys
 mcp = runpy.run_path(sys.argv[1])["mcp"]
+if sys.argv[2] == "stdio":
+    mcp.run(transport="stdio", show_banner=False)
+else:
+    mcp.run(transport="http", host="127.0.0.1", port=int(sys.argv[3]), show_banner=False)
+"""
+# What `fastmcp run` does with a configuration that names one stdio server.
+_PROXIED = """
+import json, sys
+from fastmcp.server import create_proxy
+mcp = create_proxy(json.loads(sys.argv[1]))
 if sys.argv[2] == "stdio":
     mcp.run(transport="stdio", show_banner=False)
 else:
@@ -64,6 +94,9 @@ def environment(folder: Path) -> dict[str, str]:
     homes.mkdir(mode=0o700, exist_ok=True)
     return {
         **kept,
+        # `fastmcp call` starts `fastmcp run` by its name, and would ask for a newer release of itself.
+        "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}",
+        "FASTMCP_CHECK_FOR_UPDATES": "off",
         "RUNNER_STATE_DIR": str(folder / "state"),
         "RUNNER_STORE": (folder / "store").as_uri(),
         "RUNNER_HOMES": str(homes),
@@ -73,32 +106,41 @@ def environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def serving(
-    kind: Literal["plain", "runner"], transport: Transport, folder: Path, *flags: str
+    kind: Kind,
+    transport: Transport,
+    folder: Path,
+    *flags: str,
+    tools: Path = TOOLS,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """Serve the tool file until the block ends.
+    """Serve a tool file until the block ends.
 
     Args:
-        kind: Which server.
+        kind: Plain FastMCP, a FastMCP proxy in front of that over stdio, or the runner.
         transport: How it is spoken to.
         folder: Where it keeps its files.
         flags: Further options of `runner serve`.
+        tools: The tool file.
+        settings: Variables of the environment that differ from `environment`; an empty one is left out.
 
     Raises:
         RuntimeError: The server did not start.
 
     An error that leaves the block carries the server's last words as a note.
     """
-    port = 0 if transport == "stdio" else _free_port()
-    log = folder / f"{'-'.join([kind, transport, *flags])}.log"
+    port = 0 if transport == "stdio" else free_port()
     pipe = subprocess.PIPE if transport == "stdio" else subprocess.DEVNULL
-    with log.open("wb") as errors:
+    variables = {**environment(folder), **(settings or {})}
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".log", delete=False) as errors:
+        log = Path(errors.name)
         process = subprocess.Popen(
-            [*_command(kind, transport, port), *flags],
+            [*_command(kind, transport, port, tools), *flags],
             stdin=pipe,
             stdout=pipe,
             stderr=errors,
             cwd=ROOT,
-            env=environment(folder),
+            env={name: value for name, value in variables.items() if value},
+            preexec_fn=end_with_parent,
         )
     try:
         if transport == "http":
@@ -108,21 +150,44 @@ def serving(
         error.add_note(f"The last words of {kind} over {transport}:\n{_last_words(log)}")
         raise
     finally:
-        _stop(process)
+        stop(process)
 
 
-def _command(kind: Literal["plain", "runner"], transport: Transport, port: int) -> list[str]:
-    if kind == "plain":
-        return [sys.executable, "-c", _PLAIN, str(TOOLS), transport, str(port)]
-    command = [sys.executable, "-m", "runner", "serve", str(TOOLS), "--transport", transport]
-    return command if transport == "stdio" else [*command, "--port", str(port)]
+def end_with_parent() -> None:
+    """Have the calling process ended when its parent ends: whoever stops a benchmark means all of it."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """End a server, and kill it if it does not."""
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _command(kind: Kind, transport: Transport, port: int, tools: Path) -> list[str]:
+    if kind == "plain":
+        return [sys.executable, "-c", _PLAIN, str(tools), transport, str(port)]
+    if kind == "proxied":
+        behind = {"command": sys.executable, "args": ["-c", _PLAIN, str(tools), "stdio"]}
+        configuration = json.dumps({"mcpServers": {"behind": behind}})
+        return [sys.executable, "-c", _PROXIED, configuration, transport, str(port)]
+    command = [sys.executable, "-m", "runner", "serve", str(tools), "--transport", transport]
+    return command if transport == "stdio" else [*command, "--port", str(port)]
 
 
 def _wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
@@ -139,15 +204,3 @@ def _wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
 
 def _last_words(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")[-3000:]
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()

@@ -164,6 +164,7 @@ homes = "{folder}/homes"
 state_dir = "{folder}/state"
 store = "file://{folder}/store"
 idle_workers = {PARKED}
+max_idle_workers = {PARKED}
 user_processes = 200
 playground = false
 log_level = "error"

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Protocol
 
-__all__ = ["Connection", "HttpConnection", "StdioConnection", "call_message"]
+__all__ = ["Connection", "HttpConnection", "StdioConnection", "call_message", "message"]
 
 _PROTOCOL = "2026-07-28"
 _META = {
@@ -18,14 +18,23 @@ _META = {
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+_ANSWER_S = 180.0
 _CHUNK_BYTES = 1 << 16
+_ANSWER_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 14
 _HEAD_END = b"\r\n\r\n"
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
-def call_message(number: int, tool: str, arguments: Mapping[str, str]) -> bytes:
+def call_message(number: int, tool: str, arguments: Mapping[str, object]) -> bytes:
     """Return the JSON-RPC request that calls `tool`, with `number` as its id."""
-    params = {"name": tool, "arguments": dict(arguments), "_meta": _META}
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
+    return message(number, "tools/call", {"name": tool, "arguments": dict(arguments)})
+
+
+def message(number: int, method: str, params: Mapping[str, object]) -> bytes:
+    """Return a JSON-RPC request of the modern era, with `number` as its id."""
+    enveloped = {**params, "_meta": _META}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": enveloped}).encode()
 
 
 class Connection(Protocol):
@@ -93,11 +102,15 @@ class StdioConnection:
 class HttpConnection:
     """One kept-alive connection to the `/mcp` of a server on this machine."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, token: str = "") -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._host = f"127.0.0.1:{port}"
-        self._buffer = b""
+        self._login = f"Authorization: Bearer {token}\r\n" if token else ""
+        self._buffer = bytearray()
+        # Known once the head of an answer is here: where its body begins, and its length, None if chunked.
+        self._body_from = 0
+        self._length: int | None = None
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -109,7 +122,7 @@ class HttpConnection:
             f"POST /mcp HTTP/1.1\r\nHost: {self._host}\r\n"
             "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
             f"MCP-Protocol-Version: {_PROTOCOL}\r\nMCP-Method: tools/call\r\nMCP-Name: {tool}\r\n"
-            f"Content-Length: {len(message)}\r\n\r\n"
+            f"{self._login}Content-Length: {len(message)}\r\n\r\n"
         )
         return head.encode("ascii") + message
 
@@ -119,24 +132,53 @@ class HttpConnection:
 
     def receive(self) -> list[bytes]:
         """Return the body of the answer once all of it is here."""
-        data = self._socket.recv(_CHUNK_BYTES)
+        data = self._socket.recv(_ANSWER_BYTES)
         if not data:
             raise ConnectionError("the server closed the connection")
         self._buffer += data
-        head, found, body = self._buffer.partition(_HEAD_END)
-        if not found or len(body) < _content_length(head):
+        if not self._body_from and not self._headed():
             return []
-        self._buffer = b""
-        return [body]
+        if self._length is None:
+            complete = self._buffer.endswith(_LAST_CHUNK)
+        else:
+            complete = len(self._buffer) >= self._body_from + self._length
+        if not complete:
+            return []
+        body = bytes(memoryview(self._buffer)[self._body_from :])
+        answer = _last_event(body) if self._length is None else body
+        self._buffer = bytearray()
+        self._body_from = 0
+        return [answer]
+
+    def _headed(self) -> bool:
+        """Take in the head of an answer, if all of it is here."""
+        head, found, _ = self._buffer[:_HEAD_BYTES].partition(_HEAD_END)
+        if found:
+            self._body_from = len(head) + len(_HEAD_END)
+            self._length = _content_length(bytes(head))
+        return bool(found)
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
 
-def _content_length(head: bytes) -> int:
+def _content_length(head: bytes) -> int | None:
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
         if name.lower() == b"content-length":
             return int(value)
-    raise ConnectionError(f"an answer without a length, which a single result never is: {head!r}")
+    return None
+
+
+def _last_event(body: bytes) -> bytes:
+    """Return the answer at the end of a chunked stream of events: a call that lasts sends notices first."""
+    text = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        text += rest[: int(size, 16)]
+        body = rest[int(size, 16) + 2 :]
+    events = [line[5:] for line in text.splitlines() if line.startswith(b"data:")]
+    if not events:
+        raise ConnectionError(f"an answer without a length and without events: {text[:500]!r}")
+    return events[-1].strip()

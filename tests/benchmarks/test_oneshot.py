@@ -1,0 +1,85 @@
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import installs, pandas_tools
+from benchmarks.installs import Unavailable
+from benchmarks.oneshot import FUNCTIONS, Function, Way
+from benchmarks.servers import TOOLS
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(command):
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("function", FUNCTIONS[:2], ids=lambda function: function.name)
+def test_each_function_gives_its_answer_in_an_interpreter_of_its_own(function):
+    seconds = Way(name="subprocess", run=run).seconds(function)
+
+    assert seconds > 0
+
+
+def test_the_pandas_function_gives_the_answer_that_is_expected_of_it():
+    answer = asyncio.run(pandas_tools.totals("hello"))
+
+    assert json.dumps(answer) == FUNCTIONS[2].answer
+
+
+def test_the_fork_gives_the_same_answers_one_after_the_other():
+    commands = [json.dumps([sys.executable, *function.arguments]) for function in FUNCTIONS[:2]]
+    driver = [sys.executable, ROOT / "benchmarks/fork_driver.py", TOOLS]
+
+    done = subprocess.run(
+        driver, cwd=ROOT, input="\n".join(commands), capture_output=True, text=True, check=True
+    )
+
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[0, '"hello"\n', ""]] * 2
+
+
+def test_a_way_that_gives_another_answer_is_not_measured():
+    wrong = Function(name="wrong", arguments=("-c", "print(1)"), answer="2")
+
+    with pytest.raises(Unavailable, match="gave '1' instead of 2"):
+        Way(name="subprocess", run=run).seconds(wrong)
+
+
+def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(monkeypatch, tmp_path):
+    (tmp_path / "here").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    assert installs.debian("here", "a-package") == str(tmp_path / "here")
+    with pytest.raises(Unavailable, match=r"bwrap is not here.*apt install bubblewrap"):
+        installs.debian("bwrap", "bubblewrap")
+
+
+def test_what_npm_is_to_install_is_pinned_with_its_hash():
+    manifest = json.loads((ROOT / "benchmarks/npm/package.json").read_text())
+    locked = json.loads((ROOT / "benchmarks/npm/package-lock.json").read_text())["packages"]
+
+    assert locked[""]["dependencies"] == manifest["dependencies"]
+    assert [name for name, package in locked.items() if name and "integrity" not in package] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--check", "--figures", "none.json"], "none.json cannot be read as figures"),
+        (["--keep", "--only", "http"], "need all parts"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_ends_with_a_sentence(arguments, sentence):
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,79 @@
+import json
+
+import pytest
+
+from benchmarks.figures import TIMES, Target
+from benchmarks.regression import FIGURES, document, read, worse
+
+MACHINE = {"processor": "some processor"}
+
+
+def ratio(what, measured, **more):
+    return Target(what=what, limit=1.0, measured=measured, unit=TIMES, **more)
+
+
+def test_a_ratio_within_the_tolerance_passes_on_either_side():
+    targets = [ratio("slower by a fifth", 1.2), ratio("much faster", 0.1)]
+
+    assert worse(targets, {"slower by a fifth": 1.0, "much faster": 1.0}, tolerance=0.25) == []
+
+
+def test_a_ratio_above_the_tolerance_is_told_with_both_figures():
+    faults = worse([ratio("median", 1.3)], {"median": 1.0}, tolerance=0.25)
+
+    assert faults == ["median: 1.3, and it was 1; at most 1.25 passes"]
+
+
+def test_what_must_be_large_is_worse_when_it_is_smaller():
+    targets = [ratio("throughput", 0.5, bound="least"), ratio("more of it", 2.0, bound="least")]
+
+    faults = worse(targets, {"throughput": 0.8, "more of it": 0.8}, tolerance=0.25)
+
+    assert faults == ["throughput: 0.5, and it was 0.8; at least 0.64 passes"]
+
+
+def test_a_committed_ratio_that_a_run_does_not_have_is_a_fault():
+    targets = [ratio("to bubblewrap", None, reason="bwrap is not here")]
+
+    faults = worse(targets, {"to bubblewrap": 0.05, "to plain": 1.0}, tolerance=0.25)
+
+    assert faults == [
+        "to bubblewrap: it was 0.05; not measured: bwrap is not here",
+        "to plain: it was 1; this run has no such figure",
+    ]
+
+
+def test_a_new_ratio_is_no_fault_until_it_is_committed():
+    assert worse([ratio("new", 99.0)], {}, tolerance=0.25) == []
+
+
+def test_only_measured_ratios_are_committed_and_read_back(tmp_path):
+    memory = Target(what="memory", limit=12, measured=7.0, unit=" MiB")
+    kept = tmp_path / "figures.json"
+
+    kept.write_text(document([ratio("median", 1.23456), memory, ratio("missing", None)], MACHINE))
+
+    assert read(kept) == {"median": 1.2346}
+    assert json.loads(kept.read_text())["machine"] == MACHINE
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"ratios": {"median": "fast"}}'])
+def test_a_file_without_ratios_is_refused_with_its_name(tmp_path, text):
+    kept = tmp_path / "figures.json"
+    kept.write_text(text)
+
+    with pytest.raises(ValueError, match=r"figures\.json"):
+        read(kept)
+
+
+def test_a_file_that_is_not_there_is_refused_with_its_name(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.json cannot be read"):
+        read(tmp_path / "none.json")
+
+
+def test_the_committed_figures_name_their_machine_and_are_ratios():
+    committed = json.loads(FIGURES.read_text())
+
+    assert {"processor", "cores", "kernel", "python"} <= set(committed["machine"])
+    assert len(read(FIGURES)) > 10
+    assert all(value > 0 for value in read(FIGURES).values())

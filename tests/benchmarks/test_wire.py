@@ -1,0 +1,77 @@
+import socket
+import threading
+from contextlib import closing
+
+import pytest
+
+from benchmarks.wire import HttpConnection
+
+LARGE = b'{"big": "' + b"x" * (5 << 20) + b'"}'
+
+
+def chunked(*pieces):
+    """Return an answer whose length nobody knew before, as HTTP/1.1 sends it."""
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (*pieces, b""))
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
+
+
+def sized(body):
+    return f"HTTP/1.1 200 OK\r\ncontent-LENGTH: {len(body)}\r\n\r\n".encode() + body
+
+
+def answering(*answers):
+    """Return the port of a server that answers each request with the next answer, in pieces."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+
+    def serve():
+        with listening, listening.accept()[0] as connection:
+            for answer in answers:
+                connection.recv(1 << 16)
+                for piece in (answer[:9], answer[9:60], answer[60:]):
+                    connection.sendall(piece)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return port
+
+
+def ask(connection):
+    connection.send(connection.frame(b"{}", "echo"))
+    answers = []
+    while not answers:
+        answers = connection.receive()
+    return answers
+
+
+def test_answers_that_come_in_pieces_are_put_together_whatever_their_size():
+    with closing(HttpConnection(answering(*map(sized, (b'{"a": 1}', LARGE, b'{"b": 2}'))))) as connection:
+        answers = [ask(connection), ask(connection), ask(connection)]
+
+    assert answers == [[b'{"a": 1}'], [LARGE], [b'{"b": 2}']]
+
+
+def test_of_an_answer_with_notices_before_it_the_answer_is_taken():
+    events = (b'event: message\ndata: {"method": "notice"}\n\n', b"event: message\nda", b'ta: {"id": 1}\n\n')
+
+    with closing(HttpConnection(answering(chunked(*events), sized(b'{"id": 2}')))) as connection:
+        answers = [ask(connection), ask(connection)]
+
+    assert answers == [[b'{"id": 1}'], [b'{"id": 2}']]
+
+
+def test_a_server_that_hangs_up_is_an_error_and_no_endless_wait():
+    with closing(HttpConnection(answering(sized(b"{}")))) as connection:
+        ask(connection)
+
+        with pytest.raises(ConnectionError):
+            ask(connection)
+
+
+def test_a_token_goes_with_every_request_and_none_where_there_is_none():
+    framed = []
+    for token in ("token-of-a-user", ""):
+        with closing(HttpConnection(answering(), token)) as connection:
+            framed.append(connection.frame(b"{}", "echo"))
+
+    assert [b"\r\nAuthorization: Bearer token-of-a-user\r\n" in one for one in framed] == [True, False]
+    assert all(one.endswith(b"\r\n\r\n{}") for one in framed)
