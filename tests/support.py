@@ -1,11 +1,15 @@
 """Shared by tests that run the whole: a cell in this process, requests to it, what came back."""
 
+import asyncio
 import fcntl
 import json
 import re
+import shutil
 import subprocess
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,10 @@ from sandbox.probe import Tier, missing
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "tests" / "tools"
 SAMPLES = ROOT / "sample_tools"
+
+# The machine may be busy with other tests.
+_PATIENCE_S = 60.0
+_LOOK_EVERY_S = 0.01
 
 
 def settings_in(folder: Path, **more: Any) -> Settings:
@@ -99,10 +107,34 @@ class Ran:
         return json.loads(self.out)
 
 
+@contextmanager
+def somebody() -> Iterator[str]:
+    """Yield the name of a user that nobody else has; the home is removed afterwards."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Say whether something is so, or becomes so while one waits."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY_S)
+    return condition()
+
+
+async def becomes(condition: Callable[[], bool]) -> bool:
+    """Say the same, and let the loop's other tasks go on meanwhile."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not condition() and time.monotonic() < deadline:
+        await asyncio.sleep(_LOOK_EVERY_S)
+    return condition()
+
+
 def stop(process: "subprocess.Popen[str]") -> None:
     process.terminate()
     try:
-        process.communicate(timeout=20)
+        process.communicate(timeout=_PATIENCE_S)
     finally:
         process.kill()
 

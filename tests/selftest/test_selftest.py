@@ -20,7 +20,7 @@ from sandbox.selftest.looking import Leftover
 from sandbox.selftest.run import Report, run
 from sandbox.selftest.trial import Setup, Verdict
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(320)]
 
 PROGRAM = "runner.selftest_program"
 AS_ROOT = "what is tried here takes privileges: run these tests as root"
@@ -115,7 +115,7 @@ async def test_nothing_gets_out_with_the_guard_removed(tier: Tier) -> None:
 
 
 def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
-    done = run_for_others(["selftest", "--json", "--without-guard", "--isolation", "user"], seconds=115)
+    done = run_for_others(["selftest", "--json", "--without-guard", "--isolation", "user"], seconds=300)
 
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
@@ -127,7 +127,7 @@ def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
 def test_nothing_gets_out_where_a_user_without_privileges_runs_it(tier: str) -> None:
-    done = run_unprivileged(["selftest", "--json", "--isolation", tier], seconds=115)
+    done = run_unprivileged(["selftest", "--json", "--isolation", tier], seconds=300)
 
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)

@@ -2,15 +2,13 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import Ran, server_url, stop
+from support import Ran, server_url, somebody, stop
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +19,15 @@ def anyio_backend() -> str:
 @pytest.fixture
 def user() -> Iterator[str]:
     """A user nobody else has; the home is removed afterwards."""
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    yield name
-    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+    with somebody() as name:
+        yield name
+
+
+@pytest.fixture
+def newcomer() -> Iterator[str]:
+    """The same, for a test that looks into a home where `user` is shared by the tests of a file."""
+    with somebody() as name:
+        yield name
 
 
 @pytest.fixture

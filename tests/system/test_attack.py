@@ -34,7 +34,7 @@ from attack_support import (
     snapshot,
     zygotes,
 )
-from support import ROOT, Listening, alive, call, details, error_code, held, request
+from support import ROOT, Listening, alive, becomes, call, details, error_code, held, request
 from tools.acts import perform
 
 from runner.call import execute
@@ -43,7 +43,7 @@ from runner.identity import User
 from runner.store.protocol import Origin
 from sandbox.probe import Tier
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
 
 NOBODY = 65534
 ASKED = os.environ.get("ATTACK_TIER")
@@ -70,9 +70,9 @@ async def cell(
             yield it
 
 
-@pytest.fixture(params=[f"in-{tier}" for tier in TIERS])
+@pytest.fixture(scope="module", params=[f"in-{tier}" for tier in TIERS])
 def tier(request: pytest.FixtureRequest) -> str:
-    """A tier for a cell of one test alone."""
+    """A tier for a cell of one test alone, or for the one that several share."""
     return str(request.param).removeprefix("in-")
 
 
@@ -99,11 +99,11 @@ def attacker(cell: Cell) -> Iterator[str]:
     shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
-@pytest.fixture
-async def plain(tmp_path: Path, tier: str) -> AsyncIterator[Cell]:
-    """A cell of this test alone, with short limits."""
+@pytest.fixture(scope="module")
+async def plain(tmp_path_factory: pytest.TempPathFactory, tier: str) -> AsyncIterator[Cell]:
+    """A cell with short limits, whose users are each of one test alone."""
     limits = {"idle_timeout_s": 1.0, "total_timeout_s": 2.0, "load_timeout_s": 10.0}
-    async with attack_cell(tmp_path, isolation=tier, **limits) as it:
+    async with attack_cell(tmp_path_factory.mktemp("plain"), isolation=tier, **limits) as it:
         yield it
 
 
@@ -169,18 +169,20 @@ async def test_another_users_home_is_neither_changed_nor_read(
 
 
 async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
-    cell: Cell, user: str, tmp_path: Path
+    cell: Cell, attacker: str, tmp_path: Path
 ) -> None:
     targets = ["/tmp/x-{}", "/var/tmp/x-{}", "/dev/shm/x-{}", "/etc/x-{}", "/x-{}", f"{tmp_path}/x-{{}}"]
-    targets = [target.format(user) for target in targets]
+    targets = [target.format(attacker) for target in targets]
 
     allowed = [perform("create", [target]) for target in targets[-1:]]
     os.unlink(targets[-1])
-    inside = await act(cell, user, "create", f"/tmp/{user}/x")
-    outside = [await act(cell, user, "create", target) for target in targets]
+    inside = await act(cell, attacker, "create", f"/tmp/{attacker}/x")
+    outside = [await act(cell, attacker, "create", target) for target in targets]
     homeless = [
-        (await call(cell, user, "act_homeless", name="create", arguments=[target])).processed.value["results"]
-        for target in (*targets, f"/tmp/{user}/y")
+        (await call(cell, attacker, "act_homeless", name="create", arguments=[target])).processed.value[
+            "results"
+        ]
+        for target in (*targets, f"/tmp/{attacker}/y")
     ]
 
     assert allowed == [{"value": None}]
@@ -476,11 +478,8 @@ async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
         [nobodys], before = zygotes(cell), len(os.listdir("/proc/self/fd"))
 
         _, longest = await steady(cell, user, "mine")
-        deadline = time.monotonic() + 10
-        while zygotes(cell) != [nobodys] and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
 
-        assert zygotes(cell) == [nobodys]
+        assert await becomes(lambda: zygotes(cell) == [nobodys])
         assert len(os.listdir("/proc/self/fd")) < before + 30
         assert longest < 0.7
         assert (await call(cell, f"{user}-b", "fine")).processed.value == {"results": "fine"}
@@ -634,13 +633,18 @@ async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(plai
 # What the host hands out.
 
 
-async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell, user: str) -> None:
+async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell, attacker: str) -> None:
     names = ["link.txt", "own_link.txt", "folder.txt", "linked_folder/hostname", "hard.txt", "missing.txt"]
-    outside = ["/etc/hostname", "../../etc/hostname", f"/tmp/{user}/../../etc/hostname", "/proc/self/environ"]
-    bad = ["", ".", "a\0b", "plain.txt\0", "x" * 5000, f"/tmp/{user}"]
-    paths = ["plain.txt", f"/tmp/{user}/plain.txt", "new\nline.txt", *names, *outside, *bad]
+    outside = [
+        "/etc/hostname",
+        "../../etc/hostname",
+        f"/tmp/{attacker}/../../etc/hostname",
+        "/proc/self/environ",
+    ]
+    bad = ["", ".", "a\0b", "plain.txt\0", "x" * 5000, f"/tmp/{attacker}"]
+    paths = ["plain.txt", f"/tmp/{attacker}/plain.txt", "new\nline.txt", *names, *outside, *bad]
 
-    value = (await call(cell, user, "artifacts", paths=paths)).processed.value
+    value = (await call(cell, attacker, "artifacts", paths=paths)).processed.value
 
     contents = [base64.b64decode(artifact["b64"]) for artifact in value["artifacts"]]
     # The last by a link that stays in the home.
@@ -648,10 +652,10 @@ async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell
     assert "path" not in json.dumps(value["artifacts"])
 
 
-async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(cell: Cell, user: str) -> None:
-    path = Path(f"/tmp/{user}/a.txt")
-    with cell.homes.lease(user):
-        value = (await call(cell, user, "answer_and_go_on", path=str(path))).processed.value
+async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(cell: Cell, attacker: str) -> None:
+    path = Path(f"/tmp/{attacker}/a.txt")
+    with cell.homes.lease(attacker):
+        value = (await call(cell, attacker, "answer_and_go_on", path=str(path))).processed.value
         collected = base64.b64decode(value["artifacts"][0]["b64"])
         now = path.read_bytes()
 
@@ -660,15 +664,15 @@ async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(cell: Cell
 
 @pytest.mark.parametrize("kind", ["link", "file", "nothing"])
 async def test_input_files_are_staged_whatever_stands_in_their_place(
-    cell: Cell, user: str, kind: str
+    cell: Cell, attacker: str, kind: str
 ) -> None:
-    await cell.files(User(user)).put(b"the input", name="hostname", origin=Origin.UPLOADED)
+    await cell.files(User(attacker)).put(b"the input", name="hostname", origin=Origin.UPLOADED)
     system = Path("/etc/hostname").read_bytes()
-    with cell.homes.lease(user):
-        await call(cell, user, "replace_inputs", kind=kind)
-        completed = await call(cell, user, "read_input", filename="hostname")
+    with cell.homes.lease(attacker):
+        await call(cell, attacker, "replace_inputs", kind=kind)
+        completed = await call(cell, attacker, "read_input", filename="hostname")
 
-    assert completed.processed.value == {"results": f"the input from /tmp/{user}/input_files/hostname"}
+    assert completed.processed.value == {"results": f"the input from /tmp/{attacker}/input_files/hostname"}
     assert Path("/etc/hostname").read_bytes() == system
 
 
@@ -694,12 +698,9 @@ async def test_what_an_import_leaves_behind_ends_with_its_zygote(
         remains = [pid for pid in children(zygote) if os.getpgid(pid) == pid]
         below = descendants(cell.forkserver.process.pid)
         os.kill(zygote, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while any(map(alive, below)) and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
 
         assert remains
-        assert [pid for pid in below if alive(pid)] == []
+        assert await becomes(lambda: not any(map(alive, below)))
 
 
 async def test_a_worker_of_a_spoilt_zygote_leaves_nothing_beyond_its_session(

@@ -3,17 +3,15 @@
 import base64
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SAMPLES, TOOLS, Ran, alive, strongest_tier
+from support import SAMPLES, TOOLS, Ran, alive, strongest_tier, until
 
 pytestmark = pytest.mark.kernel
 
@@ -61,17 +59,6 @@ def below(host: int) -> set[int]:
 def left_in(home: Path) -> set[str]:
     """Return what lies in a home, where there still is one, beside what every home has."""
     return set(os.listdir(home)) - {"input_files"} if home.exists() else set()
-
-
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"waited {seconds} s in vain until {what}"
-        select.select([], [], [], 0.02)
-
-
-def nothing_is_left(host: int) -> None:
-    wait_until(lambda: not below(host), f"no process of host {host} is left", seconds=5)
 
 
 def serve_and_call(process: "subprocess.Popen[str]", tool: str) -> None:
@@ -174,7 +161,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_running(
     before = below(process.pid)
 
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=10)
+    _out, err = process.communicate(timeout=60)
 
     assert running == "report 1\n"
     assert len(before) >= 3
@@ -190,18 +177,18 @@ def test_a_server_on_stdio_ends_cleanly_in_the_middle_of_a_call(
     process = start("serve", TOOLS / "ends.py", "--transport", "stdio", "--user", user)
     serve_and_call(process, "leaves_partial")
     home = Path(f"/tmp/{user}")
-    wait_until((home / "partial.txt").exists, "the call is under way")
+    assert until((home / "partial.txt").exists)
     before = below(process.pid)
 
     if way == "end of input":
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     else:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
     assert len(before) >= 4
     assert process.returncode == 0
-    nothing_is_left(process.pid)
+    assert until(lambda: not below(process.pid))
     assert left_in(home) == set()
 
 
@@ -210,14 +197,14 @@ def test_a_host_that_is_killed_takes_everything_with_it(
 ) -> None:
     process = start("serve", TOOLS / "ends.py", "--transport", "stdio", "--user", user)
     serve_and_call(process, "leaves_partial")
-    wait_until(Path(f"/tmp/{user}/partial.txt").exists, "the call is under way")
+    assert until(Path(f"/tmp/{user}/partial.txt").exists)
     before = below(process.pid)
 
     process.kill()
     process.wait()
 
     assert len(before) >= 4
-    nothing_is_left(process.pid)
+    assert until(lambda: not below(process.pid))
 
 
 def test_config_says_what_counts_and_where_it_came_from(run: Callable[..., Ran], folder: Path) -> None:

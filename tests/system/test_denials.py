@@ -1,11 +1,11 @@
 """What only the kernel denies ends as the envelope with the path, is logged, and is listed."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support import TOOLS, call, details, error_code, open_cell
+from support import TOOLS, call, details, error_code, open_cell, somebody
 
 from runner.cell import Cell
 
@@ -18,6 +18,13 @@ WRITES = ("pyarrow", "polars", "attach", "uri", "program")
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
     async with open_cell(TOOLS / "denied.py", tmp_path_factory.mktemp("denied")) as it:
         yield it
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[str]:
+    """One for this whole file: the zygote of a user takes longer than all else that a test here does."""
+    with somebody() as name:
+        yield name
 
 
 @pytest.mark.parametrize("name", WRITES)

@@ -2,29 +2,42 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from support import TOOLS, Listening, call, details, error_code, held, open_cell, request
+from support import TOOLS, Listening, call, details, error_code, held, open_cell, request, somebody
 from tools.acts import WAYS_TO_STAY
 
 from runner.call import execute
-from runner.cell import Access, Cell
+from runner.cell import Cell
 from runner.identity import User
+from runner.seat import Access
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
+# Their calls do not end by time, so they get enough of it on a busy machine too.
+UNHURRIED = ("fine", "marks", "survivors", "exits", "dies", "eats", "floods", "writes_garbage")
+
+
 @pytest.fixture(scope="module")
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    limits = {"idle_timeout_s": 1.0, "total_timeout_s": 3.0, "memory_mb": 96}
+    tools = {name: {"idle_timeout_s": 60.0, "total_timeout_s": 60.0} for name in UNHURRIED}
     folder = tmp_path_factory.mktemp("ends")
-    async with open_cell(
-        TOOLS / "ends.py", folder, idle_timeout_s=1.0, total_timeout_s=3.0, memory_mb=96
-    ) as it:
+    async with open_cell(TOOLS / "ends.py", folder, tools=tools, **limits) as it:
         yield it
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[str]:
+    """One for this whole file: the zygote of a user takes longer than all else that a test here does."""
+    with somebody() as name:
+        yield name
 
 
 SUGGESTION = "Consider breaking large operations into smaller chunks or using progress reporting"
@@ -32,6 +45,26 @@ SUGGESTION = "Consider breaking large operations into smaller chunks or using pr
 
 async def fine(cell: Cell, user: str) -> bool:
     return (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+
+
+class Deaf(Listening):
+    """A client that never takes what it is told."""
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await super().notify(method, params)
+        await anyio.sleep_forever()
+
+
+async def test_a_client_that_takes_nothing_does_not_keep_the_place_of_a_call_that_is_over(
+    cell: Cell, user: str
+) -> None:
+    deaf = Deaf()
+
+    with anyio.fail_after(60):
+        completed = await execute(cell, request(user, "sleeps", {}, deaf))
+
+    assert error_code(completed) == "E_TIMEOUT"
+    assert deaf.heard
 
 
 @pytest.mark.parametrize("tool", ["sleeps", "loops", "holds", "stubborn"])
@@ -85,21 +118,21 @@ async def test_the_client_is_told_that_the_call_was_ended(cell: Cell, user: str)
     ]
 
 
-async def test_partial_files_of_an_ended_call_are_discarded(cell: Cell, user: str) -> None:
-    home = Path(f"/tmp/{user}")
-    with cell.homes.lease(user):
+async def test_partial_files_of_an_ended_call_are_discarded(cell: Cell, newcomer: str) -> None:
+    home = Path(f"/tmp/{newcomer}")
+    with cell.homes.lease(newcomer):
         (home / "earlier.txt").write_text("kept")
-        completed = await call(cell, user, "leaves_partial")
+        completed = await call(cell, newcomer, "leaves_partial")
         files = sorted(path.name for path in home.iterdir() if path.is_file())
 
     assert error_code(completed) == "E_TIMEOUT"
     assert files == ["earlier.txt"]
 
 
-async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, user: str) -> None:
-    with cell.homes.lease(user):
-        completed = await call(cell, user, "survivors")
-        marks = {way: Path(f"/tmp/{user}/{way}") for way in WAYS_TO_STAY}
+async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, newcomer: str) -> None:
+    with cell.homes.lease(newcomer):
+        completed = await call(cell, newcomer, "survivors")
+        marks = {way: Path(f"/tmp/{newcomer}/{way}") for way in WAYS_TO_STAY}
         made = [mark.exists() for mark in marks.values()]
         living = [way for way, mark in marks.items() if held(mark)]
 
@@ -108,21 +141,21 @@ async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, user
     assert living == []
 
 
-async def test_a_cancelled_call_leaves_nothing_running(cell: Cell, user: str) -> None:
-    mark = Path(f"/tmp/{user}/mark")
+async def test_a_cancelled_call_leaves_nothing_running(cell: Cell, newcomer: str) -> None:
+    mark = Path(f"/tmp/{newcomer}/mark")
 
     async with anyio.create_task_group() as group:
-        group.start_soon(partial(call, cell, user, "marks"))
-        with anyio.fail_after(20):
+        group.start_soon(partial(call, cell, newcomer, "marks"))
+        with anyio.fail_after(60):
             while not held(mark):
                 await anyio.sleep(0.01)
         group.cancel_scope.cancel()
-    async with cell.seat(User(user), Access.WRITE) as seat:
+    async with cell.seat(User(newcomer), Access.WRITE) as seat:
         await seat.pool.zygote.settled()
 
     assert mark.exists()
     assert not held(mark)
-    assert await fine(cell, user)
+    assert await fine(cell, newcomer)
 
 
 async def test_a_worker_that_exits_is_a_crash_with_its_last_words(cell: Cell, user: str) -> None:

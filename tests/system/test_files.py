@@ -87,7 +87,7 @@ def refused_path(entry: Mapping[str, Any]) -> str:
 
 async def emptied(home: Path) -> None:
     """Wait until nothing is left in a home, if there still is one, but what every home has."""
-    with anyio.fail_after(20), suppress(FileNotFoundError):
+    with anyio.fail_after(60), suppress(FileNotFoundError):
         while set(os.listdir(home)) - {"input_files"}:
             await anyio.sleep(0.02)
 

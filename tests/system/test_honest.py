@@ -1,9 +1,9 @@
 """What people really write works unchanged: libraries, programs, threads, temporary files."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support import TOOLS, call, open_cell
+from support import TOOLS, call, open_cell, somebody
 
 from runner.cell import Cell
 
@@ -14,6 +14,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
     async with open_cell(TOOLS / "honest.py", tmp_path_factory.mktemp("honest")) as it:
         yield it
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[str]:
+    """One for this whole file: the zygote of a user takes longer than all else that a test here does."""
+    with somebody() as name:
+        yield name
 
 
 async def result(cell: Cell, user: str, tool: str) -> object:

@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,13 +17,13 @@ from typing import Any
 
 import pytest
 from attack_support import children, descendants, interpreter_for_anybody, opened, snapshot
-from support import ROOT, TOOLS, Ran, alive, held
+from support import ROOT, TOOLS, Ran, alive, held, until
 from tools.acts import WAYS_TO_STAY
 
 from runner.scratch import sweep
 from sandbox.layers.cgroup import places
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
 NOBODY = 65534
 TIERS = ("user", "namespace")
@@ -189,13 +188,6 @@ def locked_below(pid: int) -> set[int]:
     return {int(line[5].split(":")[2]) for line in fields if int(line[4]) in below}
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
-
-
 # Files.
 
 
@@ -325,7 +317,7 @@ def test_nothing_survives_the_host_or_what_a_worker_comes_from(
         assert held_before == [True] * len(marks)
         assert len(dying) >= len(marks)
         # A second on a machine that has nothing else to do.
-        assert until(lambda: not any(map(held, marks)) and not any(map(alive, dying)), seconds=30)
+        assert until(lambda: not any(map(held, marks)) and not any(map(alive, dying)))
 
 
 def test_what_a_killed_host_left_is_removed_by_the_next(run: Callable[..., Ran], tmp_path: Path) -> None:
