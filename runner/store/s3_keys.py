@@ -92,10 +92,15 @@ class Keys:
         """Return the token in the key of a file's bytes."""
         return key.removeprefix(self.bytes_of_files).split("/")[1]
 
-    def content_of(self, key: str) -> tuple[str, str]:
-        """Return token and digest in the key of a marker of any session."""
-        _, id_, token, _ = key.removeprefix(self.all_ids).split("/", 3)
-        return token, id_[-_DIGEST_DIGITS:]
+    def content_of(self, key: str) -> tuple[str, str] | None:
+        """Return token and digest in the key of a marker of any session; None if it is no marker's.
+
+        A server that keeps keys as files may list a folder that it is about to fill or to remove.
+        """
+        match key.removeprefix(self.all_ids).split("/", 3):
+            case [_, id_, token, _]:
+                return token, id_[-_DIGEST_DIGITS:]
+        return None
 
     def name(self, name: str) -> str:
         """Return what the keys of a name's records begin with."""

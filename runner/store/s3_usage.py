@@ -81,7 +81,8 @@ class S3Usage:
 
     def _listed(self, keys: Keys, now: float) -> "_Listing":
         found = {keys.token_of(item.key): item.size for item in self.bucket.list(keys.bytes_of_files)}
-        marked = (keys.content_of(item.key) for item in self.bucket.list(keys.all_ids)) if found else ()
+        listed = (keys.content_of(item.key) for item in self.bucket.list(keys.all_ids)) if found else ()
+        marked = (content for content in listed if content is not None)
         digests = dict(marked)
         # What has no marker yet, or no more, takes up room all the same.
         return _Listing(now, {digests.get(token, token): size for token, size in found.items()})
