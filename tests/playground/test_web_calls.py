@@ -222,8 +222,11 @@ def test_a_link_fills_the_form_in_and_later_changes_outlive_a_reload(seen: Seen)
 def test_the_keyboard_reaches_tools_and_runs_them(seen: Seen) -> None:
     page = seen.page
 
+    # A person sees the box before typing into it, and what is chosen before taking it.
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Go to a tool")).to_be_focused()
     page.keyboard.type("forbid")
+    expect(page.get_by_role("option").first).to_contain_text("forbidden")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("forbidden")
     page.keyboard.press("Control+Enter")
