@@ -142,6 +142,9 @@ class Pool:
 
     def _note_demand(self) -> None:
         self.stock.found(self.zygote.at_hand, has_room=has_memory_to_spare)
+        self._calm_later()
+
+    def _calm_later(self) -> None:
         if self.stock.is_raised and self._calming is None:
             self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
 
@@ -151,8 +154,7 @@ class Pool:
             return
         self.stock.calm()
         self.zygote.dismiss(self.zygote.idle - self.stock.size)
-        if self.stock.is_raised:
-            self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
+        self._calm_later()
 
     def close(self) -> None:
         """Kill every zygote and worker of this pool."""
