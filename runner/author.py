@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.store.protocol import ArtifactRef
+from runner.warmups import warm_up
 
-__all__ = ["PUT", "ArtifactError", "ArtifactRef", "Artifacts", "artifacts", "connect"]
+__all__ = ["PUT", "ArtifactError", "ArtifactRef", "Artifacts", "artifacts", "connect", "warm_up"]
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,13 @@ from fastmcp import FastMCP
 
 from runner.author import connect
 from runner.hostline import HostLine, strict
-from runner.internals import capabilities, lifespan, serve_raw, single_call_server, warm_type_adapters
+from runner.internals.worker import capabilities, lifespan, serve_raw, single_call_server, warm_type_adapters
 from runner.rehearsal import Rehearsal
 from runner.remote_state import RemoteState
 from runner.request import RequestFacts, WireError
+from runner.shortcuts import ask_one_provider_directly, make_spans_if_recorded
 from runner.toolfile import load_tool_files
+from runner.warmups import Warmups
 from runner.widgets.serving import served_pages
 from runner.witness import Witness
 from sandbox.errors import LoadError
@@ -45,6 +47,8 @@ class Program:
         self._stack = contextlib.AsyncExitStack()
         self._lifespan_state: Any = None
         self._environment: dict[str, str] = {}
+        self._is_lasting = False
+        self._warmups = Warmups()
         self._called: asyncio.Future[tuple[Mapping[str, Any], asyncio.Future[object]]] | None = None
         self._life: asyncio.Task[None] | None = None
 
@@ -57,13 +61,21 @@ class Program:
         connect(self._request_host)
         files = [str(file) for file in _list(config["files"])]
         self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]
+        self._is_lasting = bool(config["lasting"])
         server = self._server = load_tool_files(files)
         self._witness = Witness(Path(files[0]).parent)
         server.middleware.append(self._witness)
+        ask_one_provider_directly()
+        make_spans_if_recorded()
         try:
             return asyncio.run(self._catalog(server))
         except Exception as error:
             raise LoadError(f"its tools cannot be listed: {type(error).__name__}: {error}") from error
+
+    def warm_up(self) -> None:
+        """Use libraries once, and call what the author has named, if more than one call is to come."""
+        if self._is_lasting:
+            self._warmups.run()
 
     def prepare(self, *, rehearse: bool) -> None:
         """Enter the server's lifespan and make what is random differ between workers."""
@@ -103,8 +115,10 @@ class Program:
         """Be ready, wait for the call, answer it. The process ends with the answer."""
         try:
             await self._enter()
+            make_spans_if_recorded()
             if rehearse:
                 await REHEARSAL.walk(threads=True)
+                self._warmups.repeat()
         except Exception as error:  # noqa: BLE001 - told to whoever waits, see `prepare`
             ready.set_exception(error)
             return

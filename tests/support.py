@@ -74,10 +74,11 @@ def request(user: str, tool: str, arguments: Mapping[str, Any], client: Listenin
 
 @asynccontextmanager
 async def open_cell(
-    tool_file: Path, folder: Path, user: str | None = None, **more: Any
+    tool_file: Path, folder: Path, user: str | None = None, *, keep_s: float = 0, **more: Any
 ) -> AsyncIterator[Cell]:
     settings = settings_in(folder, **more)
-    async with Cell.open(settings, [str(tool_file)], user=User(user) if user else None) as cell:
+    caller = User(user) if user else None
+    async with Cell.open(settings, [str(tool_file)], user=caller, keep_s=keep_s) as cell:
         yield cell
 
 

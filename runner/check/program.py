@@ -24,6 +24,9 @@ class WatchedProgram:
             catalog = self._program.load(config)
         return {**catalog, "watched": watch.report()} if isinstance(catalog, dict) else catalog
 
+    def warm_up(self) -> None:
+        """Leave it out: no call follows."""
+
     def prepare(self, *, rehearse: bool) -> None:
         """Make ready in a worker, as the usual program does."""
         self._program.prepare(rehearse=rehearse)

@@ -69,6 +69,14 @@ class Program(Protocol):
         """
         ...
 
+    def warm_up(self) -> None:
+        """Do once, in the zygote, what each worker would else be the first to do.
+
+        It is called after the host has heard that the program is loaded, and before the first fork; not
+        where the program is the one worker itself. It must not leave threads behind, and does not raise.
+        """
+        ...
+
     def prepare(self, *, rehearse: bool) -> None:
         """Make ready in a worker that has no call yet.
 

@@ -111,6 +111,8 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
         send(control, Kind.FAILED, {"fault": "load", "message": str(error), "line": error.line})
         return
     send(control, Kind.LOADED, {"threads": layers.threads(), "hello": loaded})
+    if not said.once:
+        program.warm_up()
     # Once for all workers, and not before the load, which may do what a call may not.
     recorder = install_guard(rules) if policy.guard else None
     birth = Birth(program=program, layers=layers, rules=rules, recorder=recorder, parked=parked)

@@ -31,6 +31,9 @@ class Attacker:
         """Load nothing: the acts came with the module."""
         return {"acts": len(self._acts), **config}
 
+    def warm_up(self) -> None:
+        """Nothing is to be warmed up."""
+
     def prepare(self, *, rehearse: bool) -> None:
         """Nothing is to be made ready."""
 

@@ -48,6 +48,9 @@ class Small:
         digest = hashlib.sha256(self._kept).hexdigest() if config.get("load") == "grows" else None
         return {"pid": os.getpid(), "digest": digest}
 
+    def warm_up(self) -> None:
+        self.warmed_up = os.getpid()
+
     def prepare(self, *, rehearse: bool) -> None:
         self.rehearsed = rehearse
         if self._prepare == "fails":

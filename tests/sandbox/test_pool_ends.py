@@ -29,6 +29,9 @@ class Told:
         self.codes = config.get("codes")
         return {}
 
+    def warm_up(self):
+        pass
+
     def prepare(self, *, rehearse):
         if self.codes is not None:
             raise RuntimeError("".join(map(chr, self.codes)))

@@ -1,0 +1,164 @@
+"""What is done once in a zygote, so that no call has to be the first to do it.
+
+The first use of a library costs more than all later ones: modules are imported late, tables are built, code
+runs that nobody has run before. A worker lives for one call, so each call would pay that. Therefore the
+libraries that tool files are known to import are used once on data of ours, after the load and before the
+first fork; and an author can name functions for the same purpose with `warm_up`.
+
+Each is tried in a fork of the zygote first. What fails there, takes too long, or starts a thread, is left
+out: a zygote with a second thread could not be forked any more.
+"""
+
+import contextlib
+import io
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn, TypeVar
+
+__all__ = ["Warmups", "warm_up"]
+
+F = TypeVar("F", bound=Callable[[], Any])
+
+_LONGEST_S = 20
+_FAILED, _THREADS = 3, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Warmup:
+    """One thing to do before the first call.
+
+    Attributes:
+        act: Does it. It must leave nothing behind but what is faster now.
+        name: What the author knows it by.
+        needs: The module without which there is nothing to do.
+        in_workers: Whether it is short enough to be done in each parked worker too, where it makes the pages
+            the worker's own that a call will write to.
+        is_authors: Whether the author wants to hear why it was left out.
+    """
+
+    act: Callable[[], Any]
+    name: str
+    needs: str | None = None
+    in_workers: bool = False
+    is_authors: bool = False
+
+
+class Warmups:
+    """The warm-ups of one tool file."""
+
+    def __init__(self) -> None:
+        self._done: list[_Warmup] = []
+
+    def run(self) -> None:
+        """Do all that can be done, in a zygote; write a line for each function of the author that cannot."""
+        for warmup in (*_KNOWN, *_AUTHORS):
+            if warmup.needs is not None and warmup.needs not in sys.modules:
+                continue
+            fault = _fault(warmup)
+            if fault is None:
+                _do(warmup)
+                self._done.append(warmup)
+            elif warmup.is_authors:
+                # What a zygote writes is logged by the host.
+                sys.stderr.write(f"warm-up {warmup.name} was left out: {fault}\n")
+
+    def repeat(self) -> None:
+        """Do the short ones again, in a worker that has no call yet."""
+        for warmup in self._done:
+            # A worker has limits that its zygote has not; whether they suffice is for the call to find out.
+            with contextlib.suppress(Exception):
+                if warmup.in_workers:
+                    _do(warmup)
+
+
+def warm_up(act: F) -> F:
+    """Name a function to be called before the first call of a tool; for `runner.author`."""
+    _AUTHORS.append(_Warmup(act=act, name=getattr(act, "__qualname__", repr(act)), is_authors=True))
+    return act
+
+
+def _do(warmup: _Warmup) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warmup.act()
+
+
+def _fault(warmup: _Warmup) -> str | None:
+    """Try a warm-up in a fork, which is gone afterwards; say what speaks against it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _try(warmup, writer)
+    os.close(writer)
+    with open(reader, "rb") as told:
+        reason = told.read().decode(errors="replace")
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        killed = os.WTERMSIG(status)
+        if killed == signal.SIGALRM:
+            return f"it took longer than {_LONGEST_S} seconds"
+        return f"it ended its process with {signal.Signals(killed).name}"
+    return None if os.WEXITSTATUS(status) == 0 else reason or "it ended its process"
+
+
+def _try(warmup: _Warmup, writer: int) -> NoReturn:
+    status = _FAILED
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_LONGEST_S)
+        _do(warmup)
+        status = 0 if _threads() == 1 else _THREADS
+        if status:
+            os.write(writer, b"it starts threads, which a fork would not have; start them in the tool")
+    except BaseException as error:  # noqa: BLE001 - whatever it was, this process is for finding out
+        os.write(writer, f"{type(error).__name__}: {error}".encode(errors="backslashreplace")[:1000])
+    finally:
+        os._exit(status)
+
+
+def _threads() -> int:
+    """Count the threads of this process by the links of their folder: stat(2) is all that Landlock leaves."""
+    return os.stat("/proc/self/task").st_nlink - 2
+
+
+def _pandas() -> None:
+    pandas: Any = sys.modules["pandas"]
+    frame = pandas.DataFrame({"key": ["a", "b", "a"], "number": [1, 2, 3], "share": [0.5, 0.25, 0.25]})
+    frame.groupby("key")["number"].sum().to_dict()
+    frame[frame["number"] > 1].sort_values("share").head(2).to_json()
+
+
+def _more_pandas() -> None:
+    pandas: Any = sys.modules["pandas"]
+    frame = pandas.read_csv(io.StringIO("day,key,number\n2024-01-31,a,1\n2024-02-29,b,2.5\n"))
+    frame["month"] = pandas.to_datetime(frame["day"]).dt.strftime("%Y-%m")
+    frame.merge(frame, on="key").describe()
+    frame.pivot_table(index="key", columns="month", values="number").fillna(0).to_csv()
+    pandas.concat([frame, frame]).drop_duplicates().to_dict("records")
+    frame["number"].nlargest(1).idxmax()
+
+
+def _matplotlib() -> None:
+    # The usual backend, which a file that says Figure is going to need.
+    backend: Any = import_module("matplotlib.backends.backend_agg")
+    figure: Any = sys.modules["matplotlib.figure"].Figure()
+    canvas = backend.FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([1, 2, 3], [2, 1, 3], label="line")
+    axes.bar(["a", "b"], [1, 2])
+    axes.set_title("Title")
+    axes.legend()
+    canvas.print_png(io.BytesIO())
+
+
+_KNOWN = (
+    _Warmup(act=_pandas, name="pandas", needs="pandas", in_workers=True),
+    _Warmup(act=_more_pandas, name="more of pandas", needs="pandas"),
+    _Warmup(act=_matplotlib, name="matplotlib", needs="matplotlib.figure"),
+)
+_AUTHORS: list[_Warmup] = []
