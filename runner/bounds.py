@@ -3,8 +3,8 @@
 Decided from the settings, the tool files and the tier; the same for all seats but for user and access.
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,6 @@ __all__ = ["GUARD_ONLY", "Bounds"]
 GUARD_ONLY = ("landlock", "seccomp")
 """What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
 
-# No user's segment is like it.
-_OF_NOBODY = "=nobody"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
@@ -40,6 +37,7 @@ class Bounds:
         homes: Where users' homes are made.
         environment: What the forkserver was started with.
         tier: Isolation tier of every call.
+        lasting: Whether more than one call is to come.
     """
 
     settings: Settings
@@ -47,6 +45,7 @@ class Bounds:
     homes: Homes
     environment: Mapping[str, str]
     tier: Tier
+    lasting: bool
 
     def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
         """Return what a zygote of this user may touch. Looks through the folder of the tool file."""
@@ -72,19 +71,22 @@ class Bounds:
         """Return the layers that the tier leaves out: none, unless `--isolation guard` was asked for."""
         return GUARD_ONLY if self.tier is Tier.GUARD else ()
 
-    def uid(self, segment: str) -> int | None:
-        """Return the user id that the tier gives the processes of a user, or of nobody, if it gives one.
+    @contextmanager
+    def uid(self, segment: str) -> Iterator[int | None]:
+        """Hold the user id that the tier gives the processes of a user, or of nobody, if it gives one.
 
         Raises:
             IsolationUnavailable: A process of that user id could not read the tool files.
         """
-        if self.homes.uids is None:
-            return None
-        uid = self.homes.uids.of(segment or _OF_NOBODY)
-        closed = unfit(self.tier, tool_files(self.targets), uid=uid)
-        if closed is not None:
-            raise IsolationUnavailable((closed,))
-        return uid
+        uids = self.homes.uids
+        if uids is None:
+            yield None
+            return
+        with nullcontext(uids.of(segment)) if segment else uids.of_nobody() as uid:
+            closed = unfit(self.tier, tool_files(self.targets), uid=uid)
+            if closed is not None:
+                raise IsolationUnavailable((closed,))
+            yield uid
 
     def config(
         self, user: User | None, access: Access, home: HomeLease | None, scratch: Path
@@ -95,7 +97,7 @@ class Bounds:
             environment = call_environment(user=name, home=home.path)
         else:
             environment = homeless_environment(user=name, empty=scratch / "empty")
-        return {"files": list(self.targets), "call_environment": environment}
+        return {"files": list(self.targets), "call_environment": environment, "lasting": self.lasting}
 
     def _readable(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         read: list[Path] = []

@@ -3,6 +3,9 @@
 The id follows from the user's name where that is free, so that two runners with a state folder each give
 the same user the same id, and two users hardly ever. What was given is recorded, and no id is given twice.
 
+Processes that are no user's yet have an id too. They become the first user's, whoever that is, and the
+kernel counts the processes of an id over the whole machine: so each pool holds one of its own while it lasts.
+
 Source: architecture, decision "Usernames"; `docs/isolation.md`.
 """
 
@@ -12,6 +15,7 @@ import hashlib
 import json
 import os
 import pwd
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +24,9 @@ from pathlib import Path
 from runner.errors import CallError, Code
 
 __all__ = ["Uids"]
+
+# No user's segment is like it.
+_NOBODY = "=nobody-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +47,84 @@ class Uids:
         Raises:
             CallError: All ids are given, or the record of them cannot be used.
         """
-        with self._record() as (given, path):
-            known = given.get(segment)
-            if known is not None and known in self.among:
-                return known
-            given[segment] = self._free(segment, set(given.values()))
-            new = path.with_suffix(".new")
-            new.write_text(json.dumps(given))
-            new.replace(path)
-            return given[segment]
+        digest = hashlib.sha256(segment.encode()).digest()
+        with self._record() as given:
+            return self._given(given, segment, first=int.from_bytes(digest[:8]))
 
-    def _free(self, segment: str, taken: set[int]) -> int:
+    @contextmanager
+    def of_nobody(self) -> Iterator[int]:
+        """Hold an id that is no user's, and that nobody else holds who shares the state folder.
+
+        It may be held again later on, so there are never more than were held at one time. Where the state
+        folder is another one the id is too, but for chance: no name is there that it could follow from.
+
+        Raises:
+            CallError: As for users.
+        """
+        with self._record() as given:
+            number, held = self._hold_first()
+            try:
+                uid = self._given(given, f"{_NOBODY}{number}", first=secrets.randbits(64))
+            except BaseException:
+                os.close(held)
+                raise
+        try:
+            yield uid
+        finally:
+            os.close(held)
+
+    def _given(self, given: dict[str, int], name: str, *, first: int) -> int:
+        """Return the id recorded for a name, or record one: the first that is free, from `first` on."""
+        known = given.get(name)
+        if known is not None and known in self.among:
+            return known
+        given[name] = self._free(first, set(given.values()))
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(given))
+        new.replace(self._path)
+        return given[name]
+
+    def _free(self, first: int, taken: set[int]) -> int:
         taken |= {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
-        first = int.from_bytes(hashlib.sha256(segment.encode()).digest()[:8]) % len(self.among)
         for step in range(len(self.among)):
             uid = self.among[(first + step) % len(self.among)]
             if uid not in taken:
                 return uid
         raise _unusable(f"all {len(self.among)} user ids are given; widen the setting `uid_range`")
 
+    def _hold_first(self) -> tuple[int, int]:
+        """Return the first number that nobody holds, and the descriptor that holds it until it is closed."""
+        number = 0
+        while True:
+            lock = self._open_lock(f"nobody-{number}.lock")
+            try:
+                # The kernel lets go of it when the runner dies, however it dies.
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                number += 1
+            else:
+                return number, lock
+
+    @property
+    def _path(self) -> Path:
+        return self.state / "uids.json"
+
+    def _open_lock(self, name: str) -> int:
+        return os.open(self.state / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
     @contextmanager
-    def _record(self) -> Iterator[tuple[dict[str, int], Path]]:
-        path = self.state / "uids.json"
+    def _record(self) -> Iterator[dict[str, int]]:
         try:
             self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(
-                self.state / "uids.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
+            lock = self._open_lock("uids.lock")
         except OSError as error:
             raise _unusable(f"the state folder {self.state} cannot be used: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield _read(path), path
+            yield _read(self._path)
         except OSError as error:
-            raise _unusable(f"the record {path} cannot be used: {error.strerror}") from error
+            raise _unusable(f"the record {self._path} cannot be used: {error.strerror}") from error
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)

@@ -1,3 +1,5 @@
+import contextlib
+import json
 import pwd
 from pathlib import Path
 
@@ -30,6 +32,49 @@ def test_two_state_folders_give_a_user_the_same_id_where_it_is_free(tmp_path: Pa
 
     assert Uids(tmp_path / "a", wide).of("alice") == Uids(tmp_path / "b", wide).of("alice")
     assert Uids(tmp_path / "a", wide).of("alice") != Uids(tmp_path / "b", wide).of("bob")
+
+
+def test_processes_of_nobody_have_an_id_that_no_others_have_meanwhile(tmp_path: Path) -> None:
+    uids, same = Uids(tmp_path, AMONG), Uids(tmp_path, AMONG)
+
+    with uids.of_nobody() as first, same.of_nobody() as second:
+        users = {uids.of(f"user-{number}") for number in range(len(AMONG) - 2)}
+
+    assert users == set(AMONG) - {first, second}
+    assert first != second
+
+
+def test_an_id_of_nobody_that_is_held_no_more_is_held_again_and_no_further_one_given(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG)
+    with uids.of_nobody() as first:
+        pass
+
+    with uids.of_nobody() as again, uids.of_nobody() as another:
+        pass
+
+    assert again == first
+    assert set(json.loads((tmp_path / "uids.json").read_text()).values()) == {first, another}
+
+
+def test_nobody_has_another_id_in_another_state_folder(tmp_path: Path) -> None:
+    wide = range(1_900_000_000, 1_900_065_536)
+
+    with contextlib.ExitStack() as stack:
+        # Four, since two may be the same by chance once in 65,536 times.
+        ids = {stack.enter_context(Uids(tmp_path / name, wide).of_nobody()) for name in "abcd"}
+
+    assert len(ids) > 1
+
+
+def test_an_id_of_nobody_that_cannot_be_given_is_not_held(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG[:1])
+    uids.of("alice")
+
+    for _ in range(2):
+        with pytest.raises(CallError, match="all 1 user ids are given"), uids.of_nobody():
+            pass
+
+    assert [path.name for path in tmp_path.glob("nobody-*")] == ["nobody-0.lock"]
 
 
 def test_an_id_that_the_system_knows_is_passed_over(tmp_path: Path) -> None:

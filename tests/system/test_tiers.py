@@ -69,9 +69,14 @@ class Driver:
 
 
 @contextlib.contextmanager
-def driving(anybody: tuple[Path, Path], tier: str, *, without: str | None = None) -> Iterator[Driver]:
+def driving(
+    anybody: tuple[Path, Path], tier: str, *, without: str | None = None, beside: Driver | None = None
+) -> Iterator[Driver]:
+    """Run one, `without` a capability, or with the folders of another one that runs meanwhile."""
     python, tool_file = anybody
-    folder = Path(tempfile.mkdtemp(prefix="toolcell-tier-", dir="/var/tmp"))
+    folder = (
+        Path(tempfile.mkdtemp(prefix="toolcell-tier-", dir="/var/tmp")) if beside is None else beside.folder
+    )
     names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(2)]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "tests")}
     command = [python, ROOT / "tests/programs/tier_driver.py", tier, folder, tool_file]
@@ -83,9 +88,10 @@ def driving(anybody: tuple[Path, Path], tier: str, *, without: str | None = None
         list(map(str, command)), stdin=pipe, stdout=pipe, env=environment, text=True
     ) as process:
         yield Driver(process, folder, tier, *names)
-    # For the test that kills the host.
-    sweep(folder / "state")
-    shutil.rmtree(folder)
+    if beside is None:
+        # For the test that kills the host.
+        sweep(folder / "state")
+        shutil.rmtree(folder)
     for name in names:
         shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
@@ -330,6 +336,21 @@ def test_what_a_killed_host_left_is_removed_by_the_next(run: Callable[..., Ran],
 
     assert ran.json == {"results": "fine"}
     assert [folder.exists(), *records.iterdir()] == [False]
+
+
+def test_calls_without_a_home_share_their_user_id_with_no_other_user_of_any_server(
+    driver: Driver, anybody: tuple[Path, Path]
+) -> None:
+    with driving(anybody, driver.tier, beside=driver) as second:
+        # Each server's first user is served by the processes that have listed its tools.
+        ids = [
+            each.ask(user, "number")["results"]
+            for each in (driver, second)
+            for user in (each.user, each.other)
+        ]
+
+    assert len(set(ids)) == len(ids)
+    assert 0 not in ids
 
 
 def test_processes_are_limited_for_each_user(driver: Driver, process: Driver) -> None:

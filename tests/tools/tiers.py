@@ -40,6 +40,12 @@ def fine() -> str:
 
 
 @mcp.tool
+def number() -> int:
+    """Return the user id of this process, which has no home."""
+    return os.getuid()
+
+
+@mcp.tool
 def who(username: str) -> dict[str, Any]:
     """Say who this process is."""
     return {"uid": os.getresuid(), "gid": os.getresgid(), "groups": os.getgroups(), "parent": os.getppid()}
