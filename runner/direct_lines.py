@@ -16,7 +16,6 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
-    PROTOCOL_VERSION_META_KEY,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
@@ -26,7 +25,8 @@ from mcp_types import (
 )
 
 from runner.direct import Answer, DirectCall, is_traced, is_usual
-from runner.internals import error_reply
+from runner.internals.answer import error_reply
+from runner.internals.connection import opens_modern
 from runner.lines import IncomingLines, OutgoingLines
 
 __all__ = ["DirectLines"]
@@ -97,7 +97,7 @@ class DirectLines:
             return False
         if not self._is_modern:
             if self._is_modern is None:
-                self._is_modern = message.method != "initialize" and _names_a_version(message.params)
+                self._is_modern = opens_modern(message)
             return False
         # As the SDK has it, a number and the text of it are one id.
         known = str(message.id)
@@ -151,8 +151,3 @@ class DirectLines:
             task.cancel()
         if left:
             await asyncio.wait(left.values())
-
-
-def _names_a_version(params: Mapping[str, Any] | None) -> bool:
-    meta = (params or {}).get("_meta")
-    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta

@@ -12,7 +12,7 @@ from typing import Any
 from fastmcp import FastMCP
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from runner.internals import serve_raw, single_call_server, warm_type_adapters
+from runner.internals.worker import serve_raw, single_call_server, warm_type_adapters
 from runner.remote_state import RemoteState
 from runner.request import RequestFacts
 

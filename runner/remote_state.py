@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 from runner.request import VISIBILITY_SUFFIX
+from runner.state import full_key
 
 __all__ = ["RemoteState"]
 
@@ -14,8 +15,9 @@ class RemoteState:
     """Session state that outlives the worker: FastMCP's key-value protocol, kept by the host.
 
     Attributes:
-        known: Values that came with the call for keys that end in `VISIBILITY_SUFFIX`. FastMCP reads
-            such a key in every request, nearly always to find nothing, so it costs no round trip.
+        known: Values that came with the call, by `full_key`, for keys that end in `VISIBILITY_SUFFIX`.
+            FastMCP reads such a key in every request, nearly always to find nothing, so it costs no round
+            trip.
     """
 
     def __init__(self, request: Ask) -> None:
@@ -25,7 +27,7 @@ class RemoteState:
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
         """Return a value, or None."""
         if key.endswith(VISIBILITY_SUFFIX):
-            return self.known.get(key)
+            return self.known.get(full_key(collection, key))
         return (await self.ttl(key, collection=collection))[0]
 
     async def ttl(
@@ -48,7 +50,7 @@ class RemoteState:
         facts = {"key": key, "collection": collection, "value": dict(value), "ttl": seconds}
         await self._request("state/put", facts)
         if key.endswith(VISIBILITY_SUFFIX):
-            self.known[key] = dict(value)
+            self.known[full_key(collection, key)] = dict(value)
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
         """Forget a value; say whether there was one."""

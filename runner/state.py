@@ -34,11 +34,11 @@ class SessionState:
     def get(self, user: str, collection: str | None, key: str) -> tuple[Any, float | None]:
         """Return the value and its remaining seconds; None where there is none."""
         entries = self._users.get(user, {})
-        entry = entries.get(_full(collection, key))
+        entry = entries.get(full_key(collection, key))
         if entry is None:
             return None, None
         if entry.expires_at is not None and entry.expires_at <= time.monotonic():
-            del entries[_full(collection, key)]
+            del entries[full_key(collection, key)]
             return None, None
         left = None if entry.expires_at is None else entry.expires_at - time.monotonic()
         return json.loads(entry.text), left
@@ -53,7 +53,7 @@ class SessionState:
         """
         text = json.dumps(value)
         entries = self._users.setdefault(user, {})
-        name = _full(collection, key)
+        name = full_key(collection, key)
         used = sum(len(e.text) + len(n) for n, e in entries.items() if n != name)
         if len(text) > _MAX_VALUE_BYTES or used + len(text) + len(name) > _MAX_USER_BYTES:
             raise StateRefused(
@@ -64,15 +64,15 @@ class SessionState:
 
     def delete(self, user: str, collection: str | None, key: str) -> bool:
         """Forget a value; say whether there was one."""
-        return self._users.get(user, {}).pop(_full(collection, key), None) is not None
+        return self._users.get(user, {}).pop(full_key(collection, key), None) is not None
 
     def ending_in(self, user: str, suffix: str) -> dict[str, Any]:
-        """Return the user's values whose key ends in `suffix`, by key."""
+        """Return the user's values whose key ends in `suffix`, by `full_key`."""
         found: dict[str, Any] = {}
         for name in list(self._users.get(user, {})):
             collection, key = json.loads(name)
             if key.endswith(suffix):
-                found[key] = self.get(user, collection, key)[0]
+                found[name] = self.get(user, collection, key)[0]
         return found
 
     def forget(self, user: str) -> None:
@@ -80,5 +80,6 @@ class SessionState:
         self._users.pop(user, None)
 
 
-def _full(collection: str | None, key: str) -> str:
+def full_key(collection: str | None, key: str) -> str:
+    """Return what tells a key of one collection from the same key of another."""
     return json.dumps([collection, key])

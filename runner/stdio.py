@@ -15,7 +15,7 @@ from fastmcp import FastMCP
 from runner.direct import Answer
 from runner.direct_lines import DirectLines
 from runner.errors import StartError
-from runner.internals import serve_streams
+from runner.internals.host import serve_streams
 from runner.lines import IncomingLines, OutgoingLines
 
 __all__ = ["serve_stdio"]

@@ -36,7 +36,8 @@ from runner.events import LISTENERS_PER_USER, Events, Subscription
 from runner.file_events import REMOVED, STORED
 from runner.files_extra import FILES
 from runner.identity import User
-from runner.internals import connection_of, serve_subscriptions
+from runner.internals.connection import connection_of
+from runner.internals.host import serve_subscriptions
 from runner.resources import SCHEME
 
 __all__ = ["LIST_CHANGED", "UPDATED", "Beyond", "announced", "offer_subscriptions"]

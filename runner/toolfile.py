@@ -17,7 +17,7 @@ from types import ModuleType
 from fastmcp import FastMCP
 from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
 
-from runner.internals import inner_provider
+from runner.internals.worker import inner_provider
 from runner.targets import split_target
 from runner.tool_transformer import NAME, ToolTransformer
 from runner.widgets.serving import MountedPages

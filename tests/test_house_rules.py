@@ -16,6 +16,9 @@ MODULES = sorted(
 NAMED = [path for path in MODULES if path.name not in {"__init__.py", "__main__.py"}]
 SANDBOX = [path for path in MODULES if path.parts[0] == "sandbox"]
 CONFINED = [path for path in SANDBOX if path.parts[1] in {"inside", "layers", "guard"}]
+INTERNALS = [path for path in MODULES if path.parts[:2] == ("runner", "internals")]
+OUTSIDE = [path for path in MODULES if path.parts[0] == "runner" and path not in INTERNALS]
+FRAMEWORK = {"fastmcp", "mcp", "mcp_types"}
 
 # In pieces, so that this file keeps its own rules. Tests may name folders of users: they try to get in.
 PERSONAL_FOLDERS = re.compile("/roo" + r"t/\w|/hom" + r"e/(?!alice\b)\w")
@@ -44,6 +47,54 @@ def imported(module: Path) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield (node.module or "").partition(".")[0]
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def own_names(tree: ast.Module) -> set[str]:
+    """Return what a module defines: functions, classes, fields and what it sets on `self`."""
+    nodes = list(ast.walk(tree))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    named = {node.name for node in nodes if isinstance(node, kinds)}
+    named |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return named | {
+        node.attr for node in nodes if isinstance(node, ast.Attribute) and of(node, "self", "cls")
+    }
+
+
+def of(node: ast.Attribute, *names: str) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in names
+
+
+def private_names_of_the_framework(module: Path) -> Iterator[str]:
+    """Yield what a module touches that FastMCP and the SDK call private, as far as its text shows.
+
+    An attribute that neither the module nor one that it imports from defines is taken for theirs.
+    """
+    tree = ast.parse((ROOT / module).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    beside = [ROOT / f"{node.module.replace('.', '/')}.py" for node in imports]
+    own = own_names(tree).union(*(own_names(ast.parse(path.read_text())) for path in beside if path.exists()))
+    for node in imports:
+        if node.module.partition(".")[0] in FRAMEWORK:
+            yield from filter(private, [*node.module.split("."), *(alias.name for alias in node.names)])
+    for node in ast.walk(tree):
+        foreign = isinstance(node, ast.Attribute) and not of(node, "self", "cls", "sys", "os")
+        if foreign and private(node.attr) and node.attr not in own:
+            yield node.attr
+
+
+@pytest.mark.parametrize("module", OUTSIDE, ids=str)
+def test_private_names_of_the_framework_are_touched_in_internals_only(module):
+    assert set(private_names_of_the_framework(module)) == set()
+
+
+def test_private_names_of_the_framework_are_found_where_they_are():
+    found = {name for module in INTERNALS for name in private_names_of_the_framework(module)}
+
+    assert {"_mcp_server", "_wrap_body_errors", "_stream_protocols", "_dispatcher"} <= found
 
 
 @pytest.mark.parametrize("module", MODULES, ids=str)

@@ -24,13 +24,8 @@ from runner.errors import CallError
 from runner.guarding import GuardedCall
 from runner.identity import User, auth_provider
 from runner.incoming import McpClient, Transport, asker, has_sessions
-from runner.internals import (
-    connection_levels,
-    is_ready,
-    message_levels,
-    relay_innermost,
-    use_input_schemas,
-)
+from runner.internals.connection import connection_levels, is_ready, message_levels
+from runner.internals.host import relay_innermost, use_input_schemas
 from runner.model_resources import Reader, RemoteError, resource_tools
 from runner.proxy.backend import Unreachable
 from runner.proxy.calls import TASKS, Calls

@@ -26,7 +26,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
-from runner.internals import tell_remote
+from runner.internals.proxy import tell_remote
 from runner.ladder import ClientRefusal
 from runner.model_resources import RemoteError, RemoteResources
 from runner.proxy.remote import FAILURES, Announced, ConnectionLost, RemoteSession, client_for, is_modern

@@ -25,7 +25,7 @@ from runner.file_events import tell as tell_of_file
 from runner.guarding import OutputGuard
 from runner.identity import User
 from runner.incoming import has_sessions
-from runner.internals import connection_of
+from runner.internals.connection import connection_of
 from runner.isolation import in_force
 from runner.links import DownloadLinks
 from runner.model_resources import RemoteResources

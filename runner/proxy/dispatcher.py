@@ -41,7 +41,7 @@ from mcp_types import (
 )
 
 from runner.errors import RunnerError
-from runner.internals import Exchange
+from runner.internals.exchange import Exchange
 from runner.lines import IncomingLines, OutgoingLines
 from runner.proxy.remote import FAILURES
 

@@ -29,7 +29,7 @@ from mcp_types import (
 from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.internals import ask_remote, learn_tools, relaying_session
+from runner.internals.proxy import ask_remote, learn_tools, relaying_session
 from runner.model_resources import RemoteError
 
 __all__ = ["FAILURES", "Announced", "ConnectionLost", "RemoteSession", "Unreached", "client_for", "is_modern"]

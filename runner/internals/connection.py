@@ -1,0 +1,87 @@
+"""A client's connection to the host: its era, its session, what it wants to hear, how it is spoken with."""
+
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any, get_args
+
+from fastmcp import FastMCP
+from mcp.server.connection import Connection, allowed_log_levels
+from mcp.server.context import ServerRequestContext
+from mcp.server.runner import _has_modern_envelope
+from mcp_types import JSONRPCRequest, LoggingLevel
+
+__all__ = [
+    "connection_levels",
+    "connection_of",
+    "is_ready",
+    "message_levels",
+    "notify_client",
+    "opens_modern",
+    "request_client",
+    "session_of",
+]
+
+_LEVELS: tuple[str, ...] = get_args(LoggingLevel)
+
+
+def opens_modern(request: JSONRPCRequest) -> bool:
+    """Say whether a first request decides for the modern era, as the SDK has it on a pair of streams.
+
+    Its public `classify_inbound_request` asks for a whole envelope, and refuses half of one with words that
+    differ only for people to read; here half of one decides, too.
+    """
+    return request.method != "initialize" and _has_modern_envelope(request.params)
+
+
+def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
+    """Return the connection of a request, which outlives it in the handshake era."""
+    return ctx.session._connection
+
+
+def session_of(ctx: ServerRequestContext[Any, Any]) -> str:
+    """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context."""
+    connection = ctx.session._connection
+    known = connection.state.get("_fastmcp_state_prefix") or connection.session_id
+    if known is None and ctx.request is not None:
+        known = ctx.request.headers.get("mcp-session-id")
+    known = str(known or uuid.uuid4())
+    connection.state["_fastmcp_state_prefix"] = known
+    return known
+
+
+def is_ready(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Say whether the connection has finished its handshake, where its era has one."""
+    return bool(ctx.session._connection.initialize_accepted)
+
+
+def message_levels(app: FastMCP, ctx: ServerRequestContext[Any, Any]) -> frozenset[str]:
+    """Return the levels of log messages that the client wants to get, in its era's way of asking."""
+    allowed = allowed_log_levels(ctx.protocol_version, ctx.meta)
+    return _above_least(app, ctx.session._connection, allowed)
+
+
+def connection_levels(app: FastMCP, connection: Connection) -> frozenset[str]:
+    """Return the levels of log messages that a client wants to get outside of any request."""
+    return _above_least(app, connection, allowed_log_levels(connection.protocol_version, None))
+
+
+def _above_least(app: FastMCP, connection: Connection, allowed: Collection[str]) -> frozenset[str]:
+    session = connection.session_id
+    least = app._client_log_levels.get("__no_session__" if session is None else session)
+    if least is None:
+        return frozenset(allowed)
+    return frozenset(level for level in allowed if _LEVELS.index(level) >= _LEVELS.index(least))
+
+
+async def notify_client(
+    ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
+) -> None:
+    """Send a notification on the stream of this request."""
+    await ctx.session._request_outbound.notify(method, params)
+
+
+async def request_client(
+    ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Ask the client something on the stream of this request."""
+    return await ctx.session._request_outbound.send_raw_request(method, params)

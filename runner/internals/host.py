@@ -1,0 +1,57 @@
+"""The server in front: how its client is served, and who answers.
+
+What is relayed is relayed innermost in the SDK's middleware, so that authentication and the sealing of
+request state stay where the SDK puts them.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.server.context import reset_transport, set_transport
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+from mcp_types import SubscribeRequestParams, SubscriptionsListenRequestParams, UnsubscribeRequestParams
+
+__all__ = ["relay_innermost", "serve_streams", "serve_subscriptions", "use_input_schemas"]
+
+Relay = Callable[[ServerRequestContext[Any, Any], CallNext], Coroutine[Any, Any, HandlerResult]]
+
+
+async def serve_streams(
+    app: FastMCP, incoming: ReadStream[SessionMessage | Exception], outgoing: WriteStream[SessionMessage]
+) -> None:
+    """Serve one client over a pair of streams, as `FastMCP.run_stdio_async` does over its own pair."""
+    token = set_transport("stdio")
+    try:
+        async with app._lifespan_manager():
+            low = app._mcp_server
+            await low.run(incoming, outgoing, low.create_initialization_options())
+    finally:
+        reset_transport(token)
+
+
+def relay_innermost(app: FastMCP, relay: Relay) -> None:
+    """Let `relay` answer requests, inside authentication and the sealing of request state."""
+    middleware: list[Any] = app._mcp_server.middleware
+    middleware.append(relay)
+
+
+def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:
+    """Tell the HTTP transport the input schema of a tool, which it would else list all tools for."""
+    app._mcp_server.get_tool_input_schema = schemas
+
+
+def serve_subscriptions(
+    app: FastMCP,
+    *,
+    subscribe: Callable[[ServerRequestContext[Any, Any], SubscribeRequestParams], Awaitable[Any]],
+    unsubscribe: Callable[[ServerRequestContext[Any, Any], UnsubscribeRequestParams], Awaitable[Any]],
+    listen: Callable[[ServerRequestContext[Any, Any], SubscriptionsListenRequestParams], Awaitable[Any]],
+) -> None:
+    """Answer subscriptions, which FastMCP does not, in both eras; the capability follows by itself."""
+    low = app._mcp_server
+    low.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
+    low.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
+    low.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
