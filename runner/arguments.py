@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
-from runner.json_repair import parse_object
+from runner.json_repair import finite, parse_object, refuse_constant
 
 __all__ = ["GivenArguments", "coerce", "parse_arguments"]
 
@@ -73,7 +73,7 @@ def coerce(text: str, schema: Mapping[str, Any]) -> Any:
     if "string" in types or not types:
         return text
     try:
-        value = json.loads(text)
+        value = _strict(text)
     except ValueError:
         return {"true": True, "false": False}.get(text.lower(), text) if "boolean" in types else text
     return value if _fits(value, types) else text
@@ -102,6 +102,10 @@ def _type_of(value: Any) -> str:
 
 def _json(name: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return _strict(text)
     except ValueError as error:
         raise UsageError(f"{name}: {text!r} is not JSON: {error}") from error
+
+
+def _strict(text: str) -> Any:
+    return json.loads(text, parse_constant=refuse_constant, parse_float=finite)

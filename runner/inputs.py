@@ -3,13 +3,15 @@
 Source: requirements S1-35 to S1-37; rules A2 and A4 of the conformance cases.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from runner.catalog import ToolSpec
-from runner.contract.envelope import invalid_argument
+from runner.contract.envelope import invalid_argument, legible
 from runner.homes import HomeLease
 from runner.identity import User
 from runner.json_repair import parse_object
@@ -18,9 +20,33 @@ from runner.rewriting import FileDelivery, Inputs, Rewriting
 from runner.staging import stage
 from runner.store.protocol import Record
 
-__all__ = ["Link", "prepare_inputs", "read_arguments"]
+__all__ = ["Link", "check_json", "prepare_inputs", "read_arguments"]
 
 Link = Callable[[Record], str]
+
+_PLACE_CHARS = 200
+_STRICT = json.JSONEncoder(allow_nan=False)
+
+
+def check_json(params: Mapping[str, Any]) -> None:
+    """Refuse the params of a request that hold what JSON does not have.
+
+    Python's readers of JSON take `NaN` and `Infinity`, and make an infinity of `1e999`; no worker and no
+    other server could be told of one.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`; it says what and where.
+    """
+    try:
+        _STRICT.encode(params)
+    except (ValueError, RecursionError) as error:
+        found = _not_finite(params)
+        if found is not None:
+            where, number = found
+            word = "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+            message = f"{where} is {word}, which is no JSON value; send a finite number, null or text"
+            raise invalid_argument(message, argument=where) from error
+        raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
 
 
 def read_arguments(given: object, *, edited: object = None) -> dict[str, Any]:
@@ -65,6 +91,9 @@ async def prepare_inputs(
         CallError: A file cannot be staged.
     """
     rewriting = Rewriting.of(arguments, spec=spec, username=user.name, file_delivery=file_delivery)
+    if not (rewriting.by_path or rewriting.by_link):
+        yield rewriting.finish(paths={}, links={}, names={})
+        return
     candidates = {name: await files.find(name) for name in (*rewriting.by_path, *rewriting.by_link)}
     found = {name: file for name, file in candidates.items() if file is not None}
     wanted = {found[name].shown: found[name] for name in rewriting.by_path if name in found}
@@ -91,3 +120,30 @@ def _object(given: object) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise invalid_argument(f"The arguments must be a JSON object, not {type(given).__name__}")
     return dict(given)
+
+
+def _not_finite(params: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the first number in params that is none of JSON's, and where it stands."""
+    # No recursion, and a place is written only once it is found: what is looked at may be as deep, as wide
+    # and as full of long names as a client likes.
+    path: list[str] = []
+    left: list[Iterator[tuple[str, object]]] = [_members(params)]
+    while left:
+        del path[len(left) - 1 :]
+        found = next(left[-1], None)
+        if found is None:
+            left.pop()
+            continue
+        step, value = found
+        path.append(step)
+        if isinstance(value, float) and not math.isfinite(value):
+            return legible("".join(path).removeprefix(".arguments").removeprefix("."), _PLACE_CHARS), value
+        if isinstance(value, Mapping | list):
+            left.append(_members(value))
+    return None
+
+
+def _members(value: Mapping[str, object] | list[object]) -> Iterator[tuple[str, object]]:
+    if isinstance(value, list):
+        return ((f"[{number}]", item) for number, item in enumerate(value))
+    return ((f".{key}", item) for key, item in value.items())

@@ -10,11 +10,12 @@ Source: rule A4 of the conformance cases; RFC 8259.
 
 import json
 import logging
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-__all__ = ["complete", "parse_object"]
+__all__ = ["complete", "finite", "parse_object", "refuse_constant"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ _WORDS = ("true", "false", "null")
 _WORD = re.compile(r"(?<![a-z])[a-z]{1,5}\Z")
 # What of a member may stand at the end without its value: a comma, a key, a colon, a sign.
 _DANGLING = re.compile(r'\s*+,?\s*+(?:"(?:[^"\\]|\\.)*+\\?"?\s*+(?::\s*+-?)?|-)?\s*+\Z', re.DOTALL)
+_NUMBER_CHARS = 40
 
 
 @dataclass(slots=True)
@@ -144,10 +146,27 @@ def _step(scan: _Scan, char: str, position: int) -> None:
 def _loads(text: str) -> Any:
     try:
         # Not strict: models write line breaks into strings as they are.
-        return json.loads(text, strict=False, parse_constant=_refuse)
+        return json.loads(text, strict=False, parse_constant=refuse_constant, parse_float=finite)
     except RecursionError as error:
         raise ValueError("the JSON is nested too deeply") from error
 
 
-def _refuse(constant: str) -> NoReturn:
+def refuse_constant(constant: str) -> NoReturn:
+    """Refuse `NaN` and `Infinity`, which Python's `json` reads and JSON lacks.
+
+    Raises:
+        ValueError: Always.
+    """
     raise ValueError(f"{constant} is no JSON value")
+
+
+def finite(number: str) -> float:
+    """Read a number of a JSON text.
+
+    Raises:
+        ValueError: It is beyond what a float holds, and would be read as an infinity.
+    """
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:_NUMBER_CHARS]} is out of range")
+    return value

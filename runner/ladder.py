@@ -16,7 +16,7 @@ from runner.state import SessionState, StateRefused
 from runner.updates import MESSAGE_MAX_CHARS, read_update
 from sandbox.deadlines import Deadlines, Rung
 
-__all__ = ["CallListener", "Client", "ClientRefusal", "widened"]
+__all__ = ["PROGRESS", "CallListener", "Client", "ClientRefusal", "widened"]
 
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"

@@ -10,6 +10,7 @@ Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 
 import asyncio
 import os
+import re
 from collections import deque
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,14 @@ __all__ = ["IncomingLines", "OutgoingLines"]
 _PIECE_BYTES = 1 << 18
 _MOST_WAITING = 64
 _LAST_WORDS_S = 2.0
+
+# Escapes as they follow each other, so that half of a surrogate pair is told from one in its pair, and
+# from text behind a backslash that is itself escaped.
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    r"|\\."
+)
 
 
 class _Stream:
@@ -202,9 +211,16 @@ class OutgoingLines(_Stream):
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
+    # As text, so that bytes that are no UTF-8 spoil a string and not the message.
+    text = line.decode("utf-8", "replace")
     try:
-        # As text, so that bytes that are no UTF-8 spoil a string and not the message.
-        said = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
+        return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
     except ValueError as error:
-        return error
-    return SessionMessage(said)
+        # Half of a surrogate pair, which Python writes where a string was cut, spoils no message either:
+        # who sent it would wait for an answer for ever.
+        mended = _ESCAPE.sub(_without_half, text)
+        return error if mended == text else _message(mended.encode())
+
+
+def _without_half(escape: re.Match[str]) -> str:
+    return "?" if escape["half"] else escape[0]

@@ -132,6 +132,8 @@ class Tokens:
             return self._read()
 
     def _create(self) -> None:
+        # A proxy before servers over HTTP has written nothing yet.
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked_folder() as folder:
             if self._path.exists():
                 return

@@ -18,10 +18,13 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from runner.artifacts.process import failed
+from runner.contract.envelope import invalid_argument
+from runner.contract.jsonable import NotJsonError, jsonable
 from runner.errors import CallError, Code
 from runner.guarding import GuardedCall
 from runner.identity import User
 from runner.incoming import McpClient, has_sessions
+from runner.inputs import check_json
 from runner.ladder import CallListener, Client
 from runner.model_resources import Reader, RemoteError, blocks_of, resource_result
 from runner.proxy.backend import Backend, Unreachable
@@ -31,7 +34,7 @@ from runner.proxy.rounds import answered
 from runner.proxy.watch import Watched, watch
 from runner.reading import READING, reading_result
 from runner.render import Delivery, render
-from runner.telemetry import call_scope
+from runner.telemetry import CallScope
 
 __all__ = ["TASKS", "Calls"]
 
@@ -62,10 +65,10 @@ class Calls:
         """Return the result of a `tools/call`, guarded."""
         trace = uuid.uuid4().hex[:12]
         name = str(params.get("name"))
-        with call_scope(trace):
+        with CallScope(trace):
             offered = user.name in self.desk.guard.keepers
             try:
-                result = await self._result(ctx, params, user, trace)
+                result = await self._result(ctx, _tellable(params), user, trace)
             except (RemoteError, CallError) as error:
                 ours = GuardedCall(tool=name, files=self.desk.files(user, trace=trace))
                 # What a server says of its failure is as long as it likes.
@@ -199,9 +202,11 @@ class Calls:
             if modern or has_sessions(ctx) or not backend.announced.can_be_asked:
                 return await act(client)
             state = params.get("requestState")
+            token = (params.get("_meta") or {}).get("progressToken")
             if state is not None:
-                return await desk.pausing.go_on(str(state), params.get("inputResponses"), client, user.name)
-            return await desk.pausing.run(act, client, user.name)
+                answers = params.get("inputResponses")
+                return await desk.pausing.go_on(str(state), answers, client, user.name, token=token)
+            return await desk.pausing.run(act, client, user.name, token=token)
 
     async def _watched(
         self,
@@ -251,6 +256,20 @@ class Calls:
             outside = {"uri": self.desk.names.uri_outside(server, str(block.get("uri")))}
             blocks += blocks_of({**linked, **outside})
         return {**wire, "content": blocks}
+
+
+def _tellable(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the params of a call as every server can be told of them: half of a surrogate pair is replaced.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`: there is something in them that JSON does not have.
+    """
+    check_json(params)
+    try:
+        told: dict[str, Any] = jsonable(params)
+    except NotJsonError as error:
+        raise invalid_argument(f"The arguments cannot be passed on: {error}") from error
+    return told
 
 
 def _failure(error: RemoteError | CallError) -> dict[str, Any]:

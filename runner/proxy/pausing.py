@@ -10,6 +10,7 @@ and "Roots".
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import mcp_types
 from mcp.shared.exceptions import MCPError
 
-from runner.ladder import Client, ClientRefusal
+from runner.ladder import PROGRESS, Client, ClientRefusal
 
 __all__ = ["ANSWER_S", "Pausing"]
 
@@ -25,6 +26,7 @@ ANSWER_S = 600.0
 """How long a client may take to answer a server's question, in seconds."""
 
 _MOST_OF_A_USER = 16
+_MOST_HELD = 1000
 
 Act = Callable[[Client], Awaitable[dict[str, Any]]]
 
@@ -36,29 +38,46 @@ class _Call:
     Attributes:
         user: Whose it is.
         client: The client while one of its requests is under way.
+        token: What that request wants to hear of progress by; None: nothing.
         answer_s: How long an answer may take.
         name: What the client calls it by.
         task: The work on it.
         questions: What is to be asked, by number.
         answers: What comes back, by number.
         asked: Whether there is a question that the client has not heard.
+        held: What the client has not been told yet, the oldest first.
+        telling: Held by who tells it, so that it hears all in its order.
         expiry: Gives the call up if the client does not come back.
     """
 
     user: str
     client: Client | None
+    token: str | int | None
     answer_s: float
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     task: "asyncio.Task[dict[str, Any]]" = field(init=False)
     questions: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, "asyncio.Future[dict[str, Any]]"] = field(default_factory=dict)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
+    held: "deque[tuple[str, Mapping[str, Any]]]" = field(default_factory=lambda: deque(maxlen=_MOST_HELD))
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
     expiry: asyncio.TimerHandle | None = None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell the client, if it listens."""
-        if self.client is not None:
-            await self.client.notify(method, params)
+        """Tell the client, once it listens."""
+        self.held.append((method, params))
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Tell the client what is held; return once all that is being told has been."""
+        async with self.telling:
+            while self.held and self.client is not None:
+                method, params = self.held.popleft()
+                if method != PROGRESS:
+                    await self.client.notify(method, params)
+                elif self.token is not None:
+                    # The request under whose token it was reported may have ended with a question.
+                    await self.client.notify(method, {**params, "progressToken": self.token})
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask the client once its request has ended, and wait until it comes back."""
@@ -90,15 +109,28 @@ class Pausing:
     answer_s: float = ANSWER_S
     _calls: dict[str, _Call] = field(default_factory=dict)
 
-    async def run(self, act: Act, client: Client, user: str) -> dict[str, Any]:
-        """Return what `act` returns, or the question that it asks first, as a result of the later era."""
-        call = _Call(user, client, self.answer_s)
+    async def run(
+        self, act: Act, client: Client, user: str, *, token: str | int | None = None
+    ) -> dict[str, Any]:
+        """Return what `act` returns, or the question that it asks first, as a result of the later era.
+
+        Args:
+            act: The call.
+            client: Who asks for it.
+            user: Whose it is.
+            token: The progress token of the client's request.
+        """
+        call = _Call(user, client, token, self.answer_s)
         call.task = asyncio.create_task(_awaited(act(call)))
         self._calls[call.name] = call
         return await self._next(call)
 
-    async def go_on(self, name: str, answers: object, client: Client, user: str) -> dict[str, Any]:
+    async def go_on(
+        self, name: str, answers: object, client: Client, user: str, *, token: str | int | None = None
+    ) -> dict[str, Any]:
         """Give a call the answers that it waits for; return what `run` returns.
+
+        What was said meanwhile the client hears now.
 
         Raises:
             MCPError: No call of that name waits for this user.
@@ -107,7 +139,7 @@ class Pausing:
         if call is None or call.user != user or call.client is not None:
             message = "the call no longer waits for an answer; call the tool again"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-        call.client = client
+        call.client, call.token = client, token
         if call.expiry is not None:
             call.expiry.cancel()
         for number, answer in (answers if isinstance(answers, Mapping) else {}).items():
@@ -127,6 +159,7 @@ class Pausing:
 
     async def _next(self, call: _Call) -> dict[str, Any]:
         try:
+            await call.catch_up()
             while not call.task.done():
                 asked = asyncio.ensure_future(call.asked.wait())
                 try:
@@ -137,6 +170,8 @@ class Pausing:
                 questions = call.open_questions()
                 if questions and not call.task.done():
                     self._let_wait(call)
+                    # Behind the question nobody listens to what was on its way.
+                    await call.catch_up()
                     return {
                         "resultType": "input_required",
                         "inputRequests": questions,

@@ -31,6 +31,13 @@ def test_a_token_gives_back_its_user(tokens: Tokens) -> None:
     assert tokens.verify(token, purpose="download", key="art_1", now=NOW) == "alice@example.com"
 
 
+def test_the_folder_of_the_secrets_is_made_where_nothing_has_made_it(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "state" / "tokens.json")
+
+    assert tokens.verify(signed(tokens), purpose="download", key="art_1", now=NOW) == "alice"
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+
+
 def test_a_token_may_stand_in_a_url_as_it_is(tokens: Tokens) -> None:
     assert re.fullmatch(r"[\w.-]+", signed(tokens, user="é /?&=#"), re.ASCII)
 

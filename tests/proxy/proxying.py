@@ -1,14 +1,20 @@
 """Shared by the tests of the proxy: a proxy in this process in front of real servers, and a client of it."""
 
+import contextlib
 import json
+import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastmcp import Client
-from support import settings_in
+from support import ROOT, server_url, settings_in, stop
 
 from runner.identity import User
 from runner.proxy.application import make_proxy
@@ -45,6 +51,55 @@ async def proxied(
         Client(make_proxy(desk, transport="stdio"), mode=mode, **(client or {})) as it,
     ):
         yield it
+
+
+@contextmanager
+def proxy_command(folder: Path, *servers: str) -> Iterator[str]:
+    """Run the command over HTTP in front of servers, and yield its address."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_STATE_DIR": str(folder / "state"),
+        "RUNNER_STORE": (folder / "store").as_uri(),
+    }
+    options = ["--transport", "http", "--port", "0", "--user", f"t-{uuid.uuid4().hex[:12]}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner", "proxy", *options, *servers],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield server_url(process)
+    stop(process)
+
+
+def messages_of_call(url: str, tool: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Call a tool over HTTP in the later era, without a client of any library; return all that is said."""
+    where = urlsplit(url)
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "progressToken": "steps",
+    }
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    said = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+    with contextlib.closing(HTTPConnection(str(where.hostname), where.port)) as connection:
+        connection.request("POST", where.path, said, headers)
+        response = connection.getresponse()
+        body = response.read()
+    if response.headers["content-type"] == "application/json":
+        return [json.loads(body)]
+    return [json.loads(line[6:]) for line in body.splitlines() if line.startswith(b"data: ")]
 
 
 async def result(client: Any, tool: str, **arguments: Any) -> Any:

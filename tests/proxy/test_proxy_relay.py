@@ -11,7 +11,16 @@ import pytest
 from fastmcp import Client
 from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourceUpdated
-from proxying import PAGED, desk_for, over_http, over_stdio, proxied, result
+from proxying import (
+    PAGED,
+    desk_for,
+    messages_of_call,
+    over_http,
+    over_stdio,
+    proxied,
+    proxy_command,
+    result,
+)
 from support import settings_in
 
 from runner.errors import UsageError
@@ -368,3 +377,19 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(remote_url: str, fold
         call.cancel()
 
         assert await asyncio.wait_for(result(behind, "cancelled"), 20) == "cancelled"
+
+
+def test_what_no_server_can_be_told_is_refused_or_mended_and_not_passed_on_as_null(
+    remote_url: str, folder: Path
+) -> None:
+    with proxy_command(folder, remote_url) as front:
+        fine, refused, deep, mended = [
+            messages_of_call(front, "see", {"path": path})[-1]["result"]
+            for path in ("/nowhere", [float("nan")], json.loads("[" * 300 + "]" * 300), "/nowhere/a\ud800b")
+        ]
+
+    assert fine["content"][0]["text"] == mended["content"][0]["text"] == "FileNotFoundError"
+    assert refused["isError"]
+    assert "E_INVALID_ARGUMENT" in refused["content"][0]["text"]
+    assert "path[0] is NaN" in refused["content"][0]["text"]
+    assert "E_INVALID_ARGUMENT" in deep["content"][0]["text"]

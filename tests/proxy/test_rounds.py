@@ -106,13 +106,77 @@ async def test_a_call_goes_on_where_it_waited_when_the_client_comes_back() -> No
     pausing, coming_back = Pausing(), Somebody()
 
     first = await pausing.run(ask_twice, Somebody(), "ann")
-    second = await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann")
+    second = await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann", token="t")
     result = await pausing.go_on(first["requestState"], reply(second, "b"), Somebody(), "ann")
 
     assert [said["params"]["message"] for said in first["inputRequests"].values()] == ["one"]
     assert [said["params"]["message"] for said in second["inputRequests"].values()] == ["two"]
     assert coming_back.heard == ["notifications/progress"]
     assert result == {"answers": ["a", "b"]}
+
+
+class Slow:
+    """A client that takes a while to take what it is told, so that there is more to tell meanwhile."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any, int]] = []
+
+    async def notify(self, method: str, params: Any) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.heard.append((method, params.get("progressToken"), params["n"]))
+
+    async def request(self, method: str, params: Any) -> Any:
+        raise AssertionError("it cannot be asked")
+
+
+async def test_all_that_is_reported_is_heard_in_order_by_the_request_that_is_under_way() -> None:
+    begun, progress = asyncio.Event(), "notifications/progress"
+
+    async def reports(client: Any) -> dict[str, Any]:
+        async def report(method: str, n: int) -> None:
+            await client.notify(
+                method, {"n": n, **({"progressToken": "first"} if method == progress else {})}
+            )
+
+        async with asyncio.TaskGroup() as tasks:
+            # As a server says them: the question close behind the reports, and more while nobody listens.
+            tasks.create_task(report(progress, 1))
+            tasks.create_task(report(progress, 2))
+            asking = tasks.create_task(client.request("roots/list", {}))
+            await begun.wait()
+            tasks.create_task(report(progress, 3))
+            tasks.create_task(report("notifications/message", 4))
+            await asking
+            tasks.create_task(report(progress, 5))
+        return {"content": []}
+
+    pausing, first, second = Pausing(), Slow(), Slow()
+
+    asked = await pausing.run(reports, first, "ann", token="first")
+    heard_before = list(first.heard)
+    begun.set()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    result = await pausing.go_on(asked["requestState"], reply(asked, "a"), second, "ann", token="second")
+
+    assert result == {"content": []}
+    assert first.heard == heard_before
+    assert first.heard + second.heard == [
+        *((progress, "first" if n <= len(heard_before) else "second", n) for n in (1, 2, 3)),
+        ("notifications/message", None, 4),
+        (progress, "second", 5),
+    ]
+
+
+async def test_who_wants_no_progress_in_a_later_request_gets_none() -> None:
+    pausing, coming_back = Pausing(), Somebody()
+
+    first = await pausing.run(ask_twice, Somebody(), "ann", token="first")
+    await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann")
+    await pausing.close()
+
+    assert coming_back.heard == []
 
 
 async def test_what_was_not_answered_is_asked_again() -> None:

@@ -27,6 +27,10 @@ def test_words_are_sorted_by_their_sign() -> None:
         (["a:={"], None, "a: '{' is not JSON"),
         ([], "[1]", "--args: '[1]' is no JSON object: arguments must be one JSON object"),
         ([], '{"a": b}', "--args: '{\"a\": b}' is no JSON object: Expecting value"),
+        (["a:=[NaN]"], None, "a: '[NaN]' is not JSON: NaN is no JSON value"),
+        (["a:=1e999"], None, "a: '1e999' is not JSON: 1e999 is out of range"),
+        ([], '{"a": -Infinity}', "is no JSON object: -Infinity is no JSON value"),
+        ([], '{"a": 1e999}', "is no JSON object: 1e999 is out of range"),
     ],
 )
 def test_a_word_that_is_no_argument_is_one_clear_sentence(
@@ -62,6 +66,8 @@ def test_arguments_that_were_cut_off_are_read_as_far_as_they_go() -> None:
         ("2", {"enum": [1, 2]}, 2),
         ("many", {"type": "integer"}, "many"),
         ("true", {"type": "integer"}, "true"),
+        ("NaN", {"type": "number"}, "NaN"),
+        ("1e999", {"type": "number"}, "1e999"),
     ],
 )
 def test_a_word_is_read_by_the_schema_of_its_parameter(

@@ -84,6 +84,21 @@ async def test_what_is_no_message_comes_as_an_error_and_the_next_message_after_i
         await incoming.receive()
 
 
+async def test_half_of_a_surrogate_pair_spoils_a_string_and_not_the_message(pipe: list[int]) -> None:
+    incoming = IncomingLines(pipe[0])
+    halves = r'{"\udc00": ["a\ud800", "\ud83d\ud83d\ude00", "\\ud800", "\\\uD800x", "\ud83d\ude00"]}'
+    os.write(pipe[1], b'{"jsonrpc": "2.0", "method": "n", "params": %s}\n' % halves.encode())
+    os.write(pipe[1], b'{"jsonrpc": "2.0", "method": "n", "params": {"a": "\\ud800"\n')
+
+    whole, broken = await incoming.receive(), await incoming.receive()
+
+    assert isinstance(whole, SessionMessage)
+    assert whole.message.model_dump()["params"] == {
+        "?": ["a?", "?\N{GRINNING FACE}", "\\ud800", "\\?x", "\N{GRINNING FACE}"]
+    }
+    assert isinstance(broken, ValueError)
+
+
 async def test_messages_in_a_file_are_read_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     lines = [json.dumps({"jsonrpc": "2.0", "method": f"n/{n}", "params": {"x": LARGE}}) for n in range(3)]
