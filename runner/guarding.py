@@ -11,7 +11,7 @@ step 10 of a call, and its decision "Results against schemas".
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from runner.errors import UsageError
@@ -80,8 +80,8 @@ class GuardedCall:
     @property
     def scope(self) -> Scope:
         """Return the scope in which it is kept: the user's, and the session's where files do not persist."""
-        scope = self.files.scope
-        return replace(scope, session_id=None) if self.files.library.persist else scope
+        files = self.files
+        return Scope(user_id=files.user, trace_id=files.trace) if files.library.persist else files.scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +118,14 @@ class OutputGuard:
 
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
-        config = self.config.for_call(call.tool, call.server)
-        share = int(config.max_observation_chars * _SHARE_OF_RESULTS)
-        smaller = {"max_observation_chars": max(share, 1), "tools": {}, "servers": {}}
         guarded = await guard(
             value,
             tool=call.tool,
             server=call.server,
-            config=config.model_copy(update=smaller),
+            config=self.config,
             store=call.files.library.store,
             scope=call.scope,
+            share=_SHARE_OF_RESULTS,
             # What satisfies a closed schema is made of the tool's own message, which meets it there.
             transformer=self._transformer(call) if call.schema is None else None,
         )
@@ -180,13 +178,16 @@ class OutputGuard:
         return again if checked.value == again else rest
 
     def _transformer(self, call: GuardedCall) -> Transformer | None:
+        if not self.transformers:
+            return None
         named = self.config.for_call(call.tool, call.server).output_transformer
         return None if named is None else self.transformers.get(named)
 
     def _tell(self, guarded: Guarded, call: GuardedCall) -> None:
         for warning in guarded.warnings:
             log.warning("output guard", extra={"tool": call.tool, "problem": warning})
-        self.kept(guarded.stored, call)
+        if guarded.stored:
+            self.kept(guarded.stored, call)
         for event in guarded.events:
             log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
 
@@ -263,7 +264,7 @@ def _lightened(structured: dict[str, Any], carried: dict[tuple[str, int], str]) 
 
 
 def _is_media(block: object) -> bool:
-    if not isinstance(block, Mapping):
+    if not isinstance(block, dict):
         return False
     resource = block.get("resource")
-    return block.get("type") in ("image", "audio") or (isinstance(resource, Mapping) and "blob" in resource)
+    return block.get("type") in ("image", "audio") or (isinstance(resource, dict) and "blob" in resource)

@@ -8,7 +8,7 @@ Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance c
 
 import enum
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +48,11 @@ _FILES = ("artifacts", "deferred_artifacts")
 _PAGES = ("canvas", "display")
 # The forms in which a file's entry carries its bytes, or says where they are.
 _CARRIED = ("b64", "s3_ref", "path")
+_NO_FILES = Replacements({})
 _WITHHELD = "withheld"
 _TOO_LARGE = "the message would be too large for the transport"
+# One for all: making an encoder takes longer than writing a small message.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ANNOTATIONS = frozenset(
     {
         "type",
@@ -79,6 +82,15 @@ class _Form:
     bytes_inline: bool
     media_inline: bool
     note: str | None
+
+
+_SMALLEST = _Form(bytes_inline=False, media_inline=False, note=_TOO_LARGE)
+_INLINE = (
+    _Form(bytes_inline=True, media_inline=True, note=None),
+    _Form(bytes_inline=False, media_inline=True, note=_TOO_LARGE),
+    _SMALLEST,
+)
+_REFERENCE = (_Form(bytes_inline=False, media_inline=True, note=None), _SMALLEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +138,10 @@ def render(
     """
     closed = not is_open_schema(output_schema)
     named = (*processed.files, *processed.deferred)
-    paths = Replacements.of((file.origin, file.uri) for file in named)
+    paths = Replacements.of((file.origin, file.uri) for file in named) if named else _NO_FILES
     sent = _sent(wire)
     message: dict[str, Any] = {}
-    for form in _forms(delivery):
+    for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
         draft = _Draft(
             processed=processed,
             wire=sent,
@@ -152,7 +164,7 @@ def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
     return (
         schema.get("type", "object") == "object"
         and schema.get("additionalProperties", True) in (True, {})
-        and all(key in _ANNOTATIONS or not schema[key] for key in schema)
+        and not any(map(schema.get, schema.keys() - _ANNOTATIONS))
     )
 
 
@@ -229,15 +241,6 @@ def _sent(wire: Mapping[str, Any]) -> dict[str, Any]:
     return sent
 
 
-def _forms(delivery: Delivery) -> Iterator[_Form]:
-    if delivery is Delivery.INLINE:
-        yield _Form(bytes_inline=True, media_inline=True, note=None)
-        yield _Form(bytes_inline=False, media_inline=True, note=_TOO_LARGE)
-    else:
-        yield _Form(bytes_inline=False, media_inline=True, note=None)
-    yield _Form(bytes_inline=False, media_inline=False, note=_TOO_LARGE)
-
-
 def _message(draft: _Draft) -> dict[str, Any]:
     value = flag_meta_data(_client_value(draft))
     is_error = draft.processed.is_error
@@ -261,7 +264,7 @@ def _message(draft: _Draft) -> dict[str, Any]:
 
 def _display_meta(value: Mapping[str, Any], allowed_origins: Collection[str]) -> dict[str, Any]:
     """Return the decision what to show, where there is anything to decide."""
-    if not any(value.get(key) for key in ("artifacts", "display", "canvas")):
+    if not (value.get("artifacts") or value.get("display") or value.get("canvas")):
         return {}
     return {DISPLAY_META: decide(value, allowed_origins=allowed_origins).to_json()}
 
@@ -280,9 +283,10 @@ def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict
     """Return the lists of files of a value, each file with its bytes or as a reference."""
     found: dict[str, list[dict[str, Any]]] = {}
     for key, files in zip(_FILES, (processed.files, processed.deferred), strict=True):
-        pairs = zip(processed.value.get(key, ()), files, strict=True)
-        entries = [_entry(entry, file, bytes_inline=bytes_inline) for entry, file in pairs]
-        found |= {key: entries} if entries else {}
+        entries = processed.value.get(key, ())
+        if entries or files:
+            pairs = zip(entries, files, strict=True)
+            found[key] = [_entry(entry, file, bytes_inline=bytes_inline) for entry, file in pairs]
     return found
 
 
@@ -317,7 +321,7 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> list[dict[str, Any]]:
     """Return a content block of the tool as the client gets it, or nothing."""
-    if not isinstance(block, Mapping):
+    if not isinstance(block, dict):
         return []
     match block.get("type"):
         case "text" if isinstance(block.get("text"), str) and (own or block["text"] in draft.processed.texts):
@@ -419,7 +423,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _dumps(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -427,7 +431,7 @@ def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -95,16 +95,16 @@ def _answered(
 ) -> Mapping[str, Any]:
     answer: Mapping[str, Any] = outcome.answer or {}
     raised, result = answer.get("raised"), answer.get("result")
-    if isinstance(raised, Mapping):
-        if isinstance(raised.get("denied"), Mapping):
+    if isinstance(raised, dict):
+        if isinstance(raised.get("denied"), dict):
             raise _denied(raised["denied"], outcome.denials, home)
         limit = raised.get("limit")
         if limit in _TOLD:
             raise _ran_into(str(limit), limits, outcome.memory_peak_bytes)
         raise _raised(raised, unknown)
-    if isinstance(answer.get("error"), Mapping):
+    if isinstance(answer.get("error"), dict):
         raise WireError(answer["error"])
-    if not isinstance(result, Mapping):
+    if not isinstance(result, dict):
         raise invalid_result("result", "the worker's answer holds no result")
     return result
 

@@ -116,7 +116,7 @@ class Processed:
     def is_error(self) -> bool:
         """Return whether the result stands for an error."""
         meta_data = self.value.get("meta_data")
-        return isinstance(meta_data, Mapping) and meta_data.get("is_error") is True
+        return isinstance(meta_data, dict) and meta_data.get("is_error") is True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +171,11 @@ async def process_artifacts(
         keep: Puts each accepted file into My Files.
         now: The present time; by default the clock's.
     """
+    for warning in normalised.warnings:
+        _log.warning("tool result mended", extra={"detail": warning})
+    if not normalised.refusals and normalised.value.keys().isdisjoint(_REPLACED):
+        # No file, taken or refused: nothing of the value changes.
+        return Processed(value=dict(normalised.value), texts=normalised.texts)
     rules = _Rules(
         home=home,
         inline_max_bytes=inline_max_bytes,
@@ -187,8 +192,6 @@ async def process_artifacts(
         await _take(entry, origin, blocks.get(entry["name"]), rules, progress)
     for entry in normalised.value.get("deferred_artifacts", []):
         await _defer(entry, rules, progress)
-    for warning in normalised.warnings:
-        _log.warning("tool result mended", extra={"detail": warning})
     return _result(normalised, progress)
 
 

@@ -6,7 +6,6 @@ what it refused with the reason. Reading a `path` is the business of `runner.art
 Source: rules N8 to N14 of the conformance cases; documents 000 (5), 001 (6, 7), 002.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,8 +63,12 @@ class Intake:
     renamed: dict[str, str] = field(default_factory=dict)
     blocks: dict[int, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
-    _used: Counter[str] = field(default_factory=Counter)
+    _used: dict[str, int] = field(default_factory=dict)
     _is_full: bool = False
+
+    def is_empty(self) -> bool:
+        """Say whether the result names no file, not even one that was refused."""
+        return not (self.artifacts or self.deferred or self.refusals or self.incomplete)
 
     def artifact(self, entry: object) -> str | None:
         """Take one item of `artifacts`; return its name, or None if it was refused."""
@@ -180,8 +183,9 @@ class Intake:
     def _described(self, item: dict[str, Any], name: str, hints: type[FileHints]) -> dict[str, Any]:
         wanted = safe_name(name)
         # Counted on, or a thousand files of one name would look at half a million names.
-        safe = unique_name(wanted, self._taken, first=2 + self._used[wanted])
-        self._used[wanted] += wanted in self._taken
+        used = self._used.get(wanted, 0)
+        safe = unique_name(wanted, self._taken, first=2 + used)
+        self._used[wanted] = used + (wanted in self._taken)
         self._taken.add(safe)
         self.renamed.setdefault(name, safe)
         item["name"] = safe

@@ -1,7 +1,7 @@
 """Copy a value so that it is strict JSON: UTF-8 text, finite numbers, bounded depth."""
 
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from typing import Any
 
 from runner.contract.envelope import legible
@@ -27,24 +27,34 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     Raises:
         NotJsonError: Something in it has no JSON form, or it nests too deep.
     """
-    # Results are made of these, so they are told apart by their exact types first.
+    # Results are made of these, so they are told apart by their exact types first. Keys and texts are ASCII
+    # mostly, and so many that a call for each would take more time than all else.
     kind = type(value)
     if kind is str:
         return _text(value)
     if kind is bool or value is None or (kind is int and -_PLAIN < value < _PLAIN):
         return value
+    if depth >= DEPTH_MAX:
+        _check_bottom(value)
+    deeper = depth + 1
     if kind is dict:
-        _check(value, depth)
-        deeper = depth + 1
-        return {_key(key): jsonable(item, deeper) for key, item in value.items()}
+        copy: dict[str, Any] = {}
+        for key, item in value.items():
+            name = key if type(key) is str and key.isascii() else _key(key)
+            if type(item) is str:
+                copy[name] = item if item.isascii() else _text(item)
+            else:
+                copy[name] = jsonable(item, deeper)
+        return copy
     if kind is list:
-        _check(value, depth)
-        deeper = depth + 1
-        return [jsonable(item, deeper) for item in value]
-    return _uncommon(value, depth)
+        return [
+            (item if item.isascii() else _text(item)) if type(item) is str else jsonable(item, deeper)
+            for item in value
+        ]
+    return _uncommon(value, deeper)
 
 
-def _uncommon(value: object, depth: int) -> Any:
+def _uncommon(value: object, deeper: int) -> Any:
     match value:
         case str():
             return _text(value)
@@ -53,17 +63,15 @@ def _uncommon(value: object, depth: int) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case Mapping():
-            _check(value, depth)
-            return {_key(key): jsonable(item, depth + 1) for key, item in value.items()}
+            return {_key(key): jsonable(item, deeper) for key, item in value.items()}
         case list() | tuple():
-            _check(value, depth)
-            return [jsonable(item, depth + 1) for item in value]
+            return [jsonable(item, deeper) for item in value]
         case _:
             raise NotJsonError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
-def _check(container: Sized, depth: int) -> None:
-    if depth >= DEPTH_MAX and container:
+def _check_bottom(value: object) -> None:
+    if isinstance(value, Mapping | list | tuple) and value:
         raise NotJsonError(f"it nests deeper than {DEPTH_MAX} levels")
 
 
@@ -85,8 +93,6 @@ def _integer(value: int) -> int:
 
 
 def _key(key: object) -> str:
-    if type(key) is str and key.isascii():
-        return key
     if not isinstance(key, str):
         raise NotJsonError(f"an object has a key of type {type(key).__name__}")
     return _text(key)

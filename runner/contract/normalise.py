@@ -32,7 +32,10 @@ _FILE_KEYS: Mapping[str, type | UnionType] = {
     "returned_file_names": str,
     "returned_file_contents": dict | str,
 }
+_LEGACY = ("returned_file_names", "returned_file_contents")
 _MEDIA = ("image", "audio")
+# What most tools return: a value, and nothing beside it.
+_BARE = frozenset({"results"})
 _MISSPELLED = "the tool returned no `results`, but {!r}: it may be misspelled"
 _UNSPOKEN = "The tool reported an error and said nothing about it"
 
@@ -64,14 +67,6 @@ class Normalised:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Payload:
-    """What the tool meant to say, found in one of the places where a result may carry it."""
-
-    value: Any
-    texts: list[str]
-
-
 def normalise(
     wire: Mapping[str, Any],
     *,
@@ -91,8 +86,8 @@ def normalise(
     intake = Intake()
     blocks = _blocks(wire, intake.warnings)
     try:
-        found = _payload(wire, blocks, data, intake.warnings)
-        payload = _unwrapped(jsonable(found.value), wrapped=wrapped, warnings=intake.warnings)
+        found, spoken = _payload(wire, blocks, data, intake.warnings)
+        payload = _unwrapped(jsonable(found), wrapped=wrapped, warnings=intake.warnings)
         links = [jsonable(block) for block in blocks.values() if block.get("type") == "resource_link"]
     except NotJsonError as error:
         refused = envelope(invalid_result("results", str(error)))
@@ -102,8 +97,8 @@ def normalise(
         value = _marked(payload) if failed else dict(payload)
     else:
         value = _error_value(payload, blocks) if failed else _as_results(payload, intake.warnings)
-    texts = [] if failed and not speaks else found.texts
-    value = _take_files(value, blocks, intake)
+    texts = [] if failed and not speaks else spoken
+    _take_files(value, blocks, intake)
     value = _mend(value, intake, links)
     _weigh(value["results"], results_max_bytes, intake.warnings)
     return Normalised(
@@ -148,13 +143,13 @@ def _blocks(wire: Mapping[str, Any], warnings: list[str]) -> dict[int, Mapping[s
 
 
 def _block_fault(block: object) -> str | None:
-    if not isinstance(block, Mapping):
+    if not isinstance(block, dict):
         return "is no object"
     match block.get("type"):
         case "text":
             return None if isinstance(block.get("text"), str) else "has no text"
         case "resource":
-            return None if isinstance(block.get("resource"), Mapping) else "has no resource"
+            return None if isinstance(block.get("resource"), dict) else "has no resource"
         case "image" | "audio" | "resource_link":
             return None
         case other:
@@ -163,24 +158,25 @@ def _block_fault(block: object) -> str | None:
 
 def _payload(
     wire: Mapping[str, Any], blocks: Mapping[int, Mapping[str, Any]], data: object, warnings: list[str]
-) -> _Payload:
+) -> tuple[Any, list[str]]:
+    """Return what the tool meant to say, from the first place that carries it, and its texts beside that."""
     structured = wire.get("structuredContent")
     texts = [_clean(block["text"]) for block in blocks.values() if block.get("type") == "text"]
     if structured is not None:
         if data is not None and data not in (structured, _only_result(structured)):
             warnings.append("structured_content and data differ; structured_content is used")
         others = [text for text in texts if not _says(text, structured)]
-        if any(parsed(text) is not None for text in others):
+        if others and any(parsed(text) is not None for text in others):
             warnings.append("structured_content and a text that is JSON differ; structured_content is used")
-        return _Payload(structured, others)
+        return structured, others
     if data is not None:
-        return _Payload(data, [text for text in texts if not _says(text, data)])
+        return data, [text for text in texts if not _says(text, data)]
     for position, text in enumerate(texts):
         found = parsed(text)
         if found is not None:
-            return _Payload(found, texts[:position] + texts[position + 1 :])
+            return found, texts[:position] + texts[position + 1 :]
     spoken = [text for text in texts if text]
-    return _Payload("\n".join(spoken) if spoken else None, [])
+    return "\n".join(spoken) if spoken else None, []
 
 
 def _says(text: str, payload: Any) -> bool:
@@ -196,7 +192,7 @@ def _says(text: str, payload: Any) -> bool:
 
 
 def _only_result(payload: object) -> Any:
-    return payload["result"] if isinstance(payload, Mapping) and set(payload) == {"result"} else None
+    return payload["result"] if isinstance(payload, dict) and payload.keys() == {"result"} else None
 
 
 def _unwrapped(payload: Any, *, wrapped: bool, warnings: list[str]) -> Any:
@@ -245,9 +241,8 @@ def _marked(payload: dict[str, Any]) -> dict[str, Any]:
     return payload | {"meta_data": {**(meta_data if isinstance(meta_data, dict) else {}), "is_error": True}}
 
 
-def _take_files(
-    value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], intake: Intake
-) -> dict[str, Any]:
+def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], intake: Intake) -> None:
+    """Move the files of a result, wherever it names them, from `value` to `intake`."""
     artifacts = value.get("artifacts")
     for entry in artifacts if isinstance(artifacts, list) else ():
         intake.artifact(entry)
@@ -260,13 +255,16 @@ def _take_files(
     if deferred is not None and not isinstance(deferred, list):
         intake.warnings.append("deferred_artifacts is no array, ignored")
     for index, block in blocks.items():
-        if block.get("type") in _MEDIA or "blob" in _resource(block):
+        if block["type"] in _MEDIA or (block["type"] == "resource" and "blob" in block["resource"]):
             intake.block(index, block)
-    return {key: item for key, item in value.items() if key not in _FILE_KEYS}
+    for key in _FILE_KEYS:
+        value.pop(key, None)
 
 
 def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
-    given = {key: value.get(key) for key in ("returned_file_names", "returned_file_contents")}
+    if value.keys().isdisjoint(_LEGACY):
+        return
+    given = {key: value.get(key) for key in _LEGACY}
     for key, items in given.items():
         if items and value.get("artifacts"):
             intake.warnings.append(f"{key} is ignored beside artifacts")
@@ -277,6 +275,9 @@ def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
 
 
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
+    if value.keys() == _BARE and not links and intake.is_empty():
+        # Whatever is mended below is missing.
+        return value
     if "results" not in value:
         meant = _misspelled(value)
         intake.warnings.append(_MISSPELLED.format(meant) if meant else "the tool returned no `results`")
@@ -371,15 +372,10 @@ def _joined(before: Any, added: Sequence[Any]) -> list[Any]:
     return [*listed, *(item for item in added if json.dumps(item, sort_keys=True) not in known)]
 
 
-def _resource(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    resource = block.get("resource")
-    return resource if block.get("type") == "resource" and isinstance(resource, Mapping) else {}
-
-
 def _embedded_texts(blocks: Mapping[int, Mapping[str, Any]]) -> list[str]:
     found = []
     for block in blocks.values():
-        resource = _resource(block)
+        resource = block["resource"] if block["type"] == "resource" else {}
         if isinstance(resource.get("text"), str):
             found.append(_clean(f"{resource.get('uri')}\n{resource['text']}"))
     return found

@@ -7,6 +7,7 @@ conformance cases.
 """
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Self
 
@@ -65,6 +66,11 @@ class BinaryDetection(BaseModel):
         default=True,
         description="Only take what begins as a known format does; else any base64 that is no text.",
     )
+
+    @property
+    def min_chars(self) -> int:
+        """Return the length from which strings are looked at; while detection is off, none has it."""
+        return self.min_size_for_detection if self.enabled else sys.maxsize
 
 
 class ResourceHandling(BaseModel):
@@ -211,6 +217,9 @@ class GuardConfig(BaseModel):
     @property
     def own_retention(self) -> Observations | None:
         """Return what is kept of a call, where the store's rules do not say it."""
+        # Only the limits of tools and servers set it; and to read it takes pydantic several calls.
+        if not self.tools and not self.servers:
+            return None
         return self.retention if self._own_retention else None
 
 

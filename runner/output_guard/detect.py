@@ -10,7 +10,6 @@ X2 of the conformance cases.
 import itertools
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -77,7 +76,7 @@ class Detector:
         detection = config.binary_detection
         known = mime_types()
         return cls(
-            min_chars=detection.min_size_for_detection if detection.enabled else sys.maxsize,
+            min_chars=detection.min_chars,
             probe_bytes=detection.max_decode_bytes,
             needs_magic=detection.require_magic_bytes,
             signatures=tuple(

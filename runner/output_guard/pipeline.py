@@ -68,6 +68,7 @@ async def guard(
     store: Store | None,
     scope: Scope,
     transformer: Transformer | None = None,
+    share: float = 1.0,
 ) -> Guarded:
     """Return `result` with binary and oversized content taken out and stored.
 
@@ -79,10 +80,11 @@ async def guard(
         store: Where content is kept; None: nowhere.
         scope: Whose it is.
         transformer: The operator's own function, if there is one.
+        share: How much of `max_observation_chars` it may take.
     """
     settings = config.for_call(tool, server)
     keeper = Keeper(store=store, scope=scope, tool=tool, server=server, retention=settings.own_retention)
-    limit = settings.max_observation_chars
+    limit = max(int(settings.max_observation_chars * share), 1)
     event: dict[str, Any] | None = None
     final = None
     try:
@@ -90,11 +92,12 @@ async def guard(
     except Unruly:
         value, event = await clamped_by(keeper, result, limit, unruly=True)
     else:
-        final = await transformed(transformer, seen, keeper, settings.bounds)
+        if transformer is not None:
+            final = await transformed(transformer, seen, keeper, settings.bounds)
         seen = seen if final is None else final
-        value = await _layers(seen, settings, keeper, handled=final is not None)
+        value = await _layers(seen, settings, keeper, limit=limit, handled=final is not None)
         if value is not seen.value or seen.chars > limit or len(text_of(value)) > limit:
-            value, event = await _bounded(value, settings, keeper, net=final is None)
+            value, event = await _bounded(value, settings, keeper, limit=limit, net=final is None)
     return Guarded(
         value=value,
         stored=tuple(keeper.stored),
@@ -104,33 +107,39 @@ async def guard(
     )
 
 
-async def _layers(seen: View, settings: GuardConfig, keeper: Keeper, *, handled: bool) -> Any:
+async def _layers(seen: View, settings: GuardConfig, keeper: Keeper, *, limit: int, handled: bool) -> Any:
     value, chars = seen.value, seen.chars
     template, warnings = settings.default_summary_template, keeper.warnings
     fields = settings.fields_of(keeper.tool, keeper.server) if settings.tool_fields and not handled else ()
-    detector = Detector.of(settings)
     layers: list[Callable[[Any], Finding[Any]]] = []
     if fields:
         layers.append(lambda value: extract_fields(value, fields, settings, warnings))
     if seen.typed and not handled:
         layers.append(lambda value: extract_blocks(value, template, warnings))
-    if seen.raw or max(seen.longest, 2 * seen.numbers) >= detector.min_chars:
+    if seen.raw or max(seen.longest, 2 * seen.numbers) >= settings.binary_detection.min_chars:
+        detector = Detector.of(settings)
         layers.append(lambda value: scan(value, detector))
     for layer in layers:
-        value = await _taken_out(layer, value, settings, keeper, chars=chars)
+        value = await _taken_out(layer, value, settings, keeper, limit=limit, chars=chars)
     if not handled and settings.auto_artifact_large_content and seen.longest > settings.max_inline_size:
         value = await _inlined(value, settings, keeper, chars=chars)
     return value
 
 
 async def _taken_out(
-    layer: Callable[[Any], Finding[Any]], value: Any, settings: GuardConfig, keeper: Keeper, *, chars: int
+    layer: Callable[[Any], Finding[Any]],
+    value: Any,
+    settings: GuardConfig,
+    keeper: Keeper,
+    *,
+    limit: int,
+    chars: int,
 ) -> Any:
     """Run a layer. Where it would take out too much one by one, larger parts of the result go first."""
     try:
         return await drive(layer(value), keeper, chars=chars, most=settings.max_artifacts)
     except TooMany:
-        value = await drive(fit(value, settings.max_observation_chars), keeper, chars=chars)
+        value = await drive(fit(value, limit), keeper, chars=chars)
     try:
         return await drive(layer(value), keeper, chars=chars, most=settings.max_artifacts)
     except TooMany:
@@ -146,9 +155,8 @@ async def _inlined(value: Any, settings: GuardConfig, keeper: Keeper, *, chars: 
 
 
 async def _bounded(
-    value: Any, settings: GuardConfig, keeper: Keeper, *, net: bool
+    value: Any, settings: GuardConfig, keeper: Keeper, *, limit: int, net: bool
 ) -> tuple[Any, dict[str, Any] | None]:
-    limit = settings.max_observation_chars
     if net and settings.auto_artifact_large_content:
         value = await drive(fit(value, limit), keeper, chars=limit)
     return await clamped_by(keeper, value, limit)

@@ -102,10 +102,12 @@ def _plain(value: Any, seen: View, allowed: int, depth: int) -> Any:
         return value
     if depth >= DEPTH_MAX:
         raise Unruly(f"nests deeper than {DEPTH_MAX} levels")
-    if kind is dict:
-        return _object(value, seen, allowed, depth)
-    if kind is list:
-        return _array(value, seen, allowed, depth)
+    if kind is dict or kind is list:
+        seen.elements += len(value)
+        seen.chars += 2 * len(value)
+        if seen.elements > allowed:
+            raise Unruly(f"has more than {allowed} items")
+        return (_object if kind is dict else _array)(value, seen, allowed, depth)
     return _plain(_foreign(value), seen, allowed, depth + 1)
 
 
@@ -133,13 +135,12 @@ def _number(value: Any, seen: View) -> Any:
 
 
 def _object(value: dict[Any, Any], seen: View, allowed: int, depth: int) -> Any:
-    _count(seen, len(value), allowed)
     kind = value.get("type")
     if isinstance(kind, str) and kind in _BLOCK_TYPES:
         seen.typed = True
     made: dict[str, Any] | None = None
     for done, (key, item) in enumerate(value.items()):
-        plain = _plain(item, seen, allowed, depth + 1)
+        plain = _string(item, seen) if type(item) is str else _plain(item, seen, allowed, depth + 1)
         name = _string(key, seen) if type(key) is str else _key(key)
         if made is None and (plain is not item or name is not key):
             made = dict(itertools.islice(value.items(), done))
@@ -149,18 +150,10 @@ def _object(value: dict[Any, Any], seen: View, allowed: int, depth: int) -> Any:
 
 
 def _array(value: list[Any], seen: View, allowed: int, depth: int) -> Any:
-    _count(seen, len(value), allowed)
     if len(value) > seen.numbers and type(value[0]) is int:
         seen.numbers = len(value)
     made = [_plain(item, seen, allowed, depth + 1) for item in value]
     return value if all(map(operator.is_, made, value)) else made
-
-
-def _count(seen: View, items: int, allowed: int) -> None:
-    seen.elements += items
-    seen.chars += 2 * items
-    if seen.elements > allowed:
-        raise Unruly(f"has more than {allowed} items")
 
 
 def _key(key: object) -> str:

@@ -106,12 +106,8 @@ class Bounds:
     max_elements: int
 
 
-async def transformed(
-    transformer: Transformer | None, seen: View, keeper: Keeper, bounds: Bounds
-) -> View | None:
+async def transformed(transformer: Transformer, seen: View, keeper: Keeper, bounds: Bounds) -> View | None:
     """Return what the transformer makes of a result, or None if it is not handled."""
-    if transformer is None:
-        return None
     if seen.chars > bounds.max_chars:
         keeper.warnings.append(f"the transformer was not called: more than {bounds.max_chars} characters")
         return None
