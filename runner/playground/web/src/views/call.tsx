@@ -37,7 +37,8 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   const tab = useSignal(recall("arguments tab") ?? "form");
   const strict = useSignal(false);
   const parsed = useComputed(() => read(text.value));
-  useEffect(() => {
+  // With the picture, not after it: the next link may have been followed by then.
+  useLayoutEffect(() => {
     if (linked === null) return;
     text.value = linked;
     // From here on the draft counts: a reload must not bring the link's arguments back.
