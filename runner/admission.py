@@ -4,9 +4,8 @@ A user at their own limit waits without holding up anybody else.
 """
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import deque
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from runner.contract.envelope import busy
@@ -29,31 +28,35 @@ class Admission:
     max_calls: int
     max_calls_per_user: int
     max_queue: int
-    _running: Counter[str] = field(init=False, default_factory=Counter)
+    _total: int = field(init=False, default=0)
+    _running: dict[str, int] = field(init=False, default_factory=dict)
     _waiting: "deque[tuple[str, asyncio.Future[None]]]" = field(init=False, default_factory=deque)
 
-    @asynccontextmanager
-    async def admit(self, user: str) -> AsyncIterator[None]:
+    def admit(self, user: str) -> AbstractAsyncContextManager[None]:
         """Hold a place for one call of `user`, waiting for one if need be.
 
         Raises:
             CallError: `E_BUSY`; the queue is full.
         """
+        return _Place(self, user)
+
+    async def enter(self, user: str) -> None:
+        """Take a place; `leave` gives it back."""
         if self._free(user):
-            self._running[user] += 1
+            self._take(user)
         else:
             await self._wait(user)
-        try:
-            yield
-        finally:
-            self._leave(user)
 
     def running(self, user: str) -> int:
         """Return how many calls of `user` run now."""
-        return self._running[user]
+        return self._running.get(user, 0)
 
     def _free(self, user: str) -> bool:
-        return self._running.total() < self.max_calls and self._running[user] < self.max_calls_per_user
+        return self._total < self.max_calls and self._running.get(user, 0) < self.max_calls_per_user
+
+    def _take(self, user: str) -> None:
+        self._total += 1
+        self._running[user] = self._running.get(user, 0) + 1
 
     async def _wait(self, user: str) -> None:
         if len(self._waiting) >= self.max_queue:
@@ -67,10 +70,12 @@ class Admission:
                 self._waiting.remove(entry)
             elif not entry[1].cancelled():
                 # The place was given at the same moment: hand it on.
-                self._leave(user)
+                self.leave(user)
             raise
 
-    def _leave(self, user: str) -> None:
+    def leave(self, user: str) -> None:
+        """Give a place back, to whoever waits for it first."""
+        self._total -= 1
         self._running[user] -= 1
         if not self._running[user]:
             del self._running[user]
@@ -79,5 +84,19 @@ class Admission:
             # One that was cancelled just now is still listed; it removes itself when its turn comes.
             if not future.done() and self._free(waiting_user):
                 self._waiting.remove(entry)
-                self._running[waiting_user] += 1
+                self._take(waiting_user)
                 future.set_result(None)
+
+
+@dataclass(slots=True)
+class _Place(AbstractAsyncContextManager[None]):
+    """One place. No generator: each call takes one."""
+
+    _admission: Admission
+    _user: str
+
+    async def __aenter__(self) -> None:
+        await self._admission.enter(self._user)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._admission.leave(self._user)

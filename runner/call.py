@@ -8,10 +8,11 @@ lists, completions) are calls too: `relay` runs each in a worker of its own that
 import asyncio
 import contextlib
 import logging
+import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from runner.artifacts.process import Keep, Processed, failed, process_artifacts
@@ -25,7 +26,7 @@ from runner.contract.normalise import Normalised, normalise
 from runner.errors import CallError, Code
 from runner.homes import HomeLease
 from runner.identity import User
-from runner.inputs import prepare_inputs, read_arguments
+from runner.inputs import check_json, prepare_inputs, read_arguments
 from runner.ladder import CallListener, Client, widened
 from runner.leftovers import Leftovers
 from runner.links import without_tokens
@@ -36,7 +37,7 @@ from runner.request import VISIBILITY_SUFFIX, RequestFacts
 from runner.seat import Access, Seat
 from runner.steps import Steps, wants_report
 from runner.store.protocol import Origin, Record
-from runner.telemetry import call_scope
+from runner.telemetry import CallScope
 from runner.verdict import judge
 from sandbox.deadlines import Rung
 from sandbox.errors import LoadError, SandboxError, ZygoteDied
@@ -82,7 +83,7 @@ class Request:
     client: Client
     inline_max_bytes: int
     levels: frozenset[str] = frozenset()
-    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    id: str = field(default_factory=lambda: os.urandom(6).hex())
     steps: Steps = field(default_factory=Steps)
 
 
@@ -111,7 +112,7 @@ async def execute(cell: Cell, request: Request) -> Completed:
     Raises:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
-    with call_scope(request.id):
+    with CallScope(request.id):
         return await _execute(cell, request)
 
 
@@ -124,8 +125,9 @@ async def _execute(cell: Cell, request: Request) -> Completed:
         if spec is None:
             raise tool_not_found(name, list(cell.catalog.tools))
         authorize(spec, request.facts)
-        most = cell.settings.calls_per_minute(name)
+        most = cell.terms(name).calls_per_minute
         cell.throttle.admit(request.user.segment, name, most=most, now=started)
+        check_json(request.params)
         completed = await _seated(cell, request, spec, listener)
     except CallError as error:
         helped = await _with_nearest_names(cell, request, error)
@@ -163,8 +165,9 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
 
     Raises:
         WireError: The server answered with a JSON-RPC error.
-        CallError: The worker did not answer.
+        CallError: The worker did not answer, or could not be asked.
     """
+    check_json(request.params)
     listener = _listener(cell, request, None)
     try:
         async with (
@@ -174,7 +177,7 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
             _, outcome = await _lease(cell, request, request.params, seat, listener, tool=None)
     except SandboxError as error:
         raise _unavailable(error) from error
-    return judge(outcome, listener, home=None, limits=cell.settings.limits())
+    return judge(outcome, listener, home=None, limits=cell.terms().limits)
 
 
 async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listener: CallListener) -> Completed:
@@ -187,7 +190,7 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
         user=request.user,
         home=seat.home,
         files=files,
-        claims=cell.settings.state_dir / "claims",
+        claims=cell.claims,
         link=lambda file: (seat.links or cell.links).to(files.holder, file.id),
         file_delivery="url" if cell.settings.file_delivery == "url" else "path",
     )
@@ -204,7 +207,7 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
             listener,
             home=home.path if home is not None else None,
             unknown=inputs.unknown,
-            limits=cell.settings.limits(spec.name),
+            limits=cell.terms(spec.name).limits,
         )
         if wire.get("resultType") == "input_required":
             # Only what the protocol says of a question: the rest would get past the contract.
@@ -217,7 +220,7 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
             request.steps.done("normalise")
             await lease.buried()
             request.steps.done("end")
-        processed = await _collect(cell, request, normalised, home)
+        processed = await _collect(cell, request, normalised, home, files)
         request.steps.done("collect")
         return Completed(processed=_annotated(cell, processed, listener, outcome), wire=wire, spec=spec)
 
@@ -244,7 +247,7 @@ async def _lease(
         "known_state": cell.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
     }
     leftovers = await Leftovers.before(seat.home.fd) if seat.home is not None else None
-    limits = cell.settings.limits(tool)
+    limits = cell.terms(tool).limits
     lease = await seat.pool.lease(limits if leftovers is None else leftovers.room(limits))
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
@@ -282,7 +285,7 @@ def _listener(cell: Cell, request: Request, tool: str | None) -> CallListener:
         client=request.client,
         params=request.params,
         levels=request.levels,
-        deadlines=cell.settings.deadlines(tool),
+        deadlines=cell.terms(tool).deadlines,
         user=request.user.segment,
         state=cell.state,
         publish=_publisher(cell, request, tool),
@@ -311,14 +314,16 @@ def _normalise(cell: Cell, wire: Mapping[str, Any], spec: ToolSpec) -> Normalise
     return normalise(wire, wrapped=spec.wraps_result, results_max_bytes=cell.settings.results_max_bytes)
 
 
-async def _collect(cell: Cell, request: Request, normalised: Normalised, home: HomeLease | None) -> Processed:
+async def _collect(
+    cell: Cell, request: Request, normalised: Normalised, home: HomeLease | None, files: MyFiles
+) -> Processed:
     return await process_artifacts(
         normalised,
         home=home,
         inline_max_bytes=request.inline_max_bytes,
         max_bytes=cell.settings.max_artifact_bytes,
         total_max_bytes=cell.settings.max_call_bytes,
-        keep=_keep(cell.files(request.user, trace=request.id)),
+        keep=_keep(files),
     )
 
 
@@ -378,4 +383,5 @@ def _log_call(request: Request, tool: str, completed: Completed, elapsed_s: floa
         "outcome": failure.code.name if failure is not None else "ok",
         "files": len(completed.processed.files),
     }
-    log.info("call ended", extra=facts)
+    # Once the answer is on its way: nobody waits for a line of the log.
+    asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

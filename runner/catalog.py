@@ -4,6 +4,7 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from runner.challenge import SCHEMES_META
@@ -20,9 +21,9 @@ LINK_ARGUMENTS = ("file_names",)
 """Arguments whose files are always handed over as download links (C1)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """What the host knows of one tool.
+    """What the host knows of one tool. Each call of it asks; so what is found is kept.
 
     Attributes:
         name: Its name on the wire.
@@ -43,22 +44,22 @@ class ToolSpec:
         properties = self.parameters.get("properties")
         return isinstance(properties, Mapping) and argument in properties
 
-    @property
+    @cached_property
     def takes_username(self) -> bool:
         """Whether the tool is given the identity, and with it a home that it may write."""
         return self.declares("username")
 
-    @property
+    @cached_property
     def takes_files(self) -> bool:
         """Whether the tool is given input files."""
         return any(self.declares(name) for name in FILE_ARGUMENTS)
 
-    @property
+    @cached_property
     def takes_links(self) -> bool:
         """Whether the tool is given download links, whatever the settings say (C1)."""
         return any(self.declares(name) for name in LINK_ARGUMENTS)
 
-    @property
+    @cached_property
     def wraps_result(self) -> bool:
         """Whether FastMCP wraps its bare result as `{"result": value}`."""
         return bool(self.output_schema and self.output_schema.get("x-fastmcp-wrap-result"))

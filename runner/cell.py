@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.admission import Admission
@@ -35,6 +36,7 @@ from runner.state import SessionState
 from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
 from runner.targets import tool_files
+from runner.terms import Terms
 from runner.throttle import Throttle
 from runner.tokens import Tokens
 from runner.uids import Uids
@@ -68,6 +70,7 @@ class Cell:
         events: What happens, for the users' interfaces.
         links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
+        claims: Folder of the locks that say which call owns a staged name.
         admission: Who may start a call.
         throttle: How often users have called tools that have a limit.
         catalog: What the files offer.
@@ -86,9 +89,11 @@ class Cell:
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
     links: DownloadLinks = field(init=False)
+    claims: Path = field(init=False)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
     _bounds: Bounds = field(init=False)
+    _terms: Mapping[str | None, Terms] = field(init=False)
     _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
     _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
@@ -97,6 +102,8 @@ class Cell:
     def __post_init__(self) -> None:
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
+        self.claims = self.settings.state_dir / "claims"
+        self._terms = {tool: Terms.of(self.settings, tool) for tool in (None, *self.settings.tools)}
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._bounds = Bounds(
             settings=self.settings,
@@ -104,6 +111,7 @@ class Cell:
             homes=self.homes,
             environment=self.environment,
             tier=self.tier,
+            lasting=self.keep_s == 0,
         )
         self.admission = Admission(
             max_calls=self.settings.max_calls,
@@ -183,6 +191,10 @@ class Cell:
         """Return the servers that stand behind this one: none."""
         return ()
 
+    def terms(self, tool: str | None = None) -> Terms:
+        """Return what a call of one tool may have, or any call."""
+        return self._terms.get(tool) or self._terms[None]
+
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.
 
@@ -208,9 +220,7 @@ class Cell:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        rights = self.settings.rights(tool)
-        own = None if rights == self.settings.rights() else rights
-        seat = await self._seat(user, SeatKey(user.segment, access, links, own))
+        seat = await self._seat(user, SeatKey(user.segment, access, links, self.terms(tool).rights))
         seat.calls += 1
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
@@ -274,15 +284,17 @@ class Cell:
             await self._drop(SeatKey(user.segment, Access.WRITE))
 
     async def _seat(self, user: User, key: SeatKey) -> Seat:
-        plain = key == SeatKey(user.segment, Access.NONE)
-        if plain and key not in self._seats and NOBODY in self._seats:
+        task = self._seats.get(key)
+        if task is None and key == SeatKey(user.segment, Access.NONE) and NOBODY in self._seats:
             # The pool that gave the catalog belongs to the first user who comes, and to no second one:
             # an import could have prepared a channel that all its workers share.
-            self._seats[key] = self._seats.pop(NOBODY)
-        task = self._seats.get(key)
-        if task is None or (task.done() and not _usable(task)):
-            if task is not None:
-                await self._drop(key)
+            task = self._seats[key] = self._seats.pop(NOBODY)
+        if task is not None and task.done():
+            if _usable(task):
+                return task.result()
+            await self._drop(key)
+            task = None
+        if task is None:
             task = self._start(key, None if key.access is Access.NONE else user)
         # Shielded: a caller that goes away must not take the seat from the others who wait for it.
         return await asyncio.shield(task)
@@ -298,8 +310,8 @@ class Cell:
         stack = contextlib.ExitStack()
         home, access = None, key.access
         loopback = await self._open_loopback() if key.links else None
-        owner = await asyncio.to_thread(self._bounds.uid, key.segment)
         try:
+            owner = await asyncio.to_thread(stack.enter_context, self._bounds.uid(key.segment))
             scratch = await asyncio.to_thread(stack.enter_context, self._bounds.scratch(owner))
             if user is not None:
                 lease = self.homes.lease(user.name, keep_s=self.keep_s)

@@ -29,14 +29,9 @@ from runner.files_extra import AVAILABLE_FILES, FILES
 from runner.guarding import GuardedCall, OutputGuard
 from runner.identity import User, auth_provider
 from runner.incoming import DirectClient, McpClient, Transport, direct_sender, sender
-from runner.internals import (
-    is_ready,
-    message_levels,
-    notify_client,
-    relay_innermost,
-    sealed_question,
-    use_input_schemas,
-)
+from runner.internals.answer import sealed_question
+from runner.internals.connection import is_ready, message_levels, notify_client
+from runner.internals.host import relay_innermost, use_input_schemas
 from runner.isolation import layers_of
 from runner.own_resources import OwnResources
 from runner.reading import READING, described, reading_result

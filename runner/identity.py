@@ -13,7 +13,8 @@ import json
 import os
 import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +42,7 @@ class User:
     Attributes:
         name: The identity, as the token or the operating system gives it; what tools get as `username`.
         session: The session in which the user speaks, where the protocol has one.
+        segment: The folder name of the user's home, and the user's part of store keys.
 
     Raises:
         IdentityError: The name cannot name a home.
@@ -48,17 +50,14 @@ class User:
 
     name: str
     session: str | None = None
+    segment: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
-            home_segment(self.name)
+            segment = home_segment(self.name)
         except ValueError as error:
             raise IdentityError(f"the user name {self.name!r} cannot be used: {error}") from error
-
-    @property
-    def segment(self) -> str:
-        """Return the folder name of the user's home, and the user's part of store keys."""
-        return home_segment(self.name)
+        object.__setattr__(self, "segment", segment)
 
 
 def resolve(
@@ -107,6 +106,7 @@ def check_startable(settings: Settings, transport: Literal["stdio", "http"]) -> 
         )
 
 
+@lru_cache(maxsize=8)
 def is_loopback(host: str) -> bool:
     """Say whether an address to listen on is reachable from this machine only."""
     if host == "localhost":
@@ -120,11 +120,17 @@ def is_loopback(host: str) -> bool:
 
 def os_user() -> str:
     """Return the name of the user this process runs as."""
+    return _name_of(os.geteuid())
+
+
+@lru_cache(maxsize=1)
+def _name_of(uid: int) -> str:
+    # Kept: otherwise each request would have /etc/passwd read.
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
         # Usual in containers: a numeric user without an entry.
-        return f"uid{os.geteuid()}"
+        return f"uid{uid}"
 
 
 def auth_provider(settings: Settings) -> "TokenVerifier | None":

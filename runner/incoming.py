@@ -16,7 +16,8 @@ from starlette.requests import Request as HttpRequest
 from runner.direct import DirectCall
 from runner.http.visitors import browser_session
 from runner.identity import IdentityError, User, resolve
-from runner.internals import direct_facts, facts_of, notify_client, request_client, session_of
+from runner.internals.connection import notify_client, request_client, session_of
+from runner.internals.facts import direct_facts, facts_of
 from runner.ladder import ClientRefusal
 from runner.request import RequestFacts
 from runner.settings import Settings
@@ -129,7 +130,8 @@ def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sende
     token = None if request is None else get_access_token()
     user = _user(settings, "stdio" if request is None else "http", token)
     session = _of_browser(settings, tokens, request, user)
-    return replace(user, session=session), direct_facts(request, call.id, call.params, token)
+    speaking = user if session is None else replace(user, session=session)
+    return speaking, direct_facts(request, call.id, call.params, token)
 
 
 def _user(settings: Settings, transport: Transport, token: AccessToken | None) -> User:

@@ -15,7 +15,7 @@ import difflib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -307,14 +307,11 @@ class MyFiles:
             claim.release()
         return removed
 
-    @asynccontextmanager
-    async def in_use(self) -> AsyncIterator[None]:
+    def in_use(self) -> AbstractAsyncContextManager[None]:
         """Keep the session from ending meanwhile; its idle time begins anew when the block ends."""
         if self.library.persist:
-            yield
-            return
-        async with in_thread(self.library.sessions.using(Session(user=self.user, name=self.session))):
-            yield
+            return nullcontext()
+        return in_thread(self.library.sessions.using(Session(user=self.user, name=self.session)))
 
     def _tell(self, record: Record, *, gone: bool = False) -> None:
         owned = record.scope.session_id is not None

@@ -4,18 +4,16 @@ The event is a constant lower-case phrase, facts go in `extra`. Arguments, file 
 are never logged; what slips into a URL or a header is redacted here as the last line of defence.
 """
 
-import contextlib
 import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
-__all__ = ["call_scope", "redact", "set_up"]
+__all__ = ["CallScope", "redact", "set_up"]
 
 _call_id: ContextVar[str | None] = ContextVar("call_id", default=None)
 
@@ -25,6 +23,7 @@ _SECRETS = (
     re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]+"),
     re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/@\s\"'<>\\]+(?=@)"),
 )
+_QUOTED = re.compile(r"[\s=\"]")
 _NEVER = frozenset({"arguments", "authorization", "content", "password", "secret", "token"})
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "call_id", "taskName"}
 # These print requests, with their arguments, at level DEBUG.
@@ -63,21 +62,28 @@ def set_up(
         logger.setLevel(wanted if name in _OWN else others)
 
 
-@contextlib.contextmanager
-def call_scope(call_id: str) -> Iterator[None]:
+class CallScope:
     """Put `call_id` on every record logged inside, in this task and what it starts."""
-    token = _call_id.set(call_id)
-    try:
-        yield
-    finally:
-        _call_id.reset(token)
+
+    def __init__(self, call_id: str) -> None:
+        self._call_id = call_id
+
+    def __enter__(self) -> None:
+        self._token = _call_id.set(self._call_id)
+
+    def __exit__(self, *_: object) -> None:
+        _call_id.reset(self._token)
 
 
 def redact(text: str) -> str:
     """Return `text` without tokens: `token=` of URLs, bearer tokens, passwords before an `@`."""
     for pattern in _SECRETS:
-        text = pattern.sub(r"\1[redacted]", text)
+        text = pattern.sub(_redacted, text)
     return text
+
+
+def _redacted(found: "re.Match[str]") -> str:
+    return f"{found[1]}[redacted]"
 
 
 def _add_call_id(record: logging.LogRecord) -> bool:
@@ -86,13 +92,12 @@ def _add_call_id(record: logging.LogRecord) -> bool:
 
 
 def _facts(record: logging.LogRecord) -> dict[str, object]:
-    facts = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     call_id = getattr(record, "call_id", None)
-    named = {"call_id": call_id} if call_id else {}
-    return {
-        **named,
-        **{name: "[redacted]" if name.lower() in _NEVER else value for name, value in facts.items()},
-    }
+    facts: dict[str, object] = {"call_id": call_id} if call_id else {}
+    for name, value in vars(record).items():
+        if name not in _STANDARD:
+            facts[name] = "[redacted]" if name.lower() in _NEVER else value
+    return facts
 
 
 class _JsonFormatter(logging.Formatter):
@@ -127,10 +132,12 @@ class _TextFormatter(logging.Formatter):
 
 def _one_line(text: str) -> str:
     # A name from a caller must not be able to forge a record of its own.
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _quoted(value: object) -> str:
     text = str(value)
-    plain = text and text.isprintable() and not re.search(r"[\s=\"]", text)
+    plain = text and text.isprintable() and not _QUOTED.search(text)
     return text if plain else _one_line(json.dumps(text, ensure_ascii=False))

@@ -9,6 +9,7 @@ Source: requirements S1-34, S1-106; contradiction C19; rule U1 of the conformanc
 
 import hashlib
 import re
+from functools import lru_cache
 
 __all__ = ["home_segment"]
 
@@ -18,6 +19,7 @@ _STAYS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@+-")
 
 
+@lru_cache(maxsize=1024)
 def home_segment(username: str) -> str:
     """Return the path segment of a user.
 

@@ -10,49 +10,55 @@ Source: recv(2) and send(2) on MSG_DONTWAIT; fcntl(2) on O_NONBLOCK.
 
 import asyncio
 import socket
-from collections.abc import Callable
 
-__all__ = ["receive_some", "send_all"]
+__all__ = ["receive_now", "send_all", "send_now"]
+
+_SEND = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
-async def receive_some(connection: socket.socket, count: int) -> bytes:
-    """Return up to `count` bytes, empty at the end; every other task gets a turn first.
+def receive_now(connection: socket.socket, count: int) -> bytes | None:
+    """Return up to `count` bytes that have come, empty at the end; None if nothing has.
 
     Raises:
         OSError: The connection is broken.
     """
-    await asyncio.sleep(0)
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            return connection.recv(count, socket.MSG_DONTWAIT)
-        except (BlockingIOError, InterruptedError):
-            await _ready(connection, loop.add_reader, loop.remove_reader)
+    try:
+        return connection.recv(count, socket.MSG_DONTWAIT)
+    except (BlockingIOError, InterruptedError):
+        return None
 
 
-async def send_all(connection: socket.socket, data: bytes) -> None:
+def send_now(connection: socket.socket, data: bytes | memoryview) -> memoryview:
+    """Send what is taken at once; return what is left.
+
+    Raises:
+        OSError: The connection is broken.
+    """
+    left = memoryview(data)
+    try:
+        return left[connection.send(left, _SEND) :]
+    except (BlockingIOError, InterruptedError):
+        return left
+
+
+async def send_all(connection: socket.socket, data: bytes | memoryview) -> None:
     """Send everything. Two sends to one connection must not overlap.
 
     Raises:
         OSError: The connection is broken.
     """
-    loop = asyncio.get_running_loop()
     left = memoryview(data)
     while left:
-        try:
-            left = left[connection.send(left, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) :]
-        except (BlockingIOError, InterruptedError):
-            await _ready(connection, loop.add_writer, loop.remove_writer)
+        before, left = len(left), send_now(connection, left)
+        if len(left) == before:
+            await _writable(connection)
 
 
-async def _ready(
-    connection: socket.socket,
-    watch: Callable[[socket.socket, Callable[[], None]], None],
-    unwatch: Callable[[socket.socket], object],
-) -> None:
-    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    watch(connection, lambda: None if ready.done() else ready.set_result(None))
+async def _writable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(connection, lambda: None if ready.done() else ready.set_result(None))
     try:
         await ready
     finally:
-        unwatch(connection)
+        loop.remove_writer(connection)

@@ -8,6 +8,7 @@ Source: requirements S1-113 to S1-128; contradictions C15 to C17.
 import enum
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 __all__ = ["FIRST_NOTICE_S", "LAST_NOTICE_BEFORE_END_S", "SECOND_NOTICE_S", "Deadlines", "Ladder", "Rung"]
 
@@ -47,13 +48,18 @@ class Deadlines:
 
         A notice that would not come before the end is dropped.
         """
-        notices = (
-            (FIRST_NOTICE_S, Rung.FIRST_NOTICE),
-            (SECOND_NOTICE_S, Rung.SECOND_NOTICE),
-            (self.idle_s - LAST_NOTICE_BEFORE_END_S, Rung.LAST_NOTICE),
-        )
-        kept = sorted((n for n in notices if 0 < n[0] < self.idle_s), key=lambda n: n[0])
-        return (*kept, (self.idle_s, Rung.IDLE_END))
+        return _rungs(self.idle_s)
+
+
+@lru_cache(maxsize=256)
+def _rungs(idle_s: float) -> tuple[tuple[float, Rung], ...]:
+    notices = (
+        (FIRST_NOTICE_S, Rung.FIRST_NOTICE),
+        (SECOND_NOTICE_S, Rung.SECOND_NOTICE),
+        (idle_s - LAST_NOTICE_BEFORE_END_S, Rung.LAST_NOTICE),
+    )
+    kept = sorted((n for n in notices if 0 < n[0] < idle_s), key=lambda n: n[0])
+    return (*kept, (idle_s, Rung.IDLE_END))
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import math
 import re
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox.errors import FrameError, FrameTooLong
 
@@ -38,8 +38,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _HALF = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL)
 
 
-class Kind(enum.Enum):
-    """What a frame says."""
+class Kind(bytes, enum.Enum):
+    """What a frame says: the byte that stands for it."""
 
     # Host to forkserver, host to zygote.
     ZYGOTE = b"Z"
@@ -60,6 +60,11 @@ class Kind(enum.Enum):
     ANSWER = b"A"
 
 
+_KINDS: Mapping[bytes, Kind] = {kind.value: kind for kind in Kind}
+# Made once: `json` would make one for each frame.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def encode(kind: Kind, value: object) -> bytes:
     """Return `value` as one frame.
 
@@ -67,8 +72,8 @@ def encode(kind: Kind, value: object) -> bytes:
         ValueError: The value is not JSON (NaN and infinities are not).
         TypeError: The value is not JSON.
     """
-    body = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-    return _HEADER.pack(len(body), kind.value) + body
+    body = _ENCODER.encode(value).encode()
+    return _HEADER.pack(len(body), kind) + body
 
 
 def decode(body: bytes | bytearray | memoryview) -> object:
@@ -81,7 +86,7 @@ def decode(body: bytes | bytearray | memoryview) -> object:
     _check_values(whole)
     try:
         # As text: of bytes, `json` guesses the encoding, and lets pass what is no UTF-8.
-        value: object = json.loads(whole.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+        value: object = _DECODER.decode(whole.decode())
         if _has_halves(whole):
             value = _mended(value)
     except (ValueError, RecursionError) as error:
@@ -184,10 +189,10 @@ def _header(data: bytes | bytearray, limit_bytes: int) -> tuple[int, Kind]:
     length, letter = _HEADER.unpack_from(data)
     if length > limit_bytes:
         raise _too_long(length, limit_bytes)
-    try:
-        return length, Kind(letter)
-    except ValueError:
-        raise FrameError(f"a frame of unknown kind {letter!r}") from None
+    kind = _KINDS.get(letter)
+    if kind is None:
+        raise FrameError(f"a frame of unknown kind {letter!r}")
+    return length, kind
 
 
 def _too_long(length: int, limit_bytes: int) -> FrameTooLong:
@@ -214,3 +219,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"a number of {len(text)} characters is out of range")
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from sandbox.connection import receive_some, send_all
+from sandbox.connection import receive_now, send_all, send_now
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import Decoder, Kind, decode, encode
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
+from sandbox.readers import Readers
 from sandbox.usage import Process, oom_kills, read_process
 from sandbox.watch import FIRST_LOOK_S, Watch, behind_death
 from sandbox.worker import Worker
@@ -31,7 +32,10 @@ __all__ = ["Lease", "Listener"]
 log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 16
+# One chunk may be ten thousand frames; the clock must run meanwhile.
 _FRAMES_A_TURN = 100
+# More reads than empty a pipe, whatever its writer made of it.
+_OUTPUT_READS = 256
 # What is held of one call at a time, beside its answer: notifications and requests not dealt with yet.
 _NOTICE_BYTES = 8 * 1024 * 1024
 _BACKLOG = 1024
@@ -111,15 +115,21 @@ class Lease:
     _reached: Reached | None = field(init=False, default=None)
     _watcher: Watch | None = field(init=False, default=None)
     _watching: "asyncio.Task[None] | None" = field(init=False, default=None)
-    _over: "asyncio.Future[None]" = field(init=False)
+    _over: "asyncio.Future[Ending]" = field(init=False)
     _listener: Listener = field(init=False)
+    _decoder: Decoder = field(init=False)
+    _readers: Readers | None = field(init=False, default=None)
+    _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
+    _look_at: float = field(init=False, default=0.0)
+    _is_behind: bool = field(init=False, default=False)
+    _is_dead: bool = field(init=False, default=False)
+    _sender: "asyncio.Task[None] | None" = field(init=False, default=None)
     _teller: "asyncio.Task[None] | None" = field(init=False, default=None)
     _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _notices: "asyncio.Queue[tuple[Mapping[str, object] | Rung, int]]" = field(init=False)
     _untold: _Backlog = field(init=False, default_factory=_Backlog)
     _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
     _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _resumed: "asyncio.Future[None]" = field(init=False)
     _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
@@ -130,31 +140,27 @@ class Lease:
         If this coroutine is cancelled the worker is killed first, and then the cancellation goes on.
         It waits for the burial itself unless the call answered and left no other process behind.
         """
-        loop = asyncio.get_running_loop()
         started = time.monotonic()
         self._ladder = Ladder(deadlines, now=started)
-        self._notices = asyncio.Queue()
-        self._resumed = loop.create_future()
-        self._over = loop.create_future()
-        first_look = loop.call_later(FIRST_LOOK_S, self._begin_to_watch)
-        loop.add_reader(self.worker.output, self._output_readable)
-        died = loop.create_future()
-        loop.add_reader(self.worker.pidfd, _settle, died)
+        self._look_at = started + FIRST_LOOK_S
+        self._over = asyncio.get_running_loop().create_future()
         self._listener = listener
-        pump = asyncio.create_task(self._pump(call, listener))
+        self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
         try:
-            ending = await self._watch(pump, died)
+            try:
+                self._begin(call)
+                ending = await self._over
+            finally:
+                self._listen_no_more()
             if ending is Ending.ANSWERED:
                 await self._drain()
         finally:
-            first_look.cancel()
-            loop.remove_reader(self.worker.pidfd)
             left_others = self.zygote.has_strays(self.worker.pid)
             if self.measured:
                 self._at_last = read_process(self.worker.pid)
             self.worker.kill()
             # Nothing is awaited here: a cancelled caller may not get another turn.
-            self._burial = self.zygote.bury(self._bury(pump))
+            self._burial = self.zygote.bury(self._bury())
         if ending is Ending.ANSWERED and self._answer is None:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
         if ending is not Ending.ANSWERED or left_others:
@@ -181,10 +187,12 @@ class Lease:
 
     def _all_denials(self) -> tuple[Denial, ...]:
         """Join what the worker told of with what the gate knows; once each, however it was found."""
+        refused = dict.fromkeys(self.zygote.refused(self.worker.pid))
+        if not refused:
+            return tuple(self._denials)
         told = {denial.path for denial in self._denials}
         # The host hears the name alone; the worker knows for which port it was.
         told |= {path.rpartition(":")[0] for path in told}
-        refused = dict.fromkeys(self.zygote.refused(self.worker.pid))
         return (*self._denials, *(denial for denial in refused if denial.path not in told))
 
     async def buried(self) -> None:
@@ -192,29 +200,77 @@ class Lease:
         if self._burial is not None:
             await asyncio.shield(self._burial)
 
-    async def _watch(self, pump: "asyncio.Task[None]", died: "asyncio.Future[None]") -> Ending:
-        """Climb the ladder until the pump is done, the worker is dead or time is up."""
-        while True:
-            now = time.monotonic()
-            ending = self._climb(now)
-            if ending is not None:
-                return ending
-            delay = max(0.0, self._ladder.wakes_at() - now)
-            waited: set[asyncio.Future[None]] = {pump, died, self._resumed, self._over}
-            done, _ = await asyncio.wait(waited, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
-            if pump in done:
-                return Ending.ANSWERED
-            if self._over in done:
-                return Ending.OVER_LIMIT
-            if self._resumed in done:
-                # While silence did not count, the next rung was further away than it is now.
-                self._resumed = asyncio.get_running_loop().create_future()
-            if died in done:
-                # A left-behind child may hold the socket open; with the group dead it ends.
-                # The frame first: a finished call must not be reported as a crash.
-                self.worker.kill()
-                await asyncio.wait({pump}, timeout=_DRAIN_S)
-                return Ending.ANSWERED
+    def _begin(self, call: object) -> None:
+        """Send the call, and listen to all that may become of it, until `_over` is settled."""
+        self._readers = readers = Readers()
+        readers.add(self.worker.output, self._output_readable)
+        readers.add(self.worker.pidfd, self._died)
+        self._set_alarm()
+        try:
+            left = send_now(self.worker.connection, self._narrowing() + encode(Kind.CALL, call))
+        except (OSError, ValueError, RecursionError) as error:
+            # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
+            self._give_up(error)
+            return
+        if left:
+            self._sender = asyncio.create_task(self._send_rest(left, readers))
+        else:
+            readers.add(self.worker.connection.fileno(), self._hear)
+
+    async def _send_rest(self, left: memoryview, readers: Readers) -> None:
+        try:
+            await send_all(self.worker.connection, left)
+        except OSError as error:
+            self._give_up(error)
+        else:
+            readers.add(self.worker.connection.fileno(), self._hear)
+
+    def _listen_no_more(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._readers is not None:
+            self._readers.close()
+
+    def _end(self, ending: Ending) -> None:
+        """Settle how the call ends, unless that is settled."""
+        if not self._over.done():
+            self._over.set_result(ending)
+
+    def _give_up(self, error: Exception) -> None:
+        """End a call whose worker hears or says nothing any more."""
+        log.debug("worker connection ended", extra={"fault": str(error)})
+        self._end(Ending.ANSWERED)
+
+    def _died(self) -> None:
+        """Wait a little longer: a finished call must not be reported as a crash."""
+        if self._readers is not None:
+            self._readers.remove(self.worker.pidfd)
+        # A left-behind child may hold the socket open; with the group dead it ends.
+        self.worker.kill()
+        self._is_dead = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_later(_DRAIN_S, self._end, Ending.ANSWERED)
+
+    def _set_alarm(self) -> None:
+        """Be woken for the first look at the worker, and when silence reaches a rung."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        wakes_at = self._ladder.wakes_at()
+        if self._watcher is None:
+            wakes_at = min(wakes_at, self._look_at)
+        delay = max(0.0, wakes_at - time.monotonic())
+        self._alarm = asyncio.get_running_loop().call_later(delay, self._alarmed)
+
+    def _alarmed(self) -> None:
+        now = time.monotonic()
+        if self._watcher is None and now >= self._look_at:
+            self._begin_to_watch()
+        ending = self._climb(now)
+        if ending is None:
+            self._set_alarm()
+        else:
+            self._end(ending)
 
     def _climb(self, now: float) -> Ending | None:
         """Tell of the rungs that silence has reached; return how the call ends, if one of them ends it."""
@@ -226,26 +282,39 @@ class Lease:
             self._offer(rung)
         return None
 
-    async def _pump(self, call: object, listener: Listener) -> None:
-        """Send the call, then take in frames until the answer or the end of the stream."""
-        connection = self.worker.connection
-        decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
+    def _hear(self) -> None:
+        if self._is_behind:
+            return
         try:
-            await send_all(connection, self._narrowing() + encode(Kind.CALL, call))
-            while data := await receive_some(connection, _CHUNK_BYTES):
-                for number, (kind, body) in enumerate(decoder.feed(data), start=1):
-                    self._frame(kind, decode(body), len(body), listener)
-                    if kind is Kind.ANSWER:
-                        return
-                    if number % _FRAMES_A_TURN == 0:
-                        # One chunk may be ten thousand frames; the clock must run meanwhile.
-                        await asyncio.sleep(0)
+            data = receive_now(self.worker.connection, _CHUNK_BYTES)
+        except OSError as error:
+            self._give_up(error)
+            return
+        if data:
+            self._take_in(data)
+        elif data is not None:
+            self._end(Ending.ANSWERED)
+
+    def _take_in(self, data: bytes) -> None:
+        """Attend to frames, as many as others can wait for; to the rest when they have had their turn."""
+        self._is_behind = False
+        if self._over.done():
+            return
+        try:
+            for number, (kind, body) in enumerate(self._decoder.feed(data), start=1):
+                self._frame(kind, decode(body), len(body))
+                if kind is Kind.ANSWER:
+                    self._end(Ending.ANSWERED)
+                    return
+                if number == _FRAMES_A_TURN:
+                    self._is_behind = True
+                    asyncio.get_running_loop().call_soon(self._take_in, b"")
+                    return
         except FrameError as error:
             self._fault = str(error)
             if isinstance(error, FrameTooLong) and error.limit_bytes == self.limits.frame_bytes:
                 self._reached = Reached(limit="frame_bytes", value=error.limit_bytes, used=error.length)
-        except OSError as error:
-            log.debug("worker connection ended", extra={"fault": str(error)})
+            self._end(Ending.ANSWERED)
 
     def _narrowing(self) -> bytes:
         """Return what tells the worker the limits of its call, where there is something to tell."""
@@ -259,7 +328,7 @@ class Lease:
 
     async def _look_after(self, watcher: Watch) -> None:
         self._reached = await watcher.run()
-        _settle(self._over)
+        self._end(Ending.OVER_LIMIT)
 
     def _died_of_a_limit(self) -> bool:
         last = None if self._watcher is None else self._watcher.last
@@ -268,7 +337,7 @@ class Lease:
         self._reached = behind_death(self._status, last, self.limits, oom_killed=oom_killed)
         return self._reached is not None
 
-    def _frame(self, kind: Kind, value: object, size: int, listener: Listener) -> None:
+    def _frame(self, kind: Kind, value: object, size: int) -> None:
         if not isinstance(value, dict):
             raise FrameError("a frame that is no object")
         match kind:
@@ -278,7 +347,7 @@ class Lease:
                 self._ladder.progress(time.monotonic())
                 self._offer(value, size)
             case Kind.REQUEST:
-                self._ask(value, size, listener)
+                self._ask(value, size)
             case Kind.DENIED:
                 self._deny(value)
             case _:
@@ -287,10 +356,11 @@ class Lease:
     def _offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
         """Queue a notice; a client that does not keep up loses some, the call loses nothing."""
         if self._untold.take(size):
-            self._notices.put_nowait((notice, size))
             if self._teller is None:
                 # Most calls have nothing to tell, and a task costs them time.
+                self._notices = asyncio.Queue()
                 self._teller = asyncio.create_task(self._tell(self._listener))
+            self._notices.put_nowait((notice, size))
         else:
             log.debug("a notification was dropped: the client does not keep up")
 
@@ -315,10 +385,10 @@ class Lease:
             finally:
                 drained.cancel()
 
-    def _ask(self, value: Mapping[str, object], size: int, listener: Listener) -> None:
+    def _ask(self, value: Mapping[str, object], size: int) -> None:
         if not self._unanswered.take(size):
             raise FrameError("more requests than a worker may have open at once")
-        task = asyncio.create_task(self._reply(value, listener))
+        task = asyncio.create_task(self._reply(value, self._listener))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _done: self._unanswered.drop(size))
@@ -332,7 +402,9 @@ class Lease:
         finally:
             if waits:
                 self._ladder.resume(time.monotonic())
-                _settle(self._resumed)
+                if not (self._over.done() or self._is_dead):
+                    # While silence did not count, the next rung was further away than it is now.
+                    self._set_alarm()
         try:
             # One after the other: two that overlap would mix their bytes.
             async with self._replying:
@@ -349,39 +421,35 @@ class Lease:
         if len(self._denials) < _MAX_DENIALS:
             self._denials[denial] = None
 
-    def _output_readable(self) -> None:
+    def _output_readable(self) -> bool:
+        """Take in some of what the worker printed; say whether there may be more."""
         try:
-            data = os.read(self.worker.output, 1 << 16)
+            data = os.read(self.worker.output, _CHUNK_BYTES)
         except BlockingIOError:
-            return
-        if not data:
-            asyncio.get_running_loop().remove_reader(self.worker.output)
-            return
+            return False
+        if not data and self._readers is not None:
+            self._readers.remove(self.worker.output)
         self._output += data
         # The end of the output is what explains a crash.
         del self._output[: -self.limits.output_bytes]
+        return bool(data)
 
-    async def _bury(self, pump: "asyncio.Task[None]") -> None:
+    async def _bury(self) -> None:
         """Stay until the kernel says that nobody of the call is left."""
-        loop = asyncio.get_running_loop()
         for reply in self._tasks:
             # Not waited for: the host may be copying a large file for it, in a thread that cannot be stopped.
             reply.cancel()
-        tasks = [task for task in (pump, self._teller, self._watching) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = [task for task in (self._sender, self._teller, self._watching) if task is not None]
+        if tasks:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
         await self._group_gone()
-        self._output_readable_rest()
-        loop.remove_reader(self.worker.output)
+        for _ in range(_OUTPUT_READS):
+            if not self._output_readable():
+                break
         self.worker.close()
-
-    def _output_readable_rest(self) -> None:
-        before = -1
-        while before != len(self._output) < self.limits.output_bytes:
-            before = len(self._output)
-            self._output_readable()
 
     async def _group_gone(self) -> None:
         """Repeat the kill until the process group is empty: a fork may have been under way."""
@@ -394,8 +462,3 @@ class Lease:
             delay = min(delay * 2, 0.02)
         log.error("a process group outlived its kill; its zygote is ended", extra={"pid": self.worker.pid})
         self.zygote.close()
-
-
-def _settle(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

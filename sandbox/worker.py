@@ -82,7 +82,8 @@ def maker_of(connection: int) -> int:
     if not stat.S_ISSOCK(os.fstat(connection).st_mode):
         raise OSError(errno.ENOTSOCK, "its connection is no socket")
     with socket.socket(fileno=os.dup(connection)) as pair:
-        if (pair.family, pair.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+        domain, kind = (pair.getsockopt(socket.SOL_SOCKET, of) for of in (socket.SO_DOMAIN, socket.SO_TYPE))
+        if (domain, kind) != (socket.AF_UNIX, socket.SOCK_STREAM):
             raise OSError(errno.EPROTOTYPE, "its connection is no pair of UNIX stream sockets")
         credentials = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(credentials)[0]
@@ -108,7 +109,8 @@ def children_of(pid: int) -> set[int]:
     """
     found: set[int] = set()
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as children:
+        # Unbuffered and as bytes: it is looked at twice at the end of each call.
+        with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as children:
             found.update(map(int, children.read().split()))
     return found
 

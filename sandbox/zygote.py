@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sandbox.destinations import Destinations
@@ -31,6 +31,7 @@ _READY_S = 30.0
 # Process id of the first process of a pid namespace, inside.
 _FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
+_PROCESSORS = len(os.sched_getaffinity(0))
 # Of why a worker could not get ready, which its caller is told and the log keeps.
 _REASON_CHARS = 4096
 _LOG_LINES_BYTES = 64 * 1024
@@ -133,8 +134,10 @@ class Zygote:
     def order(self, count: int) -> None:
         """Ask for `count` more workers; they announce themselves when they are parked."""
         if count > 0 and not self._closed and not self.once:
-            # A worker that somebody waits for has no time to rehearse.
-            frame = encode(Kind.FORK, {"count": count, "rehearse": not self._waiters})
+            # A worker that somebody waits for has no time to rehearse. Nor has one beside as many others as
+            # there are processors: who comes next will wait for it.
+            rehearse = not self._waiters and self._ordered < _PROCESSORS
+            frame = encode(Kind.FORK, {"count": count, "rehearse": rehearse})
             try:
                 self.control.send(frame)
             except OSError as error:
@@ -152,7 +155,8 @@ class Zygote:
             SandboxError: The worker could not get ready; the message is the program's.
         """
         while self._idle:
-            worker = self._idle.popleft()
+            # The youngest: of its memory most is still in a cache.
+            worker = self._idle.pop()
             if worker.is_running():
                 return worker
             self.bury(self._dismissed(worker))
@@ -174,12 +178,12 @@ class Zygote:
 
     def park(self, worker: Worker) -> None:
         """Give back a worker that was taken and not used."""
-        self._idle.appendleft(worker)
+        self._idle.append(worker)
 
     def dismiss(self, count: int) -> None:
         """Let go of up to `count` parked workers."""
         for _ in range(min(count, len(self._idle))):
-            worker = self._idle.pop()
+            worker = self._idle.popleft()
             worker.kill()
             self.bury(self._dismissed(worker))
 
@@ -192,11 +196,12 @@ class Zygote:
         future = self._reaped.get(pid)
         if future is None:
             return None
+        # Nobody else waits for it, so that its end may as well be set by the clock.
+        patience = asyncio.get_running_loop().call_later(timeout_s, _give_up, future)
         try:
-            status = await asyncio.wait_for(asyncio.shield(future), timeout_s)
-        except TimeoutError:
-            return None
+            status = await future
         finally:
+            patience.cancel()
             self._reaped.pop(pid, None)
         return None if status is None else describe_status(status)
 
@@ -219,7 +224,7 @@ class Zygote:
         """
         try:
             orphans = children_of(self.pid) - self._reaped.keys()
-            return bool(children_of(worker)) or any(os.getpgid(pid) == worker for pid in orphans)
+            return bool(children_of(worker)) or worker in map(os.getpgid, orphans)
         except OSError:
             # Gone meanwhile, or a kernel without lists of children: better to wait than to guess.
             return True
@@ -317,8 +322,7 @@ class Zygote:
         if message and self._ordered > 0:
             self._deliver(self._adopt(message, descriptors))
             return
-        for descriptor in descriptors:
-            os.close(descriptor)
+        _close_all(descriptors)
         if message:
             log.warning("zygote announced a worker that nobody ordered", extra={"pid": self.pid})
             self.close()
@@ -327,23 +331,22 @@ class Zygote:
 
     def _adopt(self, message: bytes, descriptors: list[int]) -> Worker | SandboxError:
         """Make a worker of what announced itself, after checking what it is."""
-        with contextlib.ExitStack() as stack:
-            for descriptor in descriptors:
-                stack.callback(os.close, descriptor)
-            if len(descriptors) != 2:
-                reason = message.decode(errors="replace").removeprefix("failed: ")
-                return SandboxError(reason[:_REASON_CHARS])
-            try:
-                pid = maker_of(descriptors[0])
-                self._note_number(pid)
-                pidfd = os.pidfd_open(pid)
-                stack.callback(os.close, pidfd)
-                self._check_worker(pid)
-                output = own_end(descriptors[1])
-            except OSError as error:
-                log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
-                return SandboxError(f"a worker ended before it was ready: {error}")
-            stack.pop_all()
+        if len(descriptors) != 2:
+            _close_all(descriptors)
+            reason = message.decode(errors="replace").removeprefix("failed: ")
+            return SandboxError(reason[:_REASON_CHARS])
+        held = list(descriptors)
+        try:
+            pid = maker_of(descriptors[0])
+            self._note_number(pid)
+            pidfd = os.pidfd_open(pid)
+            held.append(pidfd)
+            self._check_worker(pid)
+            output = own_end(descriptors[1])
+        except OSError as error:
+            _close_all(held)
+            log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
+            return SandboxError(f"a worker ended before it was ready: {error}")
         os.close(descriptors[1])
         # From here on its end is awaited; what ended before it was adopted interests nobody.
         self._reaped[pid] = asyncio.get_running_loop().create_future()
@@ -415,6 +418,16 @@ class Zygote:
         self._output_left -= len(kept)
         for line in kept.decode(errors="replace").splitlines():
             log.info("tool file printed while it was imported", extra={"line": line})
+
+
+def _close_all(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _give_up(future: "asyncio.Future[int | None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _failure(value: Mapping[str, object]) -> SandboxError:

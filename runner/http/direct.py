@@ -22,7 +22,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.direct import Answer, DirectCall, Notify, is_traced, is_usual
-from runner.internals import error_reply
+from runner.internals.answer import error_reply
 
 __all__ = ["DirectCalls"]
 
@@ -35,6 +35,8 @@ _ENCODED = "=?base64?"
 _KEYS = frozenset({"jsonrpc", "id", "method", "params"})
 # Calls that take less never need to know whether their client is still there.
 _PATIENCE_S = 0.05
+# Made once: `json` would make one for each answer.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _PING_S = 15.0
 _PING = b": ping\r\n\r\n"
 _EVENTS = (
@@ -195,7 +197,7 @@ class _Exchange:
             if self._streams:
                 await self._send({"type": "http.response.body", "body": _event(reply), "more_body": False})
                 return
-            body = json.dumps(reply, separators=(",", ":")).encode()
+            body = _ENCODER.encode(reply).encode()
             headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
             await self._send({"type": "http.response.start", "status": status, "headers": headers})
             await self._send({"type": "http.response.body", "body": body})
@@ -221,4 +223,4 @@ class _Exchange:
 
 
 def _event(message: Mapping[str, Any]) -> bytes:
-    return f"event: message\r\ndata: {json.dumps(message, separators=(',', ':'))}\r\n\r\n".encode()
+    return f"event: message\r\ndata: {_ENCODER.encode(message)}\r\n\r\n".encode()

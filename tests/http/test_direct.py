@@ -5,12 +5,13 @@ import contextlib
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from direct_cases import CASES, META, Headers, message, usual
 from opentelemetry import trace
 from starlette.applications import Starlette
 from starlette.types import Message
@@ -23,17 +24,12 @@ from runner.host import make_host
 from runner.http import direct
 from runner.http.app import make_web
 from runner.http.site import Site
+from sandbox.pool import Pool
 
 pytestmark = pytest.mark.anyio
 
 TOOLS = Path(__file__).parents[1] / "tools" / "usual.py"
 HOME = Path(f"/tmp/t-{uuid.uuid4().hex[:12]}")
-VERSION = "2026-07-28"
-META: dict[str, Any] = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
-}
 
 
 @dataclass
@@ -80,7 +76,7 @@ async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
 async def post(
     web: Starlette,
     body: bytes,
-    headers: list[tuple[str, str]],
+    headers: Headers,
     *,
     leaves: asyncio.Event | None = None,
     sent: list[Message] | None = None,
@@ -117,23 +113,6 @@ async def post(
     return sent
 
 
-def usual(tool: str, **more: str) -> list[tuple[str, str]]:
-    named = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": VERSION,
-        "mcp-method": "tools/call",
-        "mcp-name": tool,
-        **{name.replace("_", "-"): value for name, value in more.items()},
-    }
-    return list(named.items())
-
-
-def message(tool: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
-    params = {"name": tool, "arguments": arguments or {}, "_meta": META, **more.pop("params", {})}
-    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params, **more}
-
-
 def shown(sent: list[Message]) -> list[Any]:
     """Return messages with what differs from call to call made equal."""
 
@@ -152,7 +131,7 @@ def shown(sent: list[Message]) -> list[Any]:
     return said
 
 
-async def both(webs: Webs, body: bytes, headers: list[tuple[str, str]]) -> tuple[list[Any], bool]:
+async def both(webs: Webs, body: bytes, headers: Headers) -> tuple[list[Any], bool]:
     """Return what both applications answer, which must be the same, and whether one did so directly."""
     webs.taken.clear()
     directly = await post(webs.direct, body, headers)
@@ -163,111 +142,60 @@ async def both(webs: Webs, body: bytes, headers: list[tuple[str, str]]) -> tuple
     return directly, was_taken
 
 
-DIRECT: Mapping[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
-    "a call": (message("echo", {"value": "x"}), usual("echo")),
-    "no arguments": (message("echo"), usual("echo")),
-    "arguments left out": (
-        {**message("echo"), "params": {"name": "echo", "_meta": META}},
-        usual("echo"),
-    ),
-    "an id that is text": (message("echo", {"value": 1}, id="seven"), usual("echo")),
-    "values of every kind": (
-        message("echo", {"value": [None, True, 1.5, 1e300, "ü\u2028\ud83d", {"a": None, "b": {}}, 2**70]}),
-        usual("echo"),
-    ),
-    "an unknown argument": (message("echo", {"other": 1}), usual("echo")),
-    "an argument of a wrong type": (message("steps", {"count": "many"}), usual("steps")),
-    "a tool that fails": (message("fails"), usual("fails")),
-    "headers of its own": (message("headers"), usual("headers", x_own="Ä", cookie="toolcell_session=x")),
-    "a stranger's capabilities": (
-        message("echo", params={"_meta": {**META, "io.modelcontextprotocol/clientCapabilities": 5}}),
-        usual("echo"),
-    ),
-    "a nameless client": (
-        message("echo", params={"_meta": {key: META[key] for key in META if "Info" not in key}}),
-        usual("echo"),
-    ),
-    "steps that nobody wants to hear of": (message("steps", {"count": 2}), usual("steps")),
-    "steps": (
-        message("steps", {"count": 3}, params={"_meta": {**META, "progressToken": "p"}}),
-        usual("steps"),
-    ),
-    "a question": (message("asks"), usual("asks")),
-    "another order of kinds": (
-        message("echo"),
-        usual("echo", accept="text/event-stream;q=1, application/json"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DIRECT)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is True])
 async def test_a_usual_call_is_answered_directly_and_byte_by_byte_as_by_the_sdk(
     webs: Webs, name: str
 ) -> None:
-    said, headers = DIRECT[name]
+    case = CASES[name]
 
-    _, directly = await both(webs, json.dumps(said).encode(), headers)
+    _, directly = await both(webs, json.dumps(case.message).encode(), case.headers)
 
     assert directly
 
 
-def without(headers: list[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
-    return [header for header in headers if header[0] not in names]
+async def no_worker(*_args: object) -> None:
+    pytest.fail("a worker was taken")
 
 
-UNUSUAL: Mapping[str, tuple[Any, list[tuple[str, str]]]] = {
-    "an unknown tool": (message("nothing"), usual("nothing")),
-    "another method": ({**message("x"), "method": "tools/list"}, usual("x", mcp_method="tools/list")),
-    "a method that its header denies": (message("echo"), usual("echo", mcp_method="tools/list")),
-    "a name that its header denies": (message("echo"), usual("fails")),
-    "a name that its header leaves out": (message("echo"), without(usual("echo"), "mcp-name")),
-    "a name that its header says twice": (message("echo"), [*usual("echo"), ("mcp-name", "echo")]),
-    "a name that its header encodes": (message("echo"), usual("echo", mcp_name="=?base64?ZWNobw==?=")),
-    "a name that is no text": (message("echo", params={"name": 5}), usual("echo")),
-    "no version": (message("echo"), without(usual("echo"), "mcp-protocol-version")),
-    "a version of tomorrow": (message("echo"), usual("echo", mcp_protocol_version="2030-01-01")),
-    "an old version": (message("echo"), usual("echo", mcp_protocol_version="2025-11-25")),
-    "two versions": (
-        message("echo", params={"_meta": {**META, "io.modelcontextprotocol/protocolVersion": "2025-11-25"}}),
-        usual("echo"),
-    ),
-    "no envelope": ({**message("echo"), "params": {"name": "echo", "arguments": {}}}, usual("echo")),
-    "half an envelope": (
-        message("echo", params={"_meta": {"io.modelcontextprotocol/protocolVersion": VERSION}}),
-        usual("echo"),
-    ),
-    "an envelope that is no object": (message("echo", params={"_meta": []}), usual("echo")),
-    "arguments that are no object": (message("echo", params={"arguments": [1]}), usual("echo")),
-    "no params": ({"jsonrpc": "2.0", "id": 1, "method": "tools/call"}, usual("echo")),
-    "no id": ({key: value for key, value in message("echo").items() if key != "id"}, usual("echo")),
-    "an id that is null": (message("echo", id=None), usual("echo")),
-    "an id that is true": (message("echo", id=True), usual("echo")),
-    "an id that is a fraction": (message("echo", id=1.5), usual("echo")),
-    "a version of JSON-RPC": (message("echo", jsonrpc="1.0"), usual("echo")),
-    "a member more": (message("echo", more=1), usual("echo")),
-    "a later round": (message("echo", params={"requestState": "x", "inputResponses": {}}), usual("echo")),
-    "messages wanted": (
-        message(
-            "steps", {"count": 2}, params={"_meta": {**META, "io.modelcontextprotocol/logLevel": "info"}}
-        ),
-        usual("steps"),
-    ),
-    "a batch": ([message("echo")], usual("echo")),
-    "JSON only": (message("echo"), usual("echo", accept="application/json")),
-    "anything": (message("echo"), usual("echo", accept="*/*")),
-    "nothing acceptable": (message("echo"), usual("echo", accept="text/html")),
-    "a long body": (message("echo", {"value": "x" * 70_000}), usual("echo")),
-    "a mirrored argument": (message("mirrored", {"region": "a"}), usual("mirrored", mcp_param_region="a")),
-    "a mirrored argument that is missing": (message("mirrored", {"region": "a"}), usual("mirrored")),
-    "a header of a parameter that nobody declares": (message("echo"), usual("echo", mcp_param_x="1")),
-}
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
+    webs: Webs, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps(message("echo", {"value": {"a": "here"}})).encode()
+    fine, _ = await both(webs, body, usual("echo"))
+    monkeypatch.setattr(Pool, "lease", no_worker)
+
+    answered, directly = await both(webs, body.replace(b'"here"', number.encode()), usual("echo"))
+
+    result = json.loads(answered[1]["body"])["result"]
+    envelope = json.loads(result["content"][0]["text"])
+    assert directly
+    assert not json.loads(fine[1]["body"])["result"]["isError"]
+    assert result["isError"]
+    assert envelope["results"]["error"].startswith("value.a is ")
+    assert envelope["meta_data"]["error_code"] == "E_INVALID_ARGUMENT"
+    assert envelope["meta_data"]["details"]["argument"] == "value.a"
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
+async def test_what_json_lacks_is_refused_beside_the_arguments_too(
+    webs: Webs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = message("echo", {"value": 1}, params={"_meta": {**META, "own": float("nan")}})
+    listed = {**said, "method": "prompts/get"}
+    monkeypatch.setattr(Pool, "lease", no_worker)
+
+    answered, _ = await both(webs, json.dumps(said).encode(), usual("echo"))
+    asked, _ = await both(webs, json.dumps(listed).encode(), usual("echo", mcp_method="prompts/get"))
+
+    assert b"_meta.own is NaN" in answered[1]["body"]
+    assert b"_meta.own is NaN" in asked[1]["body"]
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is False])
 async def test_an_unusual_request_goes_to_the_sdk(webs: Webs, name: str) -> None:
-    said, headers = UNUSUAL[name]
+    case = CASES[name]
 
-    _, directly = await both(webs, json.dumps(said).encode(), headers)
+    _, directly = await both(webs, json.dumps(case.message).encode(), case.headers)
 
     assert not directly
 
@@ -283,9 +211,9 @@ async def test_a_body_that_is_no_request_goes_to_the_sdk(webs: Webs, body: bytes
 
 
 async def test_steps_are_told_before_the_answer(webs: Webs) -> None:
-    said, headers = DIRECT["steps"]
+    case = CASES["steps"]
 
-    answered, _ = await both(webs, json.dumps(said).encode(), headers)
+    answered, _ = await both(webs, json.dumps(case.message).encode(), case.headers)
 
     events = b"".join(entry.get("body", b"") for entry in answered).split(b"\r\n\r\n")
     kinds = [json.loads(event.split(b"data: ")[1]).get("method", "answer") for event in events if event]

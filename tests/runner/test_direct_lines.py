@@ -2,33 +2,32 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
+import re
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from direct_cases import CASES, DISCOVER, INITIALIZE, INITIALIZED, META, message
 from support import becomes, settings_in
 
 from runner.cell import Cell
 from runner.direct import DirectCall
 from runner.direct_lines import DirectLines
 from runner.host import make_host
-from runner.internals import serve_streams
+from runner.internals.host import serve_streams
 from runner.lines import IncomingLines, OutgoingLines
+from sandbox.pool import Pool
 
 pytestmark = pytest.mark.anyio
 
 TOOLS = Path(__file__).parents[1] / "tools" / "usual.py"
 HOME = Path(f"/tmp/t-{uuid.uuid4().hex[:12]}")
-META: dict[str, Any] = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +54,8 @@ class Line:
     _rest: bytes = b""
 
     def write(self, *messages: Any) -> None:
-        for message in messages:
-            raw = message if isinstance(message, bytes) else json.dumps(message).encode()
+        for each in messages:
+            raw = each if isinstance(each, bytes) else json.dumps(each).encode()
             os.write(self.into, raw + b"\n")
 
     def leave(self) -> None:
@@ -78,6 +77,8 @@ class Line:
 async def served(cell: Cell, *, directly: bool) -> AsyncIterator[Line]:
     to_server, into = os.pipe()
     out, from_server = os.pipe()
+    # Room for the longest message: who writes it cannot wait for who reads it, in the same thread.
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 20)
     for descriptor in (to_server, out, from_server):
         os.set_blocking(descriptor, False)
     host, taken = make_host(cell, transport="stdio", download_url=None), list[str]()
@@ -101,32 +102,18 @@ async def served(cell: Cell, *, directly: bool) -> AsyncIterator[Line]:
             os.close(descriptor)
 
 
-def message(tool: str, arguments: Any = None, *, id: Any = 7, **more: Any) -> dict[str, Any]:  # noqa: A002
-    params = {"name": tool, "arguments": arguments or {}, "_meta": META, **more.pop("params", {})}
-    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params, **more}
+async def said(
+    cell: Cell, sent: list[Any], *, directly: bool, ignored: Sequence[Any] = ()
+) -> tuple[list[Any], list[str]]:
+    """Return what a server says to these messages, one after the other, and which calls came directly.
 
-
-DISCOVER = {"jsonrpc": "2.0", "id": "d", "method": "server/discover", "params": {"_meta": META}}
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": "i",
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "tests", "version": "1"},
-    },
-}
-INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-
-
-async def said(cell: Cell, sent: list[Any], *, directly: bool) -> tuple[list[Any], list[str]]:
-    """Return what a server says to these messages, one after the other, and which calls came directly."""
+    Those that are `ignored` are not waited for.
+    """
     async with served(cell, directly=directly) as line:
         asked = 0
         for each in sent:
             line.write(each)
-            asked += "id" in each
+            asked += "id" in each and each not in ignored
             assert await becomes(lambda: len(finals(line.answers())) >= asked)  # noqa: B023 - waited for here
         return [unsealed(answer) for answer in line.answers()], line.taken
 
@@ -148,62 +135,102 @@ def unsealed(answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-TOMORROW = {**META, "io.modelcontextprotocol/protocolVersion": "2030-01-01"}
-LOGGED = {**META, "io.modelcontextprotocol/logLevel": "info"}
-NOTHING: dict[str, Any] = {"jsonrpc": "2.0", "nothing": 1}
-BARE = {**message("echo"), "params": {"name": "echo"}}
-
-DIRECT: Mapping[str, dict[str, Any]] = {
-    "a call": message("echo", {"value": "ü\u2028\ud83d\ude00"}),
-    "an id that is text": message("echo", {"value": 1}, id="seven"),
-    "values of every kind": message("echo", {"value": [None, True, 1.5, 1e300, {"a": None, "b": {}}, 2**70]}),
-    "an argument of a wrong type": message("steps", {"count": "many"}),
-    "a tool that fails": message("fails"),
-    "steps that nobody wants to hear of": message("steps", {"count": 2}),
-    "steps": message("steps", {"count": 3}, params={"_meta": {**META, "progressToken": "p"}}),
-    "a question": message("asks"),
-    "headers, where there are none": message("headers"),
-    "a stranger's capabilities": message(
-        "echo", params={"_meta": {**META, "io.modelcontextprotocol/clientCapabilities": 5}}
-    ),
-}
+# Asked after everything else, so that its answer shows that what came before has been read.
+LAST = {**DISCOVER, "id": "last"}
 
 
-@pytest.mark.parametrize("name", DIRECT)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is True])
 async def test_a_usual_call_is_answered_directly_and_word_by_word_as_by_the_sdk(
     cell: Cell, name: str
 ) -> None:
-    sent = [DISCOVER, DIRECT[name]]
+    case = CASES[name]
+    sent = [*case.before, case.message]
 
     directly, taken = await said(cell, sent, directly=True)
     plainly, _ = await said(cell, sent, directly=False)
 
     assert directly == plainly
-    assert taken == [DIRECT[name]["params"]["name"]]
+    assert taken == [case.message["params"]["name"]]
 
 
-UNUSUAL: Mapping[str, list[Any]] = {
-    "the first request": [message("echo")],
-    "a client of the handshake": [INITIALIZE, INITIALIZED, {**message("echo"), "params": {"name": "echo"}}],
-    "a client of the handshake with an envelope": [INITIALIZE, INITIALIZED, message("echo")],
-    "an unknown tool": [DISCOVER, message("nothing")],
-    "another version": [DISCOVER, message("echo", params={"_meta": TOMORROW})],
-    "a later round": [DISCOVER, message("asks", params={"requestState": "x", "inputResponses": {}})],
-    "no envelope": [DISCOVER, BARE],
-    "messages wanted": [DISCOVER, message("steps", {"count": 1}, params={"_meta": LOGGED})],
-    "no message": [DISCOVER, NOTHING, {**DISCOVER, "id": "e"}],
-}
+ERAS = pytest.mark.parametrize(
+    ("greeting", "envelope"),
+    [([DISCOVER], {"_meta": META}), ([INITIALIZE, INITIALIZED], {})],
+    ids=["modern", "handshake"],
+)
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
+def echoing(value: Any, envelope: Mapping[str, Any]) -> dict[str, Any]:
+    return {**message("echo"), "params": {"name": "echo", "arguments": {"value": value}, **envelope}}
+
+
+async def no_worker(*_args: object) -> None:
+    pytest.fail("a worker was taken")
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+@ERAS
+async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
+    cell: Cell,
+    greeting: list[Any],
+    envelope: Mapping[str, Any],
+    number: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = json.dumps(echoing(["here"], envelope)).encode()
+    async with served(cell, directly=True) as line:
+        line.write(*greeting)
+        assert await becomes(lambda: len(finals(line.answers())) == 1)
+        line.write(usual)
+        assert await becomes(lambda: len(finals(line.answers())) == 2)
+        monkeypatch.setattr(Pool, "lease", no_worker)
+        line.write(usual.replace(b'"here"', number.encode()))
+        assert await becomes(lambda: len(finals(line.answers())) == 3)
+        _, fine, refused = finals(line.answers())
+
+    said = json.loads(refused["result"]["content"][0]["text"])
+    assert not fine["result"]["isError"]
+    assert said["meta_data"]["error_code"] == "E_INVALID_ARGUMENT"
+    assert re.fullmatch(
+        r"value\[0\] is (NaN|-?Infinity), which is no JSON value; send a finite number, null or text",
+        said["results"]["error"],
+    )
+
+
+@ERAS
+async def test_a_call_with_half_of_a_surrogate_pair_is_answered(
+    cell: Cell, greeting: list[Any], envelope: Mapping[str, Any]
+) -> None:
+    answers, _ = await said(cell, [*greeting, echoing("a\ud800b", envelope)], directly=True)
+
+    assert answers[-1]["result"]["structuredContent"] == {"results": "a?b"}
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is False])
 async def test_an_unusual_message_goes_to_the_sdk(cell: Cell, name: str) -> None:
-    sent = UNUSUAL[name]
+    case = CASES[name]
+    sent = [*case.before, case.message, LAST]
+    ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(cell, sent, directly=True)
-    plainly, _ = await said(cell, sent, directly=False)
+    directly, taken = await said(cell, sent, ignored=ignored, directly=True)
+    plainly, _ = await said(cell, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert taken == []
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is not None])
+async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(cell: Cell, name: str) -> None:
+    case = CASES[name]
+    # If the first was no request, the second decides.
+    sent = [case.message, message("echo", id="second"), message("echo", id="third")]
+    ignored = [] if case.is_answered else [case.message]
+
+    directly, taken = await said(cell, sent, ignored=ignored, directly=True)
+    plainly, _ = await said(cell, sent, ignored=ignored, directly=False)
+
+    assert directly == plainly
+    assert bool(taken) == ("result" in plainly[-1])
 
 
 @pytest.mark.parametrize("directly", [True, False])

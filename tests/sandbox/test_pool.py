@@ -16,6 +16,7 @@ from support import becomes
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
 from sandbox.forkserver import Forkserver
+from sandbox.frames import Kind, encode
 from sandbox.launch import launch
 from sandbox.outcome import Denial, Ending, Outcome
 from sandbox.policy import MIB, Limits, Policy
@@ -317,6 +318,32 @@ async def test_notifications_come_in_order_and_before_the_answer(pool: Pool) -> 
     assert [note["number"] for note in ears.notes] == list(range(200))
 
 
+async def test_frames_that_come_all_at_once_lose_nothing_and_keep_their_order(pool: Pool) -> None:
+    frames = [encode(Kind.NOTIFY, {"number": number}) for number in range(550)]
+    ears = Ears()
+
+    outcome = await run(
+        pool, "raw", b"".join([*frames, encode(Kind.ANSWER, {"value": "last"})]).hex(), ears=ears
+    )
+
+    assert value(outcome) == "last"
+    assert [note["number"] for note in ears.notes] == list(range(550))
+
+
+async def test_a_call_longer_than_its_connection_holds_arrives_whole(pool: Pool) -> None:
+    text = "long" * 1_000_000
+
+    assert value(await run(pool, "echo", text)) == text
+
+
+async def test_a_call_that_is_no_json_is_answered_by_nobody(pool: Pool) -> None:
+    outcome = await run(pool, "echo", float("nan"))
+    after = value(await run(pool, "echo", "fine"))
+
+    assert outcome.ending is Ending.CRASHED
+    assert after == "fine"
+
+
 async def test_a_notification_that_the_client_is_slow_to_take_comes_before_the_answer_too(pool: Pool) -> None:
     ears = Ears(takes_s=0.1)
 
@@ -430,6 +457,19 @@ async def test_only_a_worker_that_nobody_waits_for_rehearses(pool: Pool) -> None
     await pool.ready()
 
     assert value(await run(pool, "rehearsal")) is True
+
+
+async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_to_rehearse(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    processors = len(os.sched_getaffinity(0))
+    async with pool_of(forkserver, tmp_path, stock=Stock(least=0, most=0)) as pool:
+        for _ in range(processors + 1):
+            pool.zygote.order(1)
+        assert await becomes(lambda: pool.zygote.at_hand == processors + 1)
+        rehearsed = [value(await run(pool, "rehearsal")) for _ in range(processors + 1)]
+
+    assert sorted(rehearsed) == [False, *[True] * processors]
 
 
 async def _take_all(pool: Pool) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from runner.telemetry import _TextFormatter, call_scope, redact, set_up
+from runner.telemetry import CallScope, _TextFormatter, redact, set_up
 
 log = logging.getLogger("runner.test")
 
@@ -71,7 +71,7 @@ def test_every_record_of_a_call_carries_its_id_and_of_no_other() -> None:
     stream = logged("json")
 
     async def call(number: int) -> None:
-        with call_scope(f"call-{number}"):
+        with CallScope(f"call-{number}"):
             await asyncio.sleep(0)
             await asyncio.to_thread(log.info, "in a thread", extra={"number": number})
 

@@ -1,0 +1,226 @@
+"""Requests to a server that answers usual calls directly: one table for both transports.
+
+A message is usual, or it is not, whatever brings it. A case says where a transport makes a difference: over
+HTTP there are headers beside a message, which have to be as usual too; over stdio there is what came before.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "CASES",
+    "DISCOVER",
+    "INITIALIZE",
+    "INITIALIZED",
+    "META",
+    "VERSION",
+    "Case",
+    "Headers",
+    "message",
+    "usual",
+]
+
+Headers = Iterable[tuple[str, str]]
+
+VERSION = "2026-07-28"
+META: Mapping[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+}
+DISCOVER = {"jsonrpc": "2.0", "id": "d", "method": "server/discover", "params": {"_meta": META}}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": "i",
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "tests", "version": "1"},
+    },
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def message(tool: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments or {}, "_meta": META, **more.pop("params", {})}
+    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params, **more}
+
+
+def usual(tool: str, **more: str) -> list[tuple[str, str]]:
+    """Return the headers that go with a call over HTTP, with more of them, or others."""
+    named = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": VERSION,
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+        **{name.replace("_", "-"): value for name, value in more.items()},
+    }
+    return list(named.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A request.
+
+    Attributes:
+        message: What is sent.
+        headers: What is sent beside it over HTTP.
+        before: What is sent ahead of it over stdio.
+        by_http: Whether it is answered directly over HTTP; None where it says nothing there.
+        by_stdio: Whether it is answered directly over stdio; None where it says nothing there.
+        is_answered: Whether it is answered at all over stdio, where nobody can answer what has no id.
+    """
+
+    message: Any
+    headers: Headers
+    before: tuple[Any, ...] = (DISCOVER,)
+    by_http: bool | None
+    by_stdio: bool | None
+    is_answered: bool = True
+
+
+def taken(tool: str, arguments: Any = None, **more: Any) -> Case:
+    """Return a call that both transports answer directly."""
+    return Case(message=message(tool, arguments, **more), headers=usual(tool), by_http=True, by_stdio=True)
+
+
+def left(said: Any, *, tool: str = "echo", is_answered: bool = True) -> Case:
+    """Return a message that both transports leave to the SDK."""
+    return Case(message=said, headers=usual(tool), by_http=False, by_stdio=False, is_answered=is_answered)
+
+
+def differing(said: Any, headers: Headers, *, by_http: bool, by_stdio: bool | None = None) -> Case:
+    """Return a message with which it is something of HTTP that decides."""
+    return Case(message=said, headers=headers, by_http=by_http, by_stdio=by_stdio)
+
+
+def opening(*before: Any, said: Any) -> Case:
+    """Return a message whose forerunners decide, as they can over stdio only."""
+    return Case(message=said, headers=(), before=before, by_http=None, by_stdio=False)
+
+
+def meta(**changed: Any) -> dict[str, Any]:
+    """Return params with other members of the envelope, by the end of their names; None leaves one out."""
+    named = {f"io.modelcontextprotocol/{name}": value for name, value in changed.items()}
+    return {"_meta": {name: value for name, value in {**META, **named}.items() if value is not None}}
+
+
+def without(headers: Headers, *names: str) -> list[tuple[str, str]]:
+    return [header for header in headers if header[0] not in names]
+
+
+BARE = {**message("echo"), "params": {"name": "echo"}}
+EVERY_KIND = [None, True, 1.5, 1e300, "ü\u2028\U0001f600", {"a": None, "b": {}}, 2**70]
+
+CASES: Mapping[str, Case] = {
+    # Usual, whatever brings them.
+    "a call": taken("echo", {"value": "x"}),
+    "text of every kind": taken("echo", {"value": "ü\u2028\ud83d\ude00"}),
+    "no arguments": taken("echo"),
+    "arguments left out": Case(
+        message={**message("echo"), "params": {"name": "echo", "_meta": META}},
+        headers=usual("echo"),
+        by_http=True,
+        by_stdio=True,
+    ),
+    "an id that is text": taken("echo", {"value": 1}, id="seven"),
+    "values of every kind": taken("echo", {"value": EVERY_KIND}),
+    "an unknown argument": taken("echo", {"other": 1}),
+    "an argument of a wrong type": taken("steps", {"count": "many"}),
+    "a tool that fails": taken("fails"),
+    "headers that a tool asks for": taken("headers"),
+    "a stranger's capabilities": taken("echo", params=meta(clientCapabilities=5)),
+    "a nameless client": taken("echo", params=meta(clientInfo=None)),
+    "steps that nobody wants to hear of": taken("steps", {"count": 2}),
+    "steps": taken("steps", {"count": 3}, params={"_meta": {**META, "progressToken": "p"}}),
+    "a question": taken("asks"),
+    # Unusual, whatever brings them.
+    "an unknown tool": left(message("nothing"), tool="nothing"),
+    "another method": Case(
+        message={**message("x"), "method": "tools/list"},
+        headers=usual("x", mcp_method="tools/list"),
+        by_http=False,
+        by_stdio=False,
+    ),
+    "a name that is no text": left(message("echo", params={"name": 5})),
+    "an old version": left(message("echo", params=meta(protocolVersion="2025-11-25"))),
+    "a version of tomorrow": left(message("echo", params=meta(protocolVersion="2030-01-01"))),
+    "no envelope": left({**message("echo"), "params": {"name": "echo", "arguments": {}}}),
+    "no envelope and no arguments": left(BARE),
+    "half an envelope": left(message("echo", params=meta(clientInfo=None, clientCapabilities=None))),
+    "an envelope that is no object": left(message("echo", params={"_meta": []})),
+    "arguments that are no object": left(message("echo", params={"arguments": [1]})),
+    "no params": left({"jsonrpc": "2.0", "id": 1, "method": "tools/call"}),
+    "no id": left({key: value for key, value in message("echo").items() if key != "id"}, is_answered=False),
+    "an id that is null": left(message("echo", id=None), is_answered=False),
+    "an id that is true": left(message("echo", id=True), is_answered=False),
+    "an id that is a fraction": left(message("echo", id=1.5), is_answered=False),
+    "a version of JSON-RPC": left(message("echo", jsonrpc="1.0"), is_answered=False),
+    "no message": left({"jsonrpc": "2.0", "nothing": 1}, is_answered=False),
+    "a later round": left(message("echo", params={"requestState": "x", "inputResponses": {}})),
+    "a later round of a question": left(
+        message("asks", params={"requestState": "x", "inputResponses": {}}), tool="asks"
+    ),
+    "messages wanted": left(message("steps", {"count": 2}, params=meta(logLevel="info")), tool="steps"),
+    "a batch": left([message("echo")], is_answered=False),
+    "a mirrored argument": Case(
+        message=message("mirrored", {"region": "a"}),
+        headers=usual("mirrored", mcp_param_region="a"),
+        by_http=False,
+        by_stdio=False,
+    ),
+    "a mirrored argument that is missing": left(message("mirrored", {"region": "a"}), tool="mirrored"),
+    # What HTTP alone has: headers.
+    "headers of its own": differing(
+        message("headers"), usual("headers", x_own="Ä", cookie="toolcell_session=x"), by_http=True
+    ),
+    "another order of kinds": differing(
+        message("echo"), usual("echo", accept="text/event-stream;q=1, application/json"), by_http=True
+    ),
+    "a method that its header denies": differing(
+        message("echo"), usual("echo", mcp_method="tools/list"), by_http=False
+    ),
+    "a name that its header denies": differing(message("echo"), usual("fails"), by_http=False),
+    "a name that its header leaves out": differing(
+        message("echo"), without(usual("echo"), "mcp-name"), by_http=False
+    ),
+    "a name that its header says twice": differing(
+        message("echo"), [*usual("echo"), ("mcp-name", "echo")], by_http=False
+    ),
+    "a name that its header encodes": differing(
+        message("echo"), usual("echo", mcp_name="=?base64?ZWNobw==?="), by_http=False
+    ),
+    "no version in the headers": differing(
+        message("echo"), without(usual("echo"), "mcp-protocol-version"), by_http=False
+    ),
+    "a version of tomorrow in the headers": differing(
+        message("echo"), usual("echo", mcp_protocol_version="2030-01-01"), by_http=False
+    ),
+    "an old version in the headers": differing(
+        message("echo"), usual("echo", mcp_protocol_version="2025-11-25"), by_http=False
+    ),
+    "JSON only": differing(message("echo"), usual("echo", accept="application/json"), by_http=False),
+    "anything": differing(message("echo"), usual("echo", accept="*/*"), by_http=False),
+    "nothing acceptable": differing(message("echo"), usual("echo", accept="text/html"), by_http=False),
+    "a header of a parameter that nobody declares": differing(
+        message("echo"), usual("echo", mcp_param_x="1"), by_http=False
+    ),
+    # What the two see differently: lines are read by the SDK's own types, and are as long as they like.
+    "a member more": differing(message("echo", more=1), usual("echo"), by_http=False, by_stdio=True),
+    "a long body": differing(
+        message("echo", {"value": "x" * 70_000}), usual("echo"), by_http=False, by_stdio=True
+    ),
+    "half a character": Case(
+        message=message("echo", {"value": "\ud83d"}),
+        headers=usual("echo"),
+        by_http=True,
+        by_stdio=True,
+    ),
+    # What stdio alone has: the first request decides for an era.
+    "the first request": opening(said=message("echo")),
+    "a client of the handshake": opening(INITIALIZE, INITIALIZED, said=BARE),
+    "a client of the handshake with an envelope": opening(INITIALIZE, INITIALIZED, said=message("echo")),
+}

@@ -1,0 +1,86 @@
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sandbox.readers import Readers
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def pipes() -> Iterator[list[tuple[int, int]]]:
+    made = [os.pipe() for _ in range(2)]
+    yield made
+    for ends in made:
+        for end in ends:
+            os.close(end)
+
+
+def reading(pipe: int, heard: "asyncio.Queue[bytes]") -> Callable[[], None]:
+    return lambda: heard.put_nowait(os.read(pipe, 100))
+
+
+async def test_each_descriptor_has_its_own_callback(pipes: list[tuple[int, int]]) -> None:
+    readers = Readers()
+    heard: list[asyncio.Queue[bytes]] = [asyncio.Queue(), asyncio.Queue()]
+    for (ours, _), queue in zip(pipes, heard, strict=True):
+        readers.add(ours, reading(ours, queue))
+
+    for number, (_, theirs) in enumerate(pipes):
+        os.write(theirs, b"%d" % number)
+    came = [await asyncio.wait_for(queue.get(), 10) for queue in heard]
+    readers.close()
+
+    assert came == [b"0", b"1"]
+
+
+async def test_who_removes_another_in_one_turn_is_the_last_to_be_called(
+    pipes: list[tuple[int, int]],
+) -> None:
+    readers, called = Readers(), asyncio.Event()
+    calls: list[int] = []
+
+    def first_of_both(ours: int) -> None:
+        calls.append(ours)
+        for pipe, _ in pipes:
+            readers.remove(pipe)
+        called.set()
+
+    for ours, theirs in pipes:
+        readers.add(ours, lambda ours=ours: first_of_both(ours))  # type: ignore[misc]
+        os.write(theirs, b"there")
+    await asyncio.wait_for(called.wait(), 10)
+    await asyncio.sleep(0)
+    readers.close()
+
+    assert len(calls) == 1
+
+
+async def test_once_closed_nothing_is_called_and_the_descriptors_are_open(
+    pipes: list[tuple[int, int]],
+) -> None:
+    (ours, theirs), (witness, told) = pipes
+    closed, others = Readers(), Readers()
+    unheard: asyncio.Queue[bytes] = asyncio.Queue()
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    closed.add(ours, reading(ours, unheard))
+    others.add(witness, reading(witness, heard))
+
+    closed.close()
+    closed.close()
+    closed.add(ours, reading(ours, unheard))
+    closed.remove(ours)
+    os.write(theirs, b"late")
+    os.write(told, b"now")
+    await asyncio.wait_for(heard.get(), 10)
+    others.close()
+
+    assert unheard.empty()
+    assert os.read(ours, 100) == b"late"
