@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
+from sandbox.outcome import describe_status
+
 __all__ = ["Warmups", "warm_up"]
 
 F = TypeVar("F", bound=Callable[[], Any])
 
 _LONGEST_S = 20
-_FAILED, _THREADS = 3, 4
+_REASON_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Warmups:
     """The warm-ups of one tool file."""
 
     def __init__(self) -> None:
-        self._done: list[_Warmup] = []
+        self._repeated: list[_Warmup] = []
 
     def run(self) -> None:
         """Do all that can be done, in a zygote; write a line for each function of the author that cannot."""
@@ -62,18 +64,17 @@ class Warmups:
             fault = _fault(warmup)
             if fault is None:
                 _do(warmup)
-                self._done.append(warmup)
+                self._repeated += [warmup] if warmup.in_workers else []
             elif warmup.is_authors:
                 # What a zygote writes is logged by the host.
                 sys.stderr.write(f"warm-up {warmup.name} was left out: {fault}\n")
 
     def repeat(self) -> None:
         """Do the short ones again, in a worker that has no call yet."""
-        for warmup in self._done:
+        for warmup in self._repeated:
             # A worker has limits that its zygote has not; whether they suffice is for the call to find out.
             with contextlib.suppress(Exception):
-                if warmup.in_workers:
-                    _do(warmup)
+                _do(warmup)
 
 
 def warm_up(act: F) -> F:
@@ -95,28 +96,30 @@ def _fault(warmup: _Warmup) -> str | None:
     if child == 0:
         _try(warmup, writer)
     os.close(writer)
-    with open(reader, "rb") as told:
-        reason = told.read().decode(errors="replace")
     _, status = os.waitpid(child, 0)
+    # Not read to its end: a process that the warm-up left behind would keep that from coming.
+    os.set_blocking(reader, False)
+    with open(reader, "rb", buffering=0) as told:
+        reason = (told.read(_REASON_BYTES) or b"").decode(errors="replace")
     if os.WIFSIGNALED(status):
-        killed = os.WTERMSIG(status)
-        if killed == signal.SIGALRM:
+        if os.WTERMSIG(status) == signal.SIGALRM:
             return f"it took longer than {_LONGEST_S} seconds"
-        return f"it ended its process with {signal.Signals(killed).name}"
+        return f"it ended its process with {describe_status(status).removeprefix('signal ')}"
     return None if os.WEXITSTATUS(status) == 0 else reason or "it ended its process"
 
 
 def _try(warmup: _Warmup, writer: int) -> NoReturn:
-    status = _FAILED
+    status = 1
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_LONGEST_S)
         _do(warmup)
-        status = 0 if _threads() == 1 else _THREADS
-        if status:
+        if _threads() == 1:
+            status = 0
+        else:
             os.write(writer, b"it starts threads, which a fork would not have; start them in the tool")
     except BaseException as error:  # noqa: BLE001 - whatever it was, this process is for finding out
-        os.write(writer, f"{type(error).__name__}: {error}".encode(errors="backslashreplace")[:1000])
+        os.write(writer, f"{type(error).__name__}: {error}".encode(errors="backslashreplace")[:_REASON_BYTES])
     finally:
         os._exit(status)
 

@@ -96,6 +96,10 @@ ACTS = {
     "leaves": ("import sys; sys.exit(0)", "SystemExit: 0"),
     "is killed": ("import os; os.kill(os.getpid(), 9)", "it ended its process with SIGKILL"),
     "raises": ("raise OSError(28, 'No space left')", "OSError: [Errno 28] No space left"),
+    "leaves a process": (
+        "import os, time; os.fork() or (os.closerange(0, 3), time.sleep(90), os._exit(0)); raise OSError(5)",
+        "OSError: 5",
+    ),
     "cannot be encoded": ("raise ValueError('\\udcff')", "ValueError: \\udcff"),
 }
 
@@ -120,7 +124,9 @@ warmups = runner.warmups.Warmups()
 warmups.run()
 print("goes on", done)
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
 
     assert ran.stdout == "goes on True\n"
     assert ran.stderr == f"warm-up act was left out: {reason}\n"
