@@ -47,6 +47,7 @@ class Pool:
     _oneshots: "deque[asyncio.Task[Zygote]]" = field(init=False, default_factory=deque)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _calming: asyncio.TimerHandle | None = field(init=False, default=None)
+    _is_new: bool = field(init=False, default=True)
     _closed: bool = field(init=False, default=False)
 
     @classmethod
@@ -141,6 +142,10 @@ class Pool:
         return Lease(zygote=zygote, worker=worker, limits=limits, narrows=narrows, home_fd=self.home_fd)
 
     def _note_demand(self) -> None:
+        # The call that a pool is made for finds nobody, however many are kept.
+        if self._is_new:
+            self._is_new = False
+            return
         self.stock.found(self.zygote.at_hand, has_room=has_memory_to_spare)
         self._calm_later()
 

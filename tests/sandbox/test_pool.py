@@ -276,6 +276,20 @@ async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_t
     assert len(left & workers) == len(left) == 1
 
 
+async def test_the_call_that_a_pool_is_made_for_is_no_reason_to_keep_more_workers(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, stock=Stock(least=1, most=3)) as pool:
+        found = pool.zygote.at_hand
+        await run(pool, "echo", 1)
+        size = pool.stock.size
+        pool.refill()
+        await parks(pool, 1)
+        await asyncio.gather(run(pool, "echo", 2), run(pool, "echo", 3))
+
+        assert (found, size, pool.stock.size) == (0, 1, 2)
+
+
 def huge_bytes(pid: int) -> int:
     facts = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return 1024 * next(int(line.split()[1]) for line in facts.splitlines() if line.startswith("AnonHuge"))
