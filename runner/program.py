@@ -52,6 +52,12 @@ class Program:
         self._called: asyncio.Future[tuple[Mapping[str, Any], asyncio.Future[object]]] | None = None
         self._life: asyncio.Task[None] | None = None
 
+    def begin(self) -> None:
+        """Walk the way of a call on a server of our own: zygotes share what that imports and builds."""
+        ask_one_provider_directly()
+        make_spans_if_recorded()
+        asyncio.run(REHEARSAL.prepare())
+
     def load(self, config: Mapping[str, object]) -> object:
         """Import the files named in `config["files"]` and return the catalog."""
         # FastMCP writes each tool error with its traceback to standard error; the host tells it better.
@@ -65,7 +71,6 @@ class Program:
         server = self._server = load_tool_files(files)
         self._witness = Witness(Path(files[0]).parent)
         server.middleware.append(self._witness)
-        ask_one_provider_directly()
         make_spans_if_recorded()
         try:
             return asyncio.run(self._catalog(server))
@@ -117,7 +122,7 @@ class Program:
             await self._enter()
             make_spans_if_recorded()
             if rehearse:
-                await REHEARSAL.walk(threads=True)
+                await REHEARSAL.walk()
                 self._warmups.repeat()
         except Exception as error:  # noqa: BLE001 - told to whoever waits, see `prepare`
             ready.set_exception(error)
@@ -131,9 +136,6 @@ class Program:
 
     async def _catalog(self, server: FastMCP) -> dict[str, object]:
         await single_call_server(server, self._state)
-        await REHEARSAL.prepare()
-        # A sync tool would leave its thread behind, and a zygote must have one only.
-        await REHEARSAL.walk(threads=False)
         await warm_type_adapters(server)
         return {
             "name": server.name,

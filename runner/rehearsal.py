@@ -1,7 +1,7 @@
 """A rehearsal of a call, on a server of our own, so that the call itself finds everything in place.
 
-In a zygote it imports what is imported late and builds what is built late, once for all workers; in a
-parked worker it makes the pages its own that the call will write to.
+In a forkserver it imports what is imported late and builds what is built late, once for all zygotes and their
+workers; in a parked worker it makes the pages its own that the call will write to.
 """
 
 import json
@@ -23,17 +23,12 @@ _MODERN_META = {
     "io.modelcontextprotocol/clientInfo": {"name": "runner", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-_OWN_FACTS = RequestFacts(
-    request_id=0, protocol=LATEST_MODERN_VERSION, session_id="zygote", transport="stdio"
-)
+_STDIO = RequestFacts(request_id=0, protocol=LATEST_MODERN_VERSION, session_id="rehearsal", transport="stdio")
+_HTTP = replace(_STDIO, transport="streamable-http", headers=[])
 
 
 class Rehearsal:
-    """A server of our own, on which the code that a call walks can be walked without side effects.
-
-    In a zygote that imports what is imported late and builds what is built late, once for all
-    workers; in a parked worker it makes the pages its own that the call will write to.
-    """
+    """A server of our own, on which the code that a call walks can be walked without side effects."""
 
     def __init__(self) -> None:
         self._server: FastMCP = FastMCP("rehearsal")
@@ -41,19 +36,23 @@ class Rehearsal:
         self._server.tool(self._work, name="work")
 
     async def prepare(self) -> None:
-        """Make the server like one that serves a call."""
+        """Make the server like one that serves a call, and call it as from stdio and as from HTTP."""
         await single_call_server(self._server, RemoteState(_refuse))
         await warm_type_adapters(self._server)
+        # A sync tool would leave its thread behind, and what is to be forked must have one only.
+        for facts in (_STDIO, _HTTP):
+            await self._call("think", facts)
 
-    async def walk(self, *, threads: bool) -> None:
-        """Call tools as from stdio and as from HTTP; or, with `threads`, only the longest way of all."""
-        web = replace(_OWN_FACTS, transport="streamable-http", headers=[])
-        for name, facts in (("work", web),) if threads else (("think", _OWN_FACTS), ("think", web)):
-            params = {"name": name, "arguments": {"number": 1}, "_meta": _MODERN_META}
-            answer = await serve_raw(
-                self._server, "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse
-            )
-            json.dumps(answer)
+    async def walk(self) -> None:
+        """Call a tool on the longest way of all: from HTTP, and into a thread."""
+        await self._call("work", _HTTP)
+
+    async def _call(self, tool: str, facts: RequestFacts) -> None:
+        params = {"name": tool, "arguments": {"number": 1}, "_meta": _MODERN_META}
+        answer = await serve_raw(
+            self._server, "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse
+        )
+        json.dumps(answer)
 
     @staticmethod
     async def _think(number: int, text: str = "") -> dict[str, object]:

@@ -16,6 +16,10 @@ class WatchedProgram:
     def __init__(self, program: ToolProgram) -> None:
         self._program = program
 
+    def begin(self) -> None:
+        """Begin as the usual program does."""
+        self._program.begin()
+
     def load(self, config: Mapping[str, object]) -> object:
         """Import the files, and return the catalog with what was seen meanwhile."""
         files = config["files"]

@@ -51,6 +51,7 @@ def main() -> None:
     # The collector would look at what the import makes again and again, for a fifth of its time.
     gc.disable()
     program: Program = importlib.import_module(sys.argv[3]).PROGRAM
+    program.begin()
     gc.enable()
     gc.collect()
     gc.freeze()

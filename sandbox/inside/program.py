@@ -61,6 +61,13 @@ class Channel:
 class Program(Protocol):
     """Loaded by a zygote, run by its workers. A module offers one as `PROGRAM`."""
 
+    def begin(self) -> None:
+        """Do once, in the forkserver, what is the same for all that zygotes may load.
+
+        It must not leave threads behind.
+        """
+        ...
+
     def load(self, config: Mapping[str, object]) -> object:
         """Load what `config` names, in the zygote, confined; return a JSON value for the host.
 

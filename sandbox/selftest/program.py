@@ -27,6 +27,9 @@ class Attacker:
     def __init__(self, attempts: Iterable[Attempt]) -> None:
         self._acts = {attempt.id: attempt.act for attempt in attempts}
 
+    def begin(self) -> None:
+        """Nothing is the same for all that will be loaded."""
+
     def load(self, config: Mapping[str, object]) -> object:
         """Load nothing: the acts came with the module."""
         return {"acts": len(self._acts), **config}

@@ -28,6 +28,9 @@ def _written(path: Path) -> object:
 class Small:
     """Loads, prepares and serves as its configuration and calls tell it."""
 
+    def begin(self) -> None:
+        self.began = os.getpid()
+
     def load(self, config: Mapping[str, object]) -> object:
         match config.get("load"):
             case "fails":

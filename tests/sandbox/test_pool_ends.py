@@ -25,6 +25,9 @@ PROGRAM = """
 from sandbox.frames import Kind
 
 class Told:
+    def begin(self):
+        pass
+
     def load(self, config):
         self.codes = config.get("codes")
         return {}
