@@ -25,6 +25,7 @@ from pathlib import Path
 from sandbox.errors import ConfinementError
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
 from sandbox.inside.huge_pages import collapse, open_maps
+from sandbox.inside.immortal import make_immortal
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
 from sandbox.inside.session import end_session
@@ -54,6 +55,8 @@ def main() -> None:
     program.begin()
     gc.enable()
     gc.collect()
+    if sys.argv[4:] == ["lasting"]:
+        make_immortal()
     gc.freeze()
     if sys.argv[4:] == ["lasting"]:
         collapse(open_maps())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from immortals import HAS_IMMORTALS
 from support import becomes
 
 from sandbox.deadlines import Deadlines, Rung
@@ -530,6 +531,19 @@ async def test_a_forkserver_that_is_still_importing_is_ended_at_once(tmp_path: P
     await server.close()
 
     assert server.process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+async def test_what_a_lasting_forkserver_has_imported_is_immortal_where_python_has_that(
+    tmp_path: Path, lasting: bool
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    server = await Forkserver.start("programs.small", environment=environment, lasting=lasting)
+    async with pool_of(server, tmp_path) as pool:
+        references = value(await run(pool, "references"))
+    await server.close()
+
+    assert (references == sys.getrefcount(None)) is (lasting and HAS_IMMORTALS)
 
 
 async def test_a_process_launched_before_is_used_if_it_is_of_the_same_kind() -> None:

@@ -1,0 +1,69 @@
+"""Make immortal what descendants share, so that they copy none of it when they only read.
+
+Python counts the references to an object inside it. So a forked process writes to whatever it looks at, and
+the kernel copies the page. From Python 3.12 on nobody counts references to an object that is immortal, such
+as None. Here the same is done to all that a forkserver has imported, which none of its descendants could ever
+give back: a call then copies half as many pages. Nothing depends on it.
+
+What a tool author's file makes is left alone: an object that is immortal is never finalised.
+
+Source: PEP 683; CPython 3.12 and 3.13, Include/object.h.
+"""
+
+import ctypes
+import gc
+import sys
+from collections.abc import Iterator
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
+
+__all__ = ["make_immortal"]
+
+# What sys.getrefcount says of an immortal object, and the lower half of the count in its header.
+_COUNT = 0xFFFFFFFF
+# A reference count and a type; without the interpreter's global lock there is more in there.
+_HEADER_BYTES = 16
+# What runs to its end and is gone.
+_RUNNING = frozenset({AsyncGeneratorType, CoroutineType, FrameType, GeneratorType})
+
+
+def make_immortal() -> int:
+    """Make all objects immortal that the collector knows of, and what the code of functions consists of.
+
+    Returns:
+        How many; 0 where Python has no immortal objects, or others than we know.
+    """
+    if not _are_known():
+        return 0
+    known = {id(thing): thing for thing in gc.get_objects() if type(thing) not in _RUNNING}
+    parts = {
+        id(part): part
+        for thing in known.values()
+        if type(thing) is FunctionType
+        for part in _parts(thing.__code__)
+    }
+    count_at = ctypes.c_uint32.from_address
+    addresses = known.keys() | parts.keys()
+    for address in addresses:
+        count_at(address).value = _COUNT
+    return len(addresses)
+
+
+def _are_known() -> bool:
+    return (
+        sys.implementation.name == "cpython"
+        and sys.byteorder == "little"
+        and object.__basicsize__ == _HEADER_BYTES
+        # A build for finding faults adds all references up.
+        and not hasattr(sys, "gettotalrefcount")
+        and sys.getrefcount(None) == _COUNT
+    )
+
+
+def _parts(code: CodeType) -> Iterator[object]:
+    """Yield code, its constants, and the code of what is defined in it: the collector knows none of them."""
+    yield from (code, code.co_consts, code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
+        else:
+            yield constant

@@ -1,0 +1,12 @@
+"""Whether this Python has immortal objects that `sandbox.inside.immortal` knows, judged by its build."""
+
+import sys
+import sysconfig
+
+__all__ = ["HAS_IMMORTALS"]
+
+_COUNTS_OTHERWISE = ("Py_GIL_DISABLED", "Py_DEBUG", "Py_TRACE_REFS")
+
+HAS_IMMORTALS = (3, 12) <= sys.version_info < (3, 14) and not any(
+    map(sysconfig.get_config_var, _COUNTS_OTHERWISE)
+)
