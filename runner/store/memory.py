@@ -7,7 +7,9 @@ Source: requirements S4-70 and S4-87; rules ST1 to ST3 of the conformance cases.
 """
 
 import asyncio
+import contextlib
 import sqlite3
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -81,6 +83,8 @@ class MemoryStore:
         self._shelf: Shelf = shelf or _Dictionary()
         self._lock = asyncio.Lock()
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        # Closed when the store is gone, which happens whenever nobody holds it any more.
+        weakref.finalize(self, self._connection.close)
         self._connection.executescript(SCHEMA)
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
@@ -177,7 +181,9 @@ class MemoryStore:
             try:
                 yield Rows(self._connection)
             except BaseException:
-                self._connection.rollback()
+                # Where an operation is given up together with its store, the database is gone already.
+                with contextlib.suppress(sqlite3.ProgrammingError):
+                    self._connection.rollback()
                 raise
             self._connection.commit()
 
