@@ -16,6 +16,10 @@ from sandbox.syscalls import MADV_COLLAPSE, madvise
 __all__ = ["collapse", "open_maps"]
 
 _HUGE_BYTES = 2 * 1024 * 1024
+# The kernel says "try again" where it finds a page in use at that moment; a few stay in use.
+_ATTEMPTS = 3
+# No free huge pages, or a limit of memory. Other errors concern one range, such as one never written to.
+_FOR_ALL = frozenset({errno.ENOMEM, errno.EBUSY})
 _ANONYMOUS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 *(?:\[heap\])?$", re.MULTILINE)
 
 
@@ -33,13 +37,21 @@ def collapse(maps: int) -> None:
     with open(maps, encoding="ascii", errors="replace") as lines:
         text = lines.read()
     for start, length in huge_ranges(text):
-        try:
-            madvise(start, length, MADV_COLLAPSE)
-        except OSError as error:
-            # A part of the range that nothing was ever written to, or a kernel without it.
-            if error.errno != errno.EINVAL:
-                # No free huge pages at the moment, or a limit of memory.
-                return
+        for _ in range(_ATTEMPTS):
+            fault = _fault(start, length)
+            if fault != errno.EAGAIN:
+                break
+        if fault in _FOR_ALL:
+            return
+
+
+def _fault(start: int, length: int) -> int | None:
+    """Collapse a range; return the number of the error, if there was one."""
+    try:
+        madvise(start, length, MADV_COLLAPSE)
+    except OSError as error:
+        return error.errno
+    return None
 
 
 def huge_ranges(maps: str) -> Iterator[tuple[int, int]]:

@@ -1,9 +1,15 @@
 """Memory on huge pages: which ranges qualify, and that a process keeps what it knew."""
 
+import errno
+import os
 import subprocess
 import sys
+from pathlib import Path
 
-from sandbox.inside.huge_pages import huge_ranges
+import pytest
+
+from sandbox.inside import huge_pages
+from sandbox.inside.huge_pages import collapse, huge_ranges
 
 MIB = 1 << 20
 
@@ -43,3 +49,33 @@ def test_memory_is_on_huge_pages_afterwards_and_holds_what_it_held() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("faults", "tried"),
+    [
+        ([], ["first", "second"]),
+        ([errno.EAGAIN], ["first", "first", "second"]),
+        ([errno.EAGAIN] * 9, ["first"] * 3 + ["second"] * 3),
+        ([errno.EINVAL], ["first", "second"]),
+        ([errno.ENOMEM], ["first"]),
+        ([errno.EAGAIN, errno.EBUSY], ["first", "first"]),
+    ],
+    ids=["all goes well", "a page in use", "one that stays in use", "a hole", "no huge pages", "a limit"],
+)
+def test_what_cannot_be_collapsed_keeps_nothing_else_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[int], tried: list[str]
+) -> None:
+    names = {0x200000: "first", 0x7F0000200000: "second"}
+    asked = []
+
+    def madvise(start: int, _length: int, _advice: int) -> None:
+        asked.append(names[start])
+        if len(asked) <= len(faults):
+            raise OSError(faults[len(asked) - 1], "no")
+
+    monkeypatch.setattr(huge_pages, "madvise", madvise)
+    (tmp_path / "maps").write_text(MAPS)
+    collapse(os.open(tmp_path / "maps", os.O_RDONLY))
+
+    assert asked == tried
