@@ -64,7 +64,8 @@ class Warmups:
             fault = _fault(warmup)
             if fault is None:
                 _do(warmup)
-                self._repeated += [warmup] if warmup.in_workers else []
+                if warmup.in_workers:
+                    self._repeated.append(warmup)
             elif warmup.is_authors:
                 # What a zygote writes is logged by the host.
                 sys.stderr.write(f"warm-up {warmup.name} was left out: {fault}\n")

@@ -56,10 +56,10 @@ def main() -> None:
     gc.enable()
     gc.collect()
     if sys.argv[4:] == ["lasting"]:
+        # Before they are frozen, after which the collector names none of them.
         make_immortal()
-    gc.freeze()
-    if sys.argv[4:] == ["lasting"]:
         collapse(open_maps())
+    gc.freeze()
     server = _Forkserver(control=control, host=host, program=program)
     try:
         send(control, Kind.STARTED, {"pid": os.getpid()})

@@ -14,6 +14,7 @@ import ctypes
 import gc
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
 
 __all__ = ["make_immortal"]
@@ -34,18 +35,13 @@ def make_immortal() -> int:
     """
     if not _are_known():
         return 0
-    known = {id(thing): thing for thing in gc.get_objects() if type(thing) not in _RUNNING}
-    parts = {
-        id(part): part
-        for thing in known.values()
-        if type(thing) is FunctionType
-        for part in _parts(thing.__code__)
-    }
+    known = [thing for thing in gc.get_objects() if type(thing) not in _RUNNING]
+    parts = (part for thing in known if type(thing) is FunctionType for part in _parts(thing.__code__))
+    lasting = {id(thing): thing for thing in chain(known, parts)}
     count_at = ctypes.c_uint32.from_address
-    addresses = known.keys() | parts.keys()
-    for address in addresses:
+    for address in lasting:
         count_at(address).value = _COUNT
-    return len(addresses)
+    return len(lasting)
 
 
 def _are_known() -> bool:

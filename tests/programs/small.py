@@ -30,7 +30,7 @@ class Small:
     """Loads, prepares and serves as its configuration and calls tell it."""
 
     def begin(self) -> None:
-        self.began = os.getpid()
+        """Nothing is the same for all that will be loaded."""
 
     def load(self, config: Mapping[str, object]) -> object:
         match config.get("load"):
