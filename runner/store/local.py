@@ -22,7 +22,9 @@ from pathlib import Path
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
 from runner.store.areas import place_of
+from runner.store.checking import Check
 from runner.store.content import FileContent, span
+from runner.store.disk import try_to_write
 from runner.store.index import Index
 from runner.store.objects import Objects
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
@@ -68,6 +70,7 @@ class LocalStore:
     root: Path
     rules: Rules = field(default_factory=Rules)
     clock: Callable[[], datetime] = utc_now
+    _check: Check = field(default_factory=Check, init=False, repr=False, compare=False)
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
@@ -113,6 +116,10 @@ class LocalStore:
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind."""
         return await finished(self._sweep)
+
+    async def fault(self) -> str | None:
+        """Say whether files can be put and read now, by looking into the index and writing a little."""
+        return await self._check.ask(self._fault)
 
     def missing(self) -> Sequence[Missing]:
         """Return the artifacts whose bytes are not what the index says. Looks at every file's length."""
@@ -220,6 +227,16 @@ class LocalStore:
         ]
         log_removals(removals)
         return removals
+
+    def _fault(self) -> str | None:
+        try:
+            with _as_call_errors():
+                try_to_write(self.root)
+                with self._index.read() as rows:
+                    rows.refers_to("", "")
+        except CallError as error:
+            return error.message
+        return None
 
     def _drop(self, contents: Iterable[Bytes]) -> Sequence[Bytes]:
         """Delete bytes that no row needs; return which. Within a change, so that none can come to do so."""

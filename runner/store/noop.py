@@ -73,6 +73,10 @@ class NoStore:
         """Return nothing."""
         return ()
 
+    async def fault(self) -> str | None:
+        """Say that nothing is wrong: keeping nothing is what it is for."""
+        return None
+
     def _record(self, digest: str, size: int, about: Put, scope: Scope) -> Record:
         if not self._warned:
             self._warned = True

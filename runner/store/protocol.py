@@ -285,3 +285,10 @@ class ArtifactStore(Protocol):
 
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind; return what it was."""
+
+    async def fault(self) -> str | None:
+        """Say whether files can be put and read now: None, or in one sentence why not and what to do.
+
+        It names no user, file, key or address, takes at most some seconds, and may be asked at any rate:
+        its answer may be some seconds old. Raises nothing of a store's.
+        """

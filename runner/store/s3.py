@@ -25,6 +25,7 @@ from urllib.parse import quote
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
 from runner.mime import DEFAULT_MIME, guess
+from runner.store.checking import Check
 from runner.store.content import span
 from runner.store.protocol import Put, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
@@ -32,7 +33,8 @@ from runner.store.retention import Cleanup, Held, Rules, check_quota, ends_at, h
 from runner.store.s3_bucket import Address, Bucket, Missing, Stream
 from runner.store.s3_content import S3Content, damaged
 from runner.store.s3_entry import Entry, id_prefix, renewed
-from runner.store.s3_index import S3Index
+from runner.store.s3_faults import fault_in
+from runner.store.s3_index import PROBE, S3Index
 from runner.store.s3_keys import Keys, keys_of, new_token
 from runner.store.s3_sweep import STALE_AFTER, removal_of, sweep
 from runner.store.s3_upload import PART_BYTES, Stopped, Upload
@@ -42,6 +44,8 @@ from runner.store.sources import digest_of, may_have, opened, same_file
 __all__ = ["S3Store"]
 
 _THREADS = 16
+# Each look costs two requests.
+_CHECK_S = 15.0
 
 T = TypeVar("T")
 Clock = Callable[[], datetime]
@@ -74,6 +78,7 @@ class S3Store:
         self._index = S3Index(self._bucket, address.prefix)
         self._usage = S3Usage(self._bucket)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+        self._check = Check(keep_s=_CHECK_S)
         self._counting = threading.Lock()
         self._last = 0
 
@@ -141,6 +146,10 @@ class S3Store:
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind; return what it was."""
         return await self._run(self._sweep)
+
+    async def fault(self) -> str | None:
+        """Say whether files can be put and read now: a listing and a small object, which stays."""
+        return await self._check.ask(self._fault)
 
     def close(self) -> None:
         """Close all connections."""
@@ -341,6 +350,15 @@ class S3Store:
         removed = sweep(self._index, now=self._now(), stale_after=self._stale_after)
         log_removals(removed)
         return removed
+
+    def _fault(self) -> str | None:
+        try:
+            self._bucket.ask(self._prefix)
+            self._bucket.put(f"{self._prefix}{PROBE}", b"1")
+        except CallError as error:
+            fault = fault_in(error)
+            return f"the object store cannot be used: {fault.reason}; {fault.cure}"
+        return None
 
     def _alive(self, entries: Iterable[Entry]) -> builtins.list[Entry]:
         now = self._now()

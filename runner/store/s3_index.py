@@ -18,7 +18,10 @@ from runner.store.s3_entry import Entry, read_entry, written
 from runner.store.s3_keys import Keys, Marker, keys_of
 from runner.store.s3_names import records_in, take_name
 
-__all__ = ["S3Index"]
+__all__ = ["PROBE", "S3Index"]
+
+PROBE = "=probe"
+"""Key, below the prefix, of a small object that is written only to see whether that works."""
 
 _REMEMBERED = 10_000
 _AT_ONCE = 8
@@ -108,7 +111,7 @@ class S3Index:
             name = unique_name(wanted, taken)
             new = replace(entry, record=replace(entry.record, name=name))
             self.bucket.put(keys.marker(_marker(new)), b"")
-            conditions = self.bucket.has_conditions(f"{self.prefix}=probe")
+            conditions = self.bucket.has_conditions(f"{self.prefix}{PROBE}")
             if take_name(
                 self.bucket, keys, name, token=entry.token, record=written(new), conditions=conditions
             ):

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Literal
 
 from runner.errors import CallError, Code
+from runner.store.checking import Check
 from runner.store.content import FileContent, span
+from runner.store.disk import try_to_write
 from runner.store.protocol import ArtifactStore, Content, Put, Reason, Record, Removal, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import Quota, has_ended
@@ -62,6 +64,7 @@ class SpoolingStore:
     now: Callable[[], datetime] = _utc_now
     quota: Quota = field(default_factory=Quota)
     patience_s: float = 15.0
+    _check: Check = field(default_factory=Check, init=False, repr=False, compare=False)
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
@@ -164,6 +167,10 @@ class SpoolingStore:
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind; return what it was."""
         return [*await asyncio.to_thread(self._sweep), *await self.store.sweep()]
+
+    async def fault(self) -> str | None:
+        """Say what is wrong with the store, or with the spool: while the store is away nothing is read."""
+        return await self.store.fault() or await self._check.ask(self._fault)
 
     async def send(self) -> int:
         """Send on what is due; return how many files the store took."""
@@ -284,6 +291,13 @@ class SpoolingStore:
             raise CallError(Code.E_FILE_NOT_FOUND, f"there is no file {record.name or record.id!r} any more")
         async with self.store.open(stored, scope=scope, offset=offset, length=length) as content:
             yield content
+
+    def _fault(self) -> str | None:
+        try:
+            try_to_write(self.spool.folder)
+        except OSError as error:
+            return f"the folder of files that wait for the object store cannot be used: {error.strerror}"
+        return None
 
     def _sweep(self) -> builtins.list[Removal]:
         removed = []

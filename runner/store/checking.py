@@ -1,0 +1,62 @@
+"""Whether a store can be used right now: cheap to ask, bounded in time, at most one look at once.
+
+A disk or a server that hangs would take a thread for each question, and one that is asked ten times a
+second would do nothing else. So a look has a thread of its own, which nobody waits for at the end of the
+process, and its answer is remembered for a few seconds.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+__all__ = ["Check"]
+
+
+class Check:
+    """What was found when somebody last looked.
+
+    Args:
+        limit_s: How long a look may take before it counts as a fault, in seconds.
+        keep_s: How long its answer holds, in seconds.
+    """
+
+    def __init__(self, *, limit_s: float = 5.0, keep_s: float = 5.0) -> None:
+        self._limit_s = limit_s
+        self._keep_s = keep_s
+        self._lock = threading.Lock()
+        self._look: Future[str | None] | None = None
+        self._begun = 0.0
+
+    async def ask(self, look: Callable[[], str | None]) -> str | None:
+        """Return None when all is well, else what is wrong, as one sentence.
+
+        Args:
+            look: Finds out; runs in a thread, and may hang there. Errors that it raises are raised here.
+        """
+        with self._lock:
+            if self._look is None or (self._look.done() and time.monotonic() > self._begun + self._keep_s):
+                self._look, self._begun = _started(look), time.monotonic()
+            running, begun = self._look, self._begun
+        if not running.done():
+            left_s = max(0.0, begun + self._limit_s - time.monotonic())
+            await asyncio.wait({asyncio.wrap_future(running)}, timeout=left_s)
+        if running.done():
+            return running.result()
+        return f"the store has not answered for {time.monotonic() - begun:.0f} s"
+
+
+def _started(look: Callable[[], str | None]) -> Future[str | None]:
+    found: Future[str | None] = Future()
+    # Whoever waits may be cancelled; the look is everybody's and goes on.
+    found.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            found.set_result(look())
+        except BaseException as error:  # noqa: BLE001 - raised where it is asked for
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="store-check", daemon=True).start()
+    return found

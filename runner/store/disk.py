@@ -1,0 +1,31 @@
+"""What a store needs of a disk.
+
+Source: open(2), O_TMPFILE.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+from runner.store.sources import write_all
+
+__all__ = ["try_to_write"]
+
+_TRIAL = bytes(64 * 1024)
+
+
+def try_to_write(folder: Path) -> None:
+    """Write a little below a folder, and remove it again.
+
+    Raises:
+        OSError: It cannot be written: read-only, full, not ours, or gone and not to be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f".trial-{secrets.token_hex(8)}"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # First, so that nothing is left however this ends.
+        path.unlink()
+        write_all(fd, _TRIAL)
+    finally:
+        os.close(fd)

@@ -1,0 +1,49 @@
+"""What a failure of an S3 server means, and what to do about it: without keys, buckets or addresses.
+
+Source: Amazon S3 API Reference, "Error responses".
+"""
+
+from dataclasses import dataclass
+
+from runner.errors import CallError
+
+__all__ = ["Fault", "fault_in"]
+
+_KEYS = (
+    "check RUNNER_S3_ACCESS_KEY and RUNNER_S3_SECRET_KEY, or what the chain of AWS finds without them; "
+    "docs/s3.md lists what they must be allowed to do"
+)
+_SERVER = "check RUNNER_S3_ENDPOINT, and that the server runs and can be reached from here"
+_BUCKET = "make the bucket, or correct RUNNER_STORE"
+_CURES = {
+    "NoSuchBucket": _BUCKET,
+    "PermanentRedirect": "set RUNNER_S3_REGION to the bucket's region",
+    "AuthorizationHeaderMalformed": "set RUNNER_S3_REGION to the bucket's region",
+    "NoRegionError": "set RUNNER_S3_REGION",
+    "RequestTimeTooSkewed": "set the clock of this machine",
+    "AccessDenied": _KEYS,
+    "InvalidAccessKeyId": _KEYS,
+    "SignatureDoesNotMatch": _KEYS,
+    "NoCredentialsError": _KEYS,
+    "PartialCredentialsError": _KEYS,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a store cannot be used.
+
+    Attributes:
+        reason: A sentence without keys or addresses.
+        cure: What to do.
+    """
+
+    reason: str
+    cure: str
+
+
+def fault_in(error: CallError) -> Fault:
+    """Return what an error of a bucket's operation says, and its cure."""
+    reason = str(error.details.get("reason", ""))
+    said = f"{error.details.get('operation', 'connect')} failed with {reason}"
+    return Fault(reason=said, cure=_CURES.get(reason, _SERVER))

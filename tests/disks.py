@@ -1,0 +1,51 @@
+"""Small disks of a test's own, to be filled: tmpfs, which root mounts."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+__all__ = ["fill", "read_only", "small_disk"]
+
+_STEP_BYTES = (1024 * 1024, 4096, 1)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, mib: int = 8) -> Iterator[Path]:
+    """A file system of so many MiB, for as long as the block lasts."""
+    assert os.geteuid() == 0, "only root mounts file systems; run these tests as root"
+    folder.mkdir(parents=True)
+    options = f"size={mib}m,mode=700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "toolcell-test", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Take all the room there is, to the last byte, with one file; return it."""
+    path = folder / "everything"
+    with path.open("ab", buffering=0) as file:
+        for step in _STEP_BYTES:
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(step))
+    more = folder / "one more"
+    with pytest.raises(OSError, match="No space left"):
+        more.write_bytes(bytes(4096))
+    more.unlink(missing_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """A mounted disk that takes nothing, as the kernel makes one that it no longer trusts."""
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)

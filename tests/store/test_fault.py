@@ -1,0 +1,132 @@
+"""What a store says when it is asked whether it can be used: the truth, soon, and without secrets."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from disks import fill, read_only, small_disk
+from pydantic import SecretStr
+from suite import ALICE
+
+from runner.errors import CallError
+from runner.store.checking import Check
+from runner.store.local import LocalStore
+from runner.store.memory import MemoryStore
+from runner.store.noop import NoStore
+from runner.store.protocol import Put
+from runner.store.s3 import S3Store
+from runner.store.s3_bucket import Address
+from runner.store.spool import Spool
+from runner.store.spooling import SpoolingStore
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_a_store_that_works_has_no_fault(tmp_path: Path, rgw: Address) -> None:
+    for store in (LocalStore(tmp_path), MemoryStore(), NoStore(), S3Store(rgw)):
+        assert await store.fault() is None
+    assert await SpoolingStore(S3Store(rgw), Spool(tmp_path / "spool")).fault() is None
+    assert [path.name for path in tmp_path.rglob(".trial*")] == []
+
+
+async def test_a_local_store_whose_disk_is_full_says_so_and_is_well_again_with_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        await LocalStore(disk / "store").put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+        taken = fill(disk)
+
+        said = str(await LocalStore(disk / "store").fault())
+        taken.unlink()
+
+        assert "No space left" in said
+        assert str(tmp_path) not in said
+        assert await LocalStore(disk / "store").fault() is None
+
+
+async def test_a_local_store_that_is_read_only_says_so(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        await LocalStore(disk / "store").put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+        with read_only(disk):
+            assert "Read-only" in str(await LocalStore(disk / "store").fault())
+
+
+@pytest.mark.parametrize("wrong", ["secret_key", "bucket"])
+async def test_a_wrong_key_or_bucket_is_a_fault_with_its_cure_and_no_secret(
+    rgw: Address, wrong: str, tmp_path: Path
+) -> None:
+    changed = {wrong: SecretStr("wrong-secret") if wrong == "secret_key" else "no-such-bucket-here"}
+    store = SpoolingStore(S3Store(replace(rgw, **changed)), Spool(tmp_path / "spool"))  # type: ignore[arg-type]
+
+    said = str(await store.fault())
+
+    assert ("RUNNER_S3_SECRET_KEY" if wrong == "secret_key" else "make the bucket") in said
+    assert rgw.access_key is not None
+    for secret in (rgw.access_key.get_secret_value(), "wrong-secret", "no-such-bucket", "127.0.0.1"):
+        assert secret not in said
+
+
+async def test_a_silent_server_is_a_fault_after_some_seconds_and_at_once_when_asked_again(
+    rgw: Address, silent: str
+) -> None:
+    store = S3Store(replace(rgw, endpoint=silent))
+
+    begun = time.monotonic()
+    first = await asyncio.gather(*(store.fault() for _ in range(50)))
+    waited_s = time.monotonic() - begun
+    begun = time.monotonic()
+    again = await store.fault()
+
+    assert set(first) == {first[0]}
+    assert "has not answered" in str(first[0])
+    assert again is not None
+    assert waited_s < 30, f"{waited_s:.1f} s"
+    assert time.monotonic() - begun < waited_s / 2
+
+
+async def test_a_full_spool_is_a_fault(rgw: Address, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        fill(disk)
+
+        said = str(await SpoolingStore(S3Store(rgw), Spool(disk / "spool")).fault())
+
+    assert "No space left" in said
+
+
+async def test_one_look_serves_all_who_ask_and_its_answer_is_kept_for_a_while() -> None:
+    looks: list[int] = []
+    go_on = threading.Event()
+
+    def look() -> str:
+        looks.append(1)
+        go_on.wait(60)
+        return f"look {len(looks)}"
+
+    check = Check(limit_s=60, keep_s=3600)
+    asking = [asyncio.ensure_future(check.ask(look)) for _ in range(20)]
+    await asyncio.sleep(0)
+    # One who gives up takes nothing from the others.
+    asking.pop().cancel()
+    go_on.set()
+
+    assert await asyncio.gather(*asking) == ["look 1"] * 19
+    assert await check.ask(look) == "look 1"
+    assert await Check(keep_s=0).ask(look) == "look 2"
+
+
+async def test_what_a_look_raises_is_raised() -> None:
+    def look() -> None:
+        raise CallError
+
+    with pytest.raises(TypeError):
+        await Check().ask(look)
