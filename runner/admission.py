@@ -1,14 +1,17 @@
-"""Who may start a call now: a global and a per-user limit, and a queue with a bound.
+"""Who may start a call now: limits in all and by user, and queues with bounds, in which users take turns.
 
-A user at their own limit waits without holding up anybody else.
+A user at their own limit waits without holding up anybody else. `runner.fair_queue` decides; here is waited.
 """
 
 import asyncio
-from collections import deque
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Self
 
 from runner.contract.envelope import busy
+from runner.errors import CallError
+from runner.fair_queue import FairQueue, Full
+from runner.settings import Settings
 
 __all__ = ["Admission"]
 
@@ -22,70 +25,91 @@ class Admission:
     Attributes:
         max_calls: Calls running at once.
         max_calls_per_user: Calls of one user running at once.
-        max_queue: Calls waiting at once; the next one is refused.
+        max_queue: Calls waiting at once. For the next one, the latest of whoever has most waiting is
+            refused; where that is the caller, the next one is.
+        max_queue_per_user: Calls of one user waiting at once; the next one is refused.
     """
 
     max_calls: int
     max_calls_per_user: int
     max_queue: int
-    _total: int = field(init=False, default=0)
-    _running: dict[str, int] = field(init=False, default_factory=dict)
-    _waiting: "deque[tuple[str, asyncio.Future[None]]]" = field(init=False, default_factory=deque)
+    max_queue_per_user: int
+    _queue: "FairQueue[_Waiting]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = FairQueue(
+            max_calls=self.max_calls,
+            max_calls_per_user=self.max_calls_per_user,
+            max_queue=self.max_queue,
+            max_queue_per_user=self.max_queue_per_user,
+        )
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the admission that settings ask for."""
+        return cls(
+            max_calls=settings.max_calls,
+            max_calls_per_user=settings.max_calls_per_user,
+            max_queue=settings.max_queue,
+            max_queue_per_user=settings.max_queue_per_user,
+        )
 
     def admit(self, user: str) -> AbstractAsyncContextManager[None]:
         """Hold a place for one call of `user`, waiting for one if need be.
 
         Raises:
-            CallError: `E_BUSY`; the queue is full.
+            CallError: `E_BUSY`; the queue is full, and the error says which.
         """
         return _Place(self, user)
 
     async def enter(self, user: str) -> None:
         """Take a place; `leave` gives it back."""
-        if self._free(user):
-            self._take(user)
-        else:
+        if not self._queue.starts(user):
             await self._wait(user)
 
     def running(self, user: str) -> int:
         """Return how many calls of `user` run now."""
-        return self._running.get(user, 0)
-
-    def _free(self, user: str) -> bool:
-        return self._total < self.max_calls and self._running.get(user, 0) < self.max_calls_per_user
-
-    def _take(self, user: str) -> None:
-        self._total += 1
-        self._running[user] = self._running.get(user, 0) + 1
+        return self._queue.running(user)
 
     async def _wait(self, user: str) -> None:
-        if len(self._waiting) >= self.max_queue:
-            raise busy(_RETRY_AFTER_S)
-        entry = (user, asyncio.get_running_loop().create_future())
-        self._waiting.append(entry)
+        mine = _Waiting(asyncio.get_running_loop().create_future())
         try:
-            await entry[1]
+            gone = self._queue.wait(user, mine)
+        except Full as full:
+            raise _busy(full) from None
+        if gone is not None:
+            gone.refuse(_busy(Full("max_queue", self.max_queue)))
+        try:
+            await mine.turn
         except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            elif not entry[1].cancelled():
+            if not self._queue.withdraw(user, mine) and not mine.is_refused:
                 # The place was given at the same moment: hand it on.
                 self.leave(user)
             raise
 
     def leave(self, user: str) -> None:
-        """Give a place back, to whoever waits for it first."""
-        self._total -= 1
-        self._running[user] -= 1
-        if not self._running[user]:
-            del self._running[user]
-        for entry in list(self._waiting):
-            waiting_user, future = entry
-            # One that was cancelled just now is still listed; it removes itself when its turn comes.
-            if not future.done() and self._free(waiting_user):
-                self._waiting.remove(entry)
-                self._take(waiting_user)
-                future.set_result(None)
+        """Give a place back, to whoever's turn it is."""
+        for call in self._queue.leave(user):
+            # One that was cancelled just now hands its place on when its task has its turn.
+            if not call.turn.done():
+                call.turn.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call that waits for its turn."""
+
+    turn: "asyncio.Future[None]"
+    is_refused: bool = False
+
+    def refuse(self, error: CallError) -> None:
+        self.is_refused = True
+        if not self.turn.done():
+            self.turn.set_exception(error)
+
+
+def _busy(full: Full) -> CallError:
+    return busy(_RETRY_AFTER_S, setting=full.bound, value=full.value)
 
 
 @dataclass(slots=True)

@@ -113,11 +113,7 @@ class Cell:
             tier=self.tier,
             lasting=self.keep_s == 0,
         )
-        self.admission = Admission(
-            max_calls=self.settings.max_calls,
-            max_calls_per_user=self.settings.max_calls_per_user,
-            max_queue=self.settings.max_queue,
-        )
+        self.admission = Admission.of(self.settings)
 
     @classmethod
     @asynccontextmanager

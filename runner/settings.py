@@ -219,7 +219,12 @@ class Settings(BaseSettings):
     max_calls: Count = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
     max_queue: int = Field(
-        64, ge=0, description="Calls that may wait for a place; the next is told to come back."
+        1024,
+        ge=0,
+        description="Calls of all users that may wait for a place; then whoever has most gives way.",
+    )
+    max_queue_per_user: int = Field(
+        32, ge=0, description="Calls of one user that may wait for a place; the next is told to come back."
     )
     idle_workers: int = Field(2, ge=0, description="Workers kept ready for each zygote.")
     max_idle_workers: int = Field(

@@ -290,13 +290,27 @@ def cancelled() -> CallError:
     return CallError(Code.E_CANCELLED, "The call was cancelled before the tool answered")
 
 
-def busy(retry_after_s: float) -> CallError:
-    """Return the error of a call that was not admitted."""
+def busy(retry_after_s: float, *, setting: str, value: int) -> CallError:
+    """Return the error of a call that was not admitted.
+
+    Args:
+        retry_after_s: When to come back, in seconds.
+        setting: The bound that is reached, which is a setting: `max_queue` or `max_queue_per_user`.
+        value: The bound.
+    """
     seconds = _whole(retry_after_s)
+    whose = "calls of this user" if setting == "max_queue_per_user" else "calls"
     return CallError(
         Code.E_BUSY,
-        f"Too many calls are running; try again in {seconds} seconds",
-        details={"retry_after_seconds": seconds},
+        f"{value} {whose} are waiting already ({setting}); try again in {seconds} seconds",
+        details={
+            "retry_after_seconds": seconds,
+            "limit": setting,
+            "value": value,
+            "unit": "waiting calls",
+            "setting": setting,
+            "suggestion": f"Make fewer calls at a time, or raise {setting}",
+        },
     )
 
 

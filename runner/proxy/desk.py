@@ -163,11 +163,7 @@ class Desk:
                 tokens=Tokens(settings.state_dir / "tokens.json"), base=settings.public_url or ""
             ),
             guard=OutputGuard.of(settings),
-            admission=Admission(
-                max_calls=settings.max_calls,
-                max_calls_per_user=settings.max_calls_per_user,
-                max_queue=settings.max_queue,
-            ),
+            admission=Admission.of(settings),
         )
         sweepers = [
             asyncio.create_task(desk._sweep()),

@@ -41,7 +41,7 @@ ALL = [
     file_not_found("a.csv", ["b.csv"]),
     invalid_result("results", "it holds bytes"),
     cancelled(),
-    busy(2.5),
+    busy(2.5, setting="max_queue", value=1024),
 ]
 
 

@@ -124,7 +124,7 @@ ERRORS: list[CallError] = [
     envelope.network_denied("h", 1),
     envelope.network_denied(None, None),
     envelope.cancelled(),
-    envelope.busy(1.5),
+    envelope.busy(1.5, setting="max_queue_per_user", value=32),
 ]
 
 

@@ -180,10 +180,10 @@ async def test_the_host_reads_a_page_without_a_worker_and_says_what_plain_fastmc
         # No call may start: whatever needs a worker is refused.
         admission, cell.admission = (
             cell.admission,
-            type(cell.admission)(max_calls=0, max_calls_per_user=0, max_queue=0),
+            type(cell.admission)(max_calls=0, max_calls_per_user=0, max_queue=0, max_queue_per_user=0),
         )
         found = [await read(client, uri) for uri in uris]
-        with pytest.raises(McpError, match="Too many calls"):
+        with pytest.raises(McpError, match="waiting already"):
             await client.list_resources()
         cell.admission = admission
         relayed = [tool.model_dump(by_alias=True, mode="json") for tool in await client.list_tools()]

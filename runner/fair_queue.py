@@ -1,0 +1,150 @@
+"""Which call starts next, where more want to run than may: users take turns. Only decides, never waits.
+
+Each user has a queue of their own. A clock that counts calls instead of seconds says whose turn it is: a
+call's turn comes one after that of the same user's call before, and no earlier than the clock stands when
+it begins to wait. So whoever has a thousand calls waiting is one turn away from whoever has one.
+
+A call that is to count for more than another gets a higher `cost`; nothing else has to change for it.
+
+Source: Goyal, Vin and Cheng, "Start-time fair queueing", 1996.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+__all__ = ["FairQueue", "Full"]
+
+T = TypeVar("T")
+
+# Users who neither run nor wait are forgotten now and then.
+_FORGET_ABOVE = 1000
+
+
+class Full(Exception):
+    """There is no room to wait.
+
+    Attributes:
+        bound: The bound that is reached, by its name in `FairQueue`.
+        value: That bound.
+    """
+
+    def __init__(self, bound: str, value: int) -> None:
+        super().__init__(bound)
+        self.bound = bound
+        self.value = value
+
+
+@dataclass(slots=True)
+class _User(Generic[T]):
+    """One user's calls. `turn` is that of the next to start."""
+
+    running: int = 0
+    turn: float = 0.0
+    waiting: deque[T] = field(default_factory=deque)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FairQueue(Generic[T]):
+    """Counts what runs, and orders what waits. What waits is whatever the caller knows it by.
+
+    Attributes:
+        max_calls: Calls running at once.
+        max_calls_per_user: Calls of one user running at once.
+        max_queue: Calls waiting at once.
+        max_queue_per_user: Calls of one user waiting at once.
+    """
+
+    max_calls: int
+    max_calls_per_user: int
+    max_queue: int
+    max_queue_per_user: int
+    _users: dict[str, _User[T]] = field(init=False, default_factory=dict)
+    _running: int = field(init=False, default=0)
+    _waiting: int = field(init=False, default=0)
+    _clock: float = field(init=False, default=0.0)
+
+    def running(self, user: str) -> int:
+        """Return how many calls of a user run now."""
+        known = self._users.get(user)
+        return 0 if known is None else known.running
+
+    def starts(self, user: str, *, cost: float = 1.0) -> bool:
+        """Say whether a call may start now, and count it if so."""
+        mine = self._of(user)
+        if not self._may_run(mine):
+            return False
+        mine.turn = max(mine.turn, self._clock)
+        self._start(mine, cost)
+        return True
+
+    def wait(self, user: str, call: T) -> T | None:
+        """Let a call wait; return one that has to go for it, if one has.
+
+        Where the queue of all is full, whoever has most waiting gives up their latest for a user with fewer.
+
+        Raises:
+            Full: It cannot wait.
+        """
+        mine = self._of(user)
+        if len(mine.waiting) >= self.max_queue_per_user:
+            raise Full("max_queue_per_user", self.max_queue_per_user)
+        gone = self._give_up(mine) if self._waiting >= self.max_queue else None
+        if not mine.waiting:
+            mine.turn = max(mine.turn, self._clock)
+        mine.waiting.append(call)
+        self._waiting += 1
+        return gone
+
+    def withdraw(self, user: str, call: T) -> bool:
+        """Let a call wait no more; False if it does not wait."""
+        known = self._users.get(user)
+        if known is None or call not in known.waiting:
+            return False
+        known.waiting.remove(call)
+        self._waiting -= 1
+        return True
+
+    def leave(self, user: str) -> Iterator[T]:
+        """Take note that a running call has ended; yield those that start now, once they are counted."""
+        self._users[user].running -= 1
+        self._running -= 1
+        while (first := self._next()) is not None:
+            call = first.waiting.popleft()
+            self._waiting -= 1
+            self._start(first, 1.0)
+            yield call
+
+    def _next(self) -> _User[T] | None:
+        """Return whose turn it is; of two with the same turn, who came first."""
+        if not self._waiting:
+            return None
+        able = (user for user in self._users.values() if user.waiting and self._may_run(user))
+        return min(able, key=lambda user: user.turn, default=None)
+
+    def _may_run(self, user: _User[T]) -> bool:
+        return self._running < self.max_calls and user.running < self.max_calls_per_user
+
+    def _start(self, user: _User[T], cost: float) -> None:
+        self._clock = max(self._clock, user.turn)
+        user.turn += cost
+        user.running += 1
+        self._running += 1
+
+    def _give_up(self, mine: _User[T]) -> T:
+        most = max(self._users.values(), key=lambda user: len(user.waiting))
+        # It must gain something: two who give way to each other would never get anywhere.
+        if len(most.waiting) <= len(mine.waiting) + 1:
+            raise Full("max_queue", self.max_queue)
+        self._waiting -= 1
+        return most.waiting.pop()
+
+    def _of(self, user: str) -> _User[T]:
+        if len(self._users) > _FORGET_ABOVE and user not in self._users:
+            self._users = {name: known for name, known in self._users.items() if self._is_owed(known)}
+        return self._users.setdefault(user, _User())
+
+    def _is_owed(self, user: _User[T]) -> bool:
+        """Say whether forgetting a user would change anything; while nobody waits, nobody is behind."""
+        return bool(user.running or user.waiting) or (self._waiting > 0 and user.turn > self._clock)
