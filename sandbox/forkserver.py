@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from sandbox.closer import Closer
+from sandbox.connection import Connection
 from sandbox.errors import FrameError, ZygoteDied
 from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode
 from sandbox.launch import Launched, launch
@@ -88,8 +90,11 @@ class Forkserver:
         number = next(self._orders)
         started: asyncio.Future[int] = loop.create_future()
         self._waiting[number] = started
-        control, their_control = socket.socketpair()
-        parked, their_parked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        closer = Closer()
+        ours, their_control = socket.socketpair()
+        announced, their_parked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control = Connection(ours, closer)
+        parked = Connection(announced, closer, takes_descriptors=True)
         output, their_output = os.pipe()
         descriptors = [their_control.fileno(), their_parked.fileno(), their_output]
         if home_fd is not None:
@@ -102,8 +107,7 @@ class Forkserver:
             pid = await started
             with contextlib.suppress(ConnectionError):
                 # If it has ended already, the forkserver tells.
-                control.setblocking(False)  # noqa: FBT003 - the standard library's signature
-                await loop.sock_sendall(control, encode(Kind.ZYGOTE, rest))
+                await control.send_all(encode(Kind.ZYGOTE, rest))
         except BaseException:
             # Also when the caller is cancelled: a zygote without its host ends by itself.
             self._waiting.pop(number, None)
@@ -115,7 +119,15 @@ class Forkserver:
             their_control.close()
             their_parked.close()
             os.close(their_output)
-        zygote = Zygote(pid=pid, policy=policy, control=control, parked=parked, output=output, once=once)
+        zygote = Zygote(
+            pid=pid,
+            policy=policy,
+            control=control,
+            parked=parked,
+            output=output,
+            once=once,
+            closer=closer,
+        )
         if pid in self._ended:
             # It was over before this coroutine got its turn.
             zygote.ended(self._ended.pop(pid))

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
-from sandbox.connection import receive_now, send_all, send_now
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import Decoder, Kind, decode, encode
@@ -207,7 +206,7 @@ class Lease:
         readers.add(self.worker.pidfd, self._died)
         self._set_alarm()
         try:
-            left = send_now(self.worker.connection, self._narrowing() + encode(Kind.CALL, call))
+            left = self.worker.connection.send_now(self._narrowing() + encode(Kind.CALL, call))
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
             self._give_up(error)
@@ -219,7 +218,7 @@ class Lease:
 
     async def _send_rest(self, left: memoryview, readers: Readers) -> None:
         try:
-            await send_all(self.worker.connection, left)
+            await self.worker.connection.send_all(left)
         except OSError as error:
             self._give_up(error)
         else:
@@ -286,9 +285,12 @@ class Lease:
         if self._is_behind:
             return
         try:
-            data = receive_now(self.worker.connection, _CHUNK_BYTES)
+            data = self.worker.connection.receive_now(_CHUNK_BYTES)
         except OSError as error:
             self._give_up(error)
+            return
+        except FrameError as error:
+            self._break(error)
             return
         if data:
             self._take_in(data)
@@ -311,10 +313,14 @@ class Lease:
                     asyncio.get_running_loop().call_soon(self._take_in, b"")
                     return
         except FrameError as error:
-            self._fault = str(error)
-            if isinstance(error, FrameTooLong) and error.limit_bytes == self.limits.frame_bytes:
-                self._reached = Reached(limit="frame_bytes", value=error.limit_bytes, used=error.length)
-            self._end(Ending.ANSWERED)
+            self._break(error)
+
+    def _break(self, error: FrameError) -> None:
+        """End a call whose worker says what it may not."""
+        self._fault = str(error)
+        if isinstance(error, FrameTooLong) and error.limit_bytes == self.limits.frame_bytes:
+            self._reached = Reached(limit="frame_bytes", value=error.limit_bytes, used=error.length)
+        self._end(Ending.ANSWERED)
 
     def _narrowing(self) -> bytes:
         """Return what tells the worker the limits of its call, where there is something to tell."""
@@ -408,7 +414,7 @@ class Lease:
         try:
             # One after the other: two that overlap would mix their bytes.
             async with self._replying:
-                await send_all(self.worker.connection, encode(Kind.REPLY, answer))
+                await self.worker.connection.send_all(encode(Kind.REPLY, answer))
         except OSError as error:
             log.debug("worker was gone before its reply", extra={"fault": str(error)})
 

@@ -14,6 +14,8 @@ import stat
 import struct
 from dataclasses import dataclass
 
+from sandbox.connection import Connection
+
 __all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "parent_of"]
 
 _CREDENTIALS = struct.Struct("3i")
@@ -28,7 +30,7 @@ class Worker:
 
     pid: int
     pidfd: int
-    connection: socket.socket
+    connection: Connection
     output: int
 
     def is_running(self) -> bool:

@@ -6,14 +6,17 @@ worker is read from the kernel, a worker must be the zygote's child and lead its
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 
+from sandbox.closer import Closer
+from sandbox.connection import Connection
 from sandbox.destinations import Destinations
 from sandbox.errors import ConfinementError, FrameError, LoadError, SandboxError, ZygoteDied
 from sandbox.exits import Exits
@@ -61,15 +64,17 @@ class Zygote:
         parked: Where its workers announce themselves.
         output: Where what it prints can be read.
         once: Whether it becomes the one worker itself.
+        closer: Closes what it and its workers gave us.
         oom_kills: Processes killed in its control group for want of memory, when it was last asked.
     """
 
     pid: int
     policy: Policy
-    control: socket.socket
-    parked: socket.socket
+    control: Connection
+    parked: Connection
     output: int
     once: bool
+    closer: Closer = field(default_factory=Closer)
     oom_kills: int = field(init=False, default=0)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
     _idle: deque[Worker] = field(init=False, default_factory=deque)
@@ -93,8 +98,6 @@ class Zygote:
             reach=frozenset(self.policy.reach), destinations=Destinations.parse(self.policy.net)
         )
         self._loaded = loop.create_future()
-        for channel in (self.control, self.parked):
-            channel.setblocking(False)  # noqa: FBT003 - the standard library's signature
         os.set_blocking(self.output, False)
         loop.add_reader(self.control.fileno(), self._control_readable)
         loop.add_reader(self.parked.fileno(), self._parked_readable)
@@ -139,9 +142,10 @@ class Zygote:
             rehearse = not self._waiters and self._ordered < _PROCESSORS
             frame = encode(Kind.FORK, {"count": count, "rehearse": rehearse})
             try:
-                self.control.send(frame)
+                if self.control.send_now(frame):
+                    raise BlockingIOError(errno.EAGAIN, "it has left hundreds of orders unread")
             except OSError as error:
-                # Dead and not yet reported, or deaf: it has left hundreds of orders unread.
+                # Dead and not yet reported, or deaf.
                 log.warning("zygote takes no orders", extra={"pid": self.pid, "fault": str(error)})
                 self.close()
             else:
@@ -283,21 +287,24 @@ class Zygote:
 
     def _control_readable(self) -> None:
         try:
-            data = self.control.recv(1 << 18)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            # The forkserver's report of the end follows; until then there is nothing to read.
-            asyncio.get_running_loop().remove_reader(self.control.fileno())
-            return
-        try:
+            data = self._said()
+            if data is None:
+                return
+            if not data:
+                # The forkserver's report of the end follows; until then there is nothing to read.
+                asyncio.get_running_loop().remove_reader(self.control.fileno())
+                return
             for kind, body in self._decoder.feed(data):
                 self._control_frame(kind, decode(body))
         except (FrameError, KeyError, TypeError, ValueError, OverflowError) as error:
             log.warning("zygote broke the frame protocol", extra={"pid": self.pid, "fault": str(error)})
             self.close()
+
+    def _said(self) -> bytes | None:
+        try:
+            return self.control.receive_now(1 << 18)
+        except OSError:
+            return b""
 
     def _control_frame(self, kind: Kind, value: object) -> None:
         if not isinstance(value, dict):
@@ -312,9 +319,12 @@ class Zygote:
     def _parked_readable(self) -> None:
         # One at a time: a zygote that announces without end must not keep the host from all else.
         try:
-            message, descriptors, _, _ = socket.recv_fds(self.parked, _ANNOUNCEMENT_BYTES, 4)
+            received = self.parked.receive_with(_ANNOUNCEMENT_BYTES)
         except OSError:
             return
+        if received is None:
+            return
+        message, descriptors = received
         if message == GATE and len(descriptors) == 1 and self.policy.is_gated and self._gate is None:
             # Always its first message: the author's file is loaded afterwards.
             self._gate = Gate(listener=descriptors[0], ways=self._exits)
@@ -322,7 +332,7 @@ class Zygote:
         if message and self._ordered > 0:
             self._deliver(self._adopt(message, descriptors))
             return
-        _close_all(descriptors)
+        self.closer.close(*descriptors)
         if message:
             log.warning("zygote announced a worker that nobody ordered", extra={"pid": self.pid})
             self.close()
@@ -332,7 +342,7 @@ class Zygote:
     def _adopt(self, message: bytes, descriptors: list[int]) -> Worker | SandboxError:
         """Make a worker of what announced itself, after checking what it is."""
         if len(descriptors) != 2:
-            _close_all(descriptors)
+            self.closer.close(*descriptors)
             reason = message.decode(errors="replace").removeprefix("failed: ")
             return SandboxError(reason[:_REASON_CHARS])
         held = list(descriptors)
@@ -344,14 +354,14 @@ class Zygote:
             self._check_worker(pid)
             output = own_end(descriptors[1])
         except OSError as error:
-            _close_all(held)
+            self.closer.close(*held)
             log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
             return SandboxError(f"a worker ended before it was ready: {error}")
+        # Now known for a pipe, of which nothing takes long.
         os.close(descriptors[1])
         # From here on its end is awaited; what ended before it was adopted interests nobody.
         self._reaped[pid] = asyncio.get_running_loop().create_future()
-        connection = socket.socket(fileno=descriptors[0])
-        connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        connection = Connection(socket.socket(fileno=descriptors[0]), self.closer)
         return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output)
 
     def _note_number(self, pid: int) -> None:
@@ -418,11 +428,6 @@ class Zygote:
         self._output_left -= len(kept)
         for line in kept.decode(errors="replace").splitlines():
             log.info("tool file printed while it was imported", extra={"line": line})
-
-
-def _close_all(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def _give_up(future: "asyncio.Future[int | None]") -> None:

@@ -20,6 +20,10 @@ Choices that are not obvious:
 - Where a policy names addresses that may be reached, TCP sockets can be made, and `connect` asks the
   gate (`sandbox.gate`). Nothing else that names an address is let through: no bind, no listening, no
   Fast Open, no groups, and no protocol whose connect would be another call.
+- SO_LINGER is refused: a socket that was given it lets whoever closes it last wait, and that may be the
+  host, to whom a worker can hand any descriptor. So are SO_PASSRIGHTS, by which the host keeps descriptors
+  from being sent to it, and out-of-band data, whose descriptors no reader ever sees. A filter cannot see
+  that a message carries descriptors, since what it carries is said in memory.
 - Where Landlock cannot confine signals (below ABI 6) every sending of signals is denied, except to
   one's own process group: a filter cannot tell a child from the host. Killing a subprocess fails
   there with EPERM, and abort() ends in SIGSEGV.
@@ -72,10 +76,11 @@ _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
 _SOCK_TYPE_MASK = 0xF
 _ANY_PROTOCOL, _TCP = 0, 6
-_MSG_FASTOPEN = 0x2000_0000
+_MSG_FASTOPEN, _MSG_OOB = 0x2000_0000, 0x1
 _SOL_SOCKET = 1
-# Programs on a socket: SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF. Then TCP_ULP.
-_SOCKET_OPTIONS_DENIED = (26, 50, 51, 52)
+# SO_LINGER; programs on a socket: SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF; SO_PASSRIGHTS.
+_SOCKET_OPTIONS_DENIED = (13, 26, 50, 51, 52, 83)
+# TCP_ULP.
 _TCP_OPTIONS_DENIED = (31,)
 # Joining groups, which sends reports to the network even from a TCP socket: IP_ADD_MEMBERSHIP,
 # IP_ADD_SOURCE_MEMBERSHIP; IPV6_JOIN_GROUP, IPV6_JOIN_ANYCAST; MCAST_JOIN_GROUP, _JOIN_SOURCE_GROUP.
@@ -207,6 +212,10 @@ def _network(architecture: Architecture, *, gated: bool) -> bytes:
         + _answer(architecture.known(_ACCEPTING), _EACCES)
         + _inspect(number("socketpair"), pair)
         + _inspect(number("sendto"), _deny_pointer(4, _EACCES))
+        + _inspect(
+            number("setsockopt"), _if_equal(1, _SOL_SOCKET, _deny_values(2, _SOCKET_OPTIONS_DENIED, _EPERM))
+        )
+        + _flags_denied(architecture, _MSG_OOB, _EPERM)
     )
 
 
@@ -219,18 +228,25 @@ def _gate(architecture: Architecture) -> bytes:
         + _deny_unless(2, [_ANY_PROTOCOL, _TCP], _EACCES)
     )
     denied = {
-        _SOL_SOCKET: _SOCKET_OPTIONS_DENIED,
         _TCP: _TCP_OPTIONS_DENIED,
         _IP: _IP_OPTIONS_DENIED,
         _IPV6: _IPV6_OPTIONS_DENIED,
     }
     options = b"".join(_if_equal(1, level, _deny_values(2, names, _EPERM)) for level, names in denied.items())
-    flags = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
     return (
         _inspect(number("socket"), tcp)
         + _answer([number("connect")], _ASK)
         + _inspect(number("setsockopt"), options)
-        + b"".join(_inspect(number(n), _deny_bits(at, _MSG_FASTOPEN, _EACCES)) for n, at in flags.items())
+        + _flags_denied(architecture, _MSG_FASTOPEN, _EACCES)
+    )
+
+
+def _flags_denied(architecture: Architecture, flag: int, action: int) -> bytes:
+    """Answer `action` to whatever sends with a flag."""
+    sending = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
+    return b"".join(
+        _inspect(architecture.number(name), _deny_bits(argument, flag, action))
+        for name, argument in sending.items()
     )
 
 

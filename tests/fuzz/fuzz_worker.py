@@ -15,6 +15,8 @@ from result_fakes import contract_like, json_values
 from runner.author import PUT
 from runner.ladder import CallListener, ClientRefusal
 from runner.state import SessionState
+from sandbox.closer import Closer
+from sandbox.connection import Connection
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.frames import Kind
 from sandbox.lease import Lease, Listener
@@ -51,7 +53,7 @@ class SilentZygote:
 class SpeakingWorker:
     """Stands for a worker: everything that it will ever say is in its socket already."""
 
-    connection: socket.socket
+    connection: Connection
     output: int
     pidfd: int
     pid: int = 0
@@ -148,7 +150,7 @@ async def hear(said: bytes, printed: bytes, listener: Listener) -> Outcome:
     with theirs:
         theirs.sendall(said)
         theirs.shutdown(socket.SHUT_WR)
-        worker = SpeakingWorker(ours, output, os.eventfd(0))
+        worker = SpeakingWorker(Connection(ours, Closer()), output, os.eventfd(0))
         lease = Lease(zygote=SilentZygote(), worker=worker, limits=LIMITS)  # type: ignore[arg-type]
         outcome = await lease.run({"method": "tools/call"}, deadlines=DEADLINES, listener=listener)
         await lease.buried()

@@ -261,6 +261,21 @@ def test_sockets_are_pairs_without_datagrams_or_nothing(architecture):
 
 
 @each_architecture
+@pytest.mark.parametrize("gated", [False, True])
+def test_nothing_is_sent_or_set_that_makes_who_closes_a_socket_wait(architecture, gated):
+    program = main_filter(architecture, signals_are_scoped=True, gated=gated).program
+    answer, number = Answers(program, architecture.audit), architecture.number
+    linger, pass_rights, keepalive = 13, 83, 9
+    out_of_band, no_signal = 0x1, 0x4000
+
+    assert {answer(number("setsockopt"), 3, 1, o) for o in (linger, pass_rights)} == {errno.EPERM}
+    assert {answer(number("setsockopt"), 3, level, o) for level, o in ((1, keepalive), (6, 13))} == {ALLOW}
+    for name, at in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
+        flags = [[*[0] * at, value] for value in (no_signal, no_signal | out_of_band)]
+        assert [answer(number(name), *arguments) for arguments in flags] == [ALLOW, errno.EPERM]
+
+
+@each_architecture
 def test_signals_are_denied_only_where_landlock_cannot_confine_them(architecture):
     scoped, unscoped = main_of(architecture), main_of(architecture, scoped=False)
     kill = architecture.number("kill")
@@ -346,6 +361,16 @@ def test_no_socket_can_be_made(confined, world, family, kind):
 
     assert confined(world.policy, make, without=frozenset({"seccomp"})).error is None
     assert confined(world.policy, make).errno == errno.EACCES
+
+
+def test_a_socket_cannot_be_made_slow_to_close(confined, world):
+    def linger():
+        left, right = socket.socketpair()
+        with left, right:
+            left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+
+    assert confined(world.policy, linger, without=frozenset({"seccomp"})).error is None
+    assert confined(world.policy, linger).errno == errno.EPERM
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_RAW])

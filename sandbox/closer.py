@@ -1,0 +1,64 @@
+"""Closes what a worker or zygote gave away, where nobody waits for it.
+
+Whoever closes the last descriptor of something has it taken down in its own time, and what is given may be
+anything: a deleted file of a million extents, or with gigabytes that are not written yet, takes seconds. So
+does a socket in whose queue such a descriptor lies. The event loop serves everybody and has no such seconds.
+
+Source: close(2); unix(7) on SCM_RIGHTS; socket(7) on SO_LINGER.
+"""
+
+import logging
+import os
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+__all__ = ["Closer"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Closer:
+    """Closes descriptors one after the other, in a thread that is there only while there are some.
+
+    Each zygote has one of its own, so that what one user gives delays nobody else's. The end of this process
+    does not wait for it.
+    """
+
+    _left: deque[int] = field(init=False, default_factory=deque)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _is_running: bool = field(init=False, default=False)
+
+    @property
+    def behind(self) -> int:
+        """How many descriptors are still to be closed."""
+        return len(self._left)
+
+    def close(self, *descriptors: int) -> None:
+        """Have descriptors closed; returns at once. They belong to the closer from now on."""
+        with self._lock:
+            self._left.extend(descriptors)
+            if self._is_running or not self._left:
+                return
+            self._is_running = True
+        try:
+            threading.Thread(target=self._run, name="closer", daemon=True).start()
+        except RuntimeError as error:
+            # No thread is to be had: they stay open until the next one is closed.
+            self._is_running = False
+            log.warning("descriptors stay open for want of a thread", extra={"fault": str(error)})
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._left:
+                    self._is_running = False
+                    return
+                descriptor = self._left[0]
+            try:
+                os.close(descriptor)
+            except OSError as error:
+                # Closed all the same; what could not be written was a tool's own.
+                log.debug("a descriptor was closed with an error", extra={"fault": str(error)})
+            self._left.popleft()
