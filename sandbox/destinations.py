@@ -13,7 +13,8 @@ Decides only. Nothing here looks anything up or connects; `sandbox.exits` does.
 A name opens public addresses only: whoever answers for it could otherwise point it into the network
 that this machine is part of. A private address is reached where it is named itself.
 
-Source: architecture, decision "Network"; RFC 1918, 4193, 6598, 6890; RFC 6052 and 8215 for NAT64.
+Source: architecture, decision "Network"; RFC 1123, section 2.1; inet(3); RFC 1918, 4193, 6598, 6890;
+RFC 6052 and 8215 for NAT64.
 """
 
 import ipaddress
@@ -22,7 +23,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["ANYWHERE", "Destination", "Destinations", "is_public", "plain", "written"]
+__all__ = ["ANYWHERE", "Destination", "Destinations", "is_name", "is_public", "plain", "written"]
 
 ANYWHERE = "*"
 """Every public address, as `--allow-net` without a value says it."""
@@ -31,7 +32,10 @@ _IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_NAME = re.compile(rf"(?=.{{1,253}}$)(?:\*\.)?{_LABEL}(?:\.{_LABEL})*")
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+_BELOW = "*."
+# What ends in one, the C library may read as an address: 8.8.2056 and 0x08080808 are 8.8.8.8.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LOCALHOST = "localhost"
 _LOOPBACK = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 # Given out for the Internet at large; of it, what some versions of `ipaddress` do not know to be special.
@@ -116,6 +120,8 @@ class Destinations:
     def may_look_up(self, name: str, port: int | None = None) -> bool:
         """Say whether the addresses of a name may be known, for a port where it is known."""
         name = plain(name)
+        if not is_name(name):
+            return False
         return any((port is None or one.has_port(port)) and one.matches_name(name) for one in self.all)
 
     def may_reach(self, address: str, port: int, names: Collection[str]) -> bool:
@@ -152,6 +158,16 @@ def plain(name: str) -> str:
         except UnicodeError:
             return name
     return name.lower().removesuffix(".")
+
+
+def is_name(name: str) -> bool:
+    """Say whether a name, as `plain` returns it, is one that may be handed to a C library.
+
+    That is what RFC 1123 calls a name, with the underscore that some hosts have in theirs. What else a
+    question may hold, the C library does not take for what was judged here: it ends a name at a zero byte,
+    and reads numbers as an address.
+    """
+    return bool(_NAME.fullmatch(name)) and not _NUMBER.fullmatch(name.rpartition(".")[2])
 
 
 def is_public(address: _IP) -> bool:
@@ -215,6 +231,6 @@ def _network(host: str) -> _Network | None:
 
 def _name(host: str, text: str) -> str:
     name = plain(host)
-    if not _NAME.fullmatch(name):
+    if not is_name(name.removeprefix(_BELOW)):
         raise ValueError(f"{text!r} is no destination; {_HOW}")
     return name

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sandbox.destinations import Destinations, plain
+from sandbox.destinations import Destinations, is_name, plain
 from sandbox.gate import Address
 from sandbox.names import LENGTH, Kind, Question, Said, answer, read_question
 
@@ -158,7 +158,8 @@ class Exits:
         learned = self._of(group)
         if not self.destinations.may_look_up(name):
             if len(learned.refused) < _MOST_REFUSED:
-                learned.refused[name] = None
+                # It is shown to people, and may hold any letter there is.
+                learned.refused[name.encode("unicode_escape").decode()] = None
             return answer(question, Said.NO_SUCH_NAME)
         if question.kind is None:
             return answer(question, Said.FOUND)
@@ -186,8 +187,11 @@ def addresses_of(name: str, kind: Kind) -> list[str]:
     """Return the addresses of a name, as this machine finds them.
 
     Raises:
-        OSError: It has none, or nobody answered.
+        OSError: It has none, nobody answered, or it is no name.
     """
+    if not is_name(name):
+        # Whoever asks: this is the last place before the C library.
+        raise OSError(errno.EINVAL, f"{name!r} is no name")
     # Who has no IPv6 of its own shall not be sent there and wait.
     flags = socket.AI_ADDRCONFIG if kind is Kind.IPV6 else 0
     found = socket.getaddrinfo(name, None, _FAMILIES[kind], socket.SOCK_STREAM, flags=flags)

@@ -1,5 +1,7 @@
 """Which places a written destination opens, and which it never does."""
 
+import socket
+
 import pytest
 
 from sandbox.destinations import Destination, Destinations, written
@@ -93,6 +95,37 @@ def test_a_name_is_looked_up_where_a_destination_has_it(
     rule: str, name: str, port: int | None, may: bool
 ) -> None:
     assert Destinations.parse([rule]).may_look_up(name, port) is may
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "8.8.8.8\0.a.example", "b\0.a.example", "b.a.example\0", "b c.a.example", "b\n.a.example",
+        "b%eth0.a.example",
+        "b..a.example", ".a.example", "..a.example", "b.a.example..", "-b.a.example", "b-.a.example",
+        "b/c.a.example", "b:80.a.example", "*.a.example", "b\x7f.a.example", "x" * 64 + ".a.example",
+        "x." * 130 + "a.example", "ü\0.a.example",
+    ],
+)  # fmt: skip
+def test_what_is_no_name_is_never_looked_up(name: str) -> None:
+    below, any_ = (Destinations.parse([rule]) for rule in ("*.a.example", "*"))
+
+    assert below.may_look_up("b.a.example.")
+    assert any_.may_look_up("B_1.a.example")
+    assert not below.may_look_up(name)
+    assert not any_.may_look_up(name)
+
+
+@pytest.mark.parametrize("name", ["8.8.8.8", "8.8.2056", "134744072", "0x08080808", "a.0X8", "010.8.8.8"])
+def test_nothing_that_a_c_library_reads_as_an_address_is_looked_up(name: str) -> None:
+    assert socket.inet_aton("0x08080808") == socket.inet_aton("8.8.2056") == bytes([8] * 4)
+    assert not Destinations.parse(["*"]).may_look_up(name)
+
+
+@pytest.mark.parametrize("name", ["a.0x8", "*.a\0b", "*.*.a", "a_b\0"])
+def test_a_destination_is_a_name_too(name: str) -> None:
+    with pytest.raises(ValueError, match="is no destination"):
+        Destinations.parse([name])
 
 
 def test_a_public_address_is_reached_by_the_names_that_stand_for_it() -> None:

@@ -93,6 +93,24 @@ async def test_a_name_that_is_not_allowed_is_never_looked_up() -> None:
     assert book.asked == []
 
 
+async def test_a_name_that_the_c_library_would_cut_is_never_looked_up_and_told_of_in_letters() -> None:
+    exits, book = exits_of("*.good.test:80", a_good_test=[PUBLIC])
+
+    assert await ask(exits, ONE, "a.good.test") == (0, 1)
+    # Of such a name Python's `getaddrinfo` hands on what stands before the zero byte.
+    assert socket.getaddrinfo("127.0.0.1\0.good.test", None)[0][4][0] == "127.0.0.1"
+    assert await ask(exits, ONE, "8\0.good.test") == (3, 0)
+
+    assert [name for name, _ in book.asked] == ["a.good.test"]
+    assert exits.forget(ONE) == ["8\\x00.good.test"]
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1\0.good.test", "127.1", "a b", ""])
+def test_the_last_place_before_the_c_library_takes_names_only(name: str) -> None:
+    with pytest.raises(OSError, match="is no name"):
+        addresses_of(name, Kind.IPV4)
+
+
 async def test_a_private_address_of_an_allowed_name_stays_closed() -> None:
     exits, _ = exits_of("good.test:80", good_test=[PRIVATE, PUBLIC])
 
