@@ -183,7 +183,17 @@ def _from_file(config: Path | None) -> dict[Leaf, _Given]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"configuration file {path} cannot be read: {error}") from error
     values = {leaf: _beside(path, leaf, value) for leaf, value in _flat(content)}
+    for leaf, value in values.items():
+        # A path or name with one means something else to the C library, or nothing at all.
+        if _has_zero(value):
+            raise UsageError(f"{path}: {'.'.join(leaf)} has a zero byte in it; take \\u0000 out")
     return {leaf: _Given(value=value, origin=str(path), label=str(path)) for leaf, value in values.items()}
+
+
+def _has_zero(value: object) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_zero, value))
+    return "\0" in (str(value) if isinstance(value, str | Path) else "")
 
 
 def _beside(config: Path, leaf: Leaf, value: object) -> object:

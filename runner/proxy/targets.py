@@ -97,6 +97,7 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     unknown = sorted(entry.keys() - _KEYS)
     if unknown:
         raise UsageError(f"{where}: there is no key {unknown[0]!r}; there are {', '.join(sorted(_KEYS))}")
+    _check_text(where, entry)
     if ("url" in entry) == ("command" in entry):
         raise UsageError(f"{where} needs one of `url` and `command`")
     if "url" in entry:
@@ -110,9 +111,31 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     return Target(
         name=name,
         command=(command, *arguments),
-        env=_strings(where, "env", entry.get("env", {})),
+        env=_variables(where, entry.get("env", {})),
         folder=folder / str(entry.get("cwd", ".")),
     )
+
+
+def _check_text(where: str, value: object) -> None:
+    """Refuse what no program can be given: a zero byte, half of a character, a variable without a name."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_text(f"{where}, `{key}`", item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_text(where, item)
+    elif isinstance(value, str) and (
+        "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)
+    ):
+        raise UsageError(f"{where}: there is a zero byte or half of a character in it; take it out")
+
+
+def _variables(where: str, value: Any) -> dict[str, str]:
+    variables = _strings(where, "env", value)
+    for name in variables:
+        if not name.isprintable() or not name or "=" in name:
+            raise UsageError(f"{where}: {name!r} under `env` is no name of a variable")
+    return variables
 
 
 def _strings(where: str, key: str, value: Any) -> dict[str, str]:

@@ -63,6 +63,10 @@ def test_a_file_has_several_servers(tmp_path: Path) -> None:
         ('{"mcpServers": {"a": {"urls": "http://a"}}}', "no key 'urls'"),
         ('{"mcpServers": {"a b": {"url": "http://a"}}}', "letters, digits"),
         ('{"mcpServers": {"a": 3}}', "is no object"),
+        (r'{"mcpServers": {"a": {"command": "a\u0000b"}}}', "a, `command`: there is a zero byte"),
+        (r'{"mcpServers": {"a": {"command": "a", "args": ["b\u0000"]}}}', "a, `args`: there is a zero byte"),
+        (r'{"mcpServers": {"a": {"command": "a", "env": {"K": "\ud800"}}}}', "`env`, `K`: .* half of a"),
+        (r'{"mcpServers": {"a": {"command": "a", "env": {"K=L": "v"}}}}', "'K=L' under `env` is no name"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_with_its_place(content: str, words: str, tmp_path: Path) -> None:

@@ -60,6 +60,18 @@ def test_a_named_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         load({}, config=tmp_path / "nowhere.toml")
 
 
+@pytest.mark.parametrize(
+    "line", ['homes = "/a\\u0000b"', 'store = "file:///a\\u0000"', 'allow_run = ["a\\u0000"]']
+)
+def test_a_zero_byte_in_a_file_is_refused_with_the_settings_name(line: str) -> None:
+    Path("runner.toml").write_text(line.replace("\\u0000", "_") + "\n")
+    assert load({})._given
+    Path("runner.toml").write_text(line + "\n")
+
+    with pytest.raises(UsageError, match=rf"^runner\.toml: {line.split()[0]} has a zero byte in it"):
+        load({})
+
+
 def test_a_file_that_is_no_toml_is_refused_with_its_name_and_line() -> None:
     Path("runner.toml").write_text("port = = 1\n")
 
