@@ -11,7 +11,7 @@ A worker is handed to the host by a message that carries descriptors, and the ke
 to a process once its whole user id has more of them under way than that process may have open. So what
 hands over may have more open than a call may: whatever a call sends itself, the next worker gets through.
 
-Source: getrlimit(2), proc_pid_status(5), unix(7) on ETOOMANYREFS.
+Source: getrlimit(2), timer_create(2), proc_pid_status(5), unix(7) on ETOOMANYREFS.
 """
 
 import os
@@ -39,6 +39,9 @@ carries up to 253, so thirty processes could send one each past a call's limit a
 
 _KIB = 1024
 _LOCKED_BYTES = 64 * _KIB
+# Timers and signals that wait are counted for the user id as a whole, and refused to a process for which they
+# are too many. Where the host has the same user id, it may have far more, and so some are always left for it.
+_PENDING_SIGNALS = 512
 # What Linux gives by default. It is no part of RLIMIT_DATA, and without a hard limit it grows without end.
 _STACK_BYTES = 8192 * _KIB
 _STATUS_BYTES = 8192
@@ -76,6 +79,10 @@ def zygote_limits(limits: Limits, *, data: int, own_uid: bool = False) -> Pairs:
         resource.RLIMIT_NOFILE: limits.open_files + SPARE_DESCRIPTORS,
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
         resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
+        # Nobody inside goes before others, whatever the operator's own limits are.
+        resource.RLIMIT_RTPRIO: 0,
+        resource.RLIMIT_NICE: 0,
         resource.RLIMIT_STACK: _STACK_BYTES,
     }
     if own_uid:

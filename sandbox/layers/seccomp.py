@@ -103,8 +103,9 @@ _IOCTLS_DENIED = (
 )
 # So does a watcher of a folder (F_NOTIFY); a lease on a file (F_SETLEASE) keeps its owner from writing it.
 _FCNTLS_DENIED = (8, 15, 1024, 1026)
-# Memory that grows downwards counts as stack, so the limit of memory would not see it.
-_MAP_GROWSDOWN = 0x100
+# Memory that grows downwards counts as stack, so the limit of memory would not see it. Huge pages that an
+# operator has set aside (MAP_HUGETLB) are meant for somebody else.
+_MAP_DENIED = 0x100 | 0x4_0000
 
 _ACCEPTING = ("bind", "listen", "accept", "accept4")
 _OF_ANOTHER_PROCESS = (
@@ -170,7 +171,7 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: 
         ),
         _inspect(number("ioctl"), _deny_values(1, _IOCTLS_DENIED, _EPERM)),
         _inspect(number("fcntl"), _deny_values(1, _FCNTLS_DENIED, _EPERM)),
-        _inspect(number("mmap"), _deny_bits(3, _MAP_GROWSDOWN, _EPERM)),
+        _inspect(number("mmap"), _deny_bits(3, _MAP_DENIED, _EPERM)),
         _network(architecture, gated=gated),
     ]
     if not signals_are_scoped:

@@ -21,6 +21,7 @@ _AT_CWD = -100
 _MSG_FASTOPEN = 0x2000_0000
 _IPPROTO_MPTCP = 262
 _AF_NETLINK, _AF_PACKET = 16, 17
+_LINGER = struct.Struct("2i")
 
 
 def _reached(world: World, _seen: Seen) -> bool:
@@ -46,6 +47,39 @@ def _listens(world: World, _pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _lingers(_world: World, pid: int) -> bool:
+    """Say whether a socket of a process makes whoever closes it last wait."""
+    process = os.pidfd_open(pid)
+    try:
+        sockets = [
+            _taken(process, int(name)) for name in os.listdir(f"/proc/{pid}/fd") if _is_socket(pid, name)
+        ]
+    finally:
+        os.close(process)
+    return any(_linger_s(each) for each in sockets)
+
+
+def _is_socket(pid: int, name: str) -> bool:
+    return os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+
+
+def _taken(process: int, descriptor: int) -> socket.socket:
+    return socket.socket(fileno=call("pidfd_getfd", process, descriptor, 0))
+
+
+def _linger_s(end: socket.socket) -> int:
+    with end:
+        _is_on, seconds = _LINGER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.size))
+    return int(seconds)
+
+
+def _linger(place: Place) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 3600))
+        place.hold()
 
 
 def _tcp(place: Place) -> None:
@@ -178,6 +212,7 @@ REACHING: tuple[Attempt, ...] = (
     _reach("pair-connect", "socketpair(2) and connect(2) to a named socket", _pair_connect),
     _reach("pair-raw", "socketpair(2) of SOCK_RAW", _raw_pair),
     _reach("pipe", "a FIFO that somebody reads", _pipe),
+    gain("linger", "setsockopt(2) of SO_LINGER", _linger, _lingers),
     gain("listen", "listen(2) over TCP", _listen, _listens, Need.SOCKETS),
     gain(
         "netlink",

@@ -2,7 +2,8 @@
 
 The host measures while the act holds still, by what the kernel says of the process.
 
-Source: getrlimit(2), fallocate(2), copy_file_range(2), splice(2), sendfile(2), sched(7), ioprio_set(2).
+Source: getrlimit(2), fallocate(2), copy_file_range(2), splice(2), sendfile(2), sched(7), ioprio_set(2),
+timer_create(2), proc_pid_timers(5), io_setup(2).
 """
 
 import contextlib
@@ -32,6 +33,10 @@ _SCHED_FIFO, _SCHED_DEADLINE = 1, 6
 _IOPRIO_REALTIME = 1 << 13
 # One second lies between the signal and the end.
 _BURNT_S = LIMITS.cpu_s + 1.2
+# Far fewer than the kernel gives a user id, and more than all that is left to tools.
+_TIMERS = 2000
+_FEW_TIMERS = 1000
+_MONOTONIC = 1
 _LONG = LIMITS.file_bytes * 2
 _PARTS = 2 * LIMITS.home_bytes // LIMITS.file_bytes
 
@@ -96,6 +101,15 @@ def _held_open(_world: World, pid: int) -> float:
     folder = f"/proc/{pid}/fd"
     facts = [os.stat(f"{folder}/{name}") for name in os.listdir(folder)]
     return sum(each.st_blocks * 512 for each in facts if stat.S_ISREG(each.st_mode) and each.st_nlink == 0)
+
+
+def _timers(_world: World, pid: int) -> int:
+    return Path(f"/proc/{pid}/timers").read_bytes().count(b"ClockID:")
+
+
+def _has_ring(_world: World, pid: int) -> int:
+    """Count the rings of io_setup(2) that a process has."""
+    return Path(f"/proc/{pid}/maps").read_bytes().count(b"[aio]")
 
 
 def _outlived(world: World, _seen: Seen) -> bool:
@@ -254,6 +268,19 @@ def _first_at_disk(place: Place) -> None:
     place.hold()
 
 
+def _many_timers(place: Place) -> None:
+    identifier = bytearray(4)
+    with contextlib.suppress(OSError):
+        for _ in range(_TIMERS):
+            call("timer_create", _MONOTONIC, None, identifier)
+    place.hold()
+
+
+def _reserved_requests(place: Place) -> None:
+    call("io_setup", 16, bytearray(8))
+    place.hold()
+
+
 def _silent(place: Place) -> None:
     stay(place)
 
@@ -337,6 +364,8 @@ RESOURCES: tuple[Attempt, ...] = (
     _take("fifo", "sched_setscheduler(2) SCHED_FIFO", _realtime, _is(_SCHED_FIFO), during=_scheduling),
     _take("deadline", "sched_setattr(2) SCHED_DEADLINE", _deadline, _is(_SCHED_DEADLINE), during=_scheduling),
     _take("ioprio", "ioprio_set(2) of oneself", _first_at_disk, _is(_IOPRIO_REALTIME), during=_disk_class),
+    _take("timers", "timer_create(2) without end", _many_timers, _above(_FEW_TIMERS), during=_timers),
+    _take("aio", "io_setup(2)", _reserved_requests, _above(0), during=_has_ring),
     _take("silence", "no answer for ever", _silent, _outlived, limit_s=1.0),
     _take("progress", "progress for ever, and no answer", _chatty, _outlived, limit_s=1.0),
     _take("answer", "an answer longer than a frame may be", _long_answer, _told_too_much),

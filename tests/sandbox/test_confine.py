@@ -18,6 +18,7 @@ import threading
 import pytest
 
 from sandbox.inside.confine import LAYERS, confine_zygote
+from sandbox.layers.rlimits import narrowed, zygote_limits
 from sandbox.policy import MIB, Limits, Policy
 
 NOBODY = 65534
@@ -134,6 +135,25 @@ def test_limits_cannot_be_raised_again(confined, world):
     report = confined(world.policy, raise_it)
 
     assert report.error.startswith("ValueError: not allowed to raise maximum limit")
+
+
+def test_timers_and_waiting_signals_leave_some_of_the_user_ids_number_for_others(confined, world):
+    def make():
+        libc, identifier = ctypes.CDLL(None), ctypes.c_void_p()
+        timers = 0
+        while timers < 1000 and libc.timer_create(1, None, ctypes.byref(identifier)) == 0:
+            timers += 1
+        return timers
+
+    assert confined(world.policy, make, without=frozenset({"rlimits"})).value == 1000
+    assert 0 < confined(world.policy, make).value <= 512
+
+
+def test_nobody_inside_goes_before_others_whatever_the_operators_own_limits_are():
+    limits = zygote_limits(Limits(), data=0)
+
+    assert narrowed(limits[resource.RLIMIT_RTPRIO], 99) == (0, 0)
+    assert narrowed(limits[resource.RLIMIT_NICE], 40) == (0, 0)
 
 
 def test_a_worker_holds_no_capability_and_cannot_gain_one(confined, world):

@@ -324,6 +324,7 @@ NEEDS_PRIVILEGE = {
     "shmget": (0, 4096, 0o600),
     "chroot": (0,),
     "perf_event_open": (0, 0, -1, -1, 0),
+    "io_setup": (0, 0),
     "userfaultfd": (0,),
     "open_by_handle_at": (-1, 0, 0),
     "fanotify_init": (0, 0),

@@ -60,7 +60,13 @@ UNPRIVILEGED_TOO = {"resources-mlockall"}
 STOPPED_BY = {
     "descriptors": ("other-inherited",),
     "environment": ("other-environment",),
-    "rlimits": ("resources-mmap", "resources-stack", "resources-ftruncate", "resources-open"),
+    "rlimits": (
+        "resources-mmap",
+        "resources-stack",
+        "resources-ftruncate",
+        "resources-open",
+        "resources-timers",
+    ),
     "landlock": (
         "write-openat2",
         "other-openat",
@@ -75,7 +81,9 @@ STOPPED_BY = {
         "survive-segment",
         "resources-memfd",
         "resources-growsdown",
+        "resources-aio",
         "other-lease",
+        "tamper-linger",
         "tamper-unix",
         "tamper-prlimit",
     ),

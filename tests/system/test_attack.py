@@ -7,6 +7,7 @@ this file runs the others once more by such a one, with `ATTACK_TIER` in its env
 import asyncio
 import base64
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -609,6 +610,41 @@ def refuses_descriptors() -> bool:
         ours.setsockopt(socket.SOL_SOCKET, 83, 0)
         return True
     return False
+
+
+TIMERS = """
+import ctypes
+from pathlib import Path
+
+@mcp.tool
+def fill(username: str) -> int:
+    libc, identifier, made = ctypes.CDLL(None), ctypes.c_void_p(), 0
+    while made < 100_000 and libc.timer_create(1, None, ctypes.byref(identifier)) == 0:
+        made += 1
+    home = Path(os.environ["HOME"])
+    (home / "full").write_text(str(made))
+    while not (home / "enough").exists():
+        time.sleep(0.01)
+    return made
+"""
+
+
+async def test_the_host_has_timers_while_calls_make_as_many_as_they_can(
+    tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
+) -> None:
+    file = written(IMPORT + TIMERS)
+    libc, identifier = ctypes.CDLL(None), ctypes.c_void_p()
+    async with attack_cell(tmp_path, file=file, isolation=tier) as cell:
+        calls = [asyncio.create_task(call(cell, user, "fill"))]
+        home = Path(f"/tmp/{user}")
+        assert await becomes((home / "full").exists)
+
+        created = [libc.timer_create(1, None, ctypes.byref(identifier)) for _ in range(100)]
+
+        (home / "enough").touch()
+        made = (await calls[0]).processed.value["results"]
+        assert 0 < made <= 512
+        assert created == [0] * 100
 
 
 UNREADY = """
