@@ -38,6 +38,8 @@ _PROCESSORS = len(os.sched_getaffinity(0))
 # Of why a worker could not get ready, which its caller is told and the log keeps.
 _REASON_CHARS = 4096
 _LOG_LINES_BYTES = 64 * 1024
+# Descriptors of one user that are open here only until they are closed.
+_MOST_BEHIND = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,8 @@ class Zygote:
             ZygoteDied: The zygote has ended, or had no worker ready within `timeout_s`.
             SandboxError: The worker could not get ready; the message is the program's.
         """
+        if self.closer.behind > _MOST_BEHIND:
+            raise SandboxError("what earlier calls of this user gave away is still being closed; try again")
         while self._idle:
             # The youngest: of its memory most is still in a cache.
             worker = self._idle.pop()

@@ -38,6 +38,7 @@ from runner.proxy.targets import Target
 from runner.rights import with_rights
 from runner.scratch import scratch_folder
 from runner.settings import Settings
+from runner.threads import in_thread
 from runner.uids import Uids
 from sandbox.errors import IsolationUnavailable
 from sandbox.policy import Policy
@@ -132,28 +133,27 @@ class ConfinedTransport(ClientTransport):
         settings, uid = self._settings, self._uid()
         # In tier `user` nobody but us gets into the state folder.
         within = settings.homes if self._tier is Tier.USER else None
-        with (
-            scratch_folder(settings.state_dir, within=within, owner=uid) as home,
-            LastWords() as said,
-        ):
-            # In a thread: what may be read is found by looking through folders.
-            arguments = await asyncio.to_thread(self._arguments, home, uid)
-            kind = (transport_options or TransportOptions()).session_class
-            async with (
-                spoken_with(
-                    (sys.executable, *arguments),
-                    # No secret of ours: what the server may see is in its policy.
-                    environment=framework_environment(os.environ, ()),
-                    errors=said.file,
-                ) as (incoming, outgoing),
-                kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
-            ):
-                try:
-                    yield session
-                except Exception as error:
-                    if session.protocol_version is None:
-                        raise Unreached(await self._why(str(error), said)) from error
-                    raise
+        with LastWords() as said:
+            # In threads: how long it takes to remove what a server has written is the server's to say.
+            async with in_thread(scratch_folder(settings.state_dir, within=within, owner=uid)) as home:
+                # In a thread: what may be read is found by looking through folders.
+                arguments = await asyncio.to_thread(self._arguments, home, uid)
+                kind = (transport_options or TransportOptions()).session_class
+                async with (
+                    spoken_with(
+                        (sys.executable, *arguments),
+                        # No secret of ours: what the server may see is in its policy.
+                        environment=framework_environment(os.environ, ()),
+                        errors=said.file,
+                    ) as (incoming, outgoing),
+                    kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
+                ):
+                    try:
+                        yield session
+                    except Exception as error:
+                        if session.protocol_version is None:
+                            raise Unreached(await self._why(str(error), said)) from error
+                        raise
 
     async def _why(self, problem: str, said: LastWords) -> str:
         words = await said.wait()

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -200,6 +201,38 @@ async def test_nothing_that_it_started_outlives_the_connection(folder: Path, use
     assert await gone(home)
     assert not Path(home).exists()
     assert list((folder / "state" / "scratch").iterdir()) == []
+
+
+async def test_others_go_on_while_what_a_server_has_written_is_removed(
+    folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, slow_s, longest_s = shutil.rmtree, 1.0, 0.0
+    removed: list[Path] = []
+
+    def remove_slowly(path: Path, **more: Any) -> None:
+        """Remove as a disk does on which a million files lie."""
+        time.sleep(slow_s)
+        removing(path, **more)
+        removed.append(path)
+
+    async def look() -> None:
+        nonlocal longest_s
+        while True:
+            before = time.monotonic()
+            await anyio.sleep(0.01)
+            longest_s = max(longest_s, time.monotonic() - before)
+
+    with for_anybody() as target:
+        async with anyio.create_task_group() as tasks:
+            async with proxied(folder, user, target, isolation="process") as client:
+                home = await home_of(client)
+                monkeypatch.setattr("runner.scratch.shutil.rmtree", remove_slowly)
+                tasks.start_soon(look)
+            monkeypatch.undo()
+            tasks.cancel_scope.cancel()
+
+    assert [str(path) for path in removed] == [home]
+    assert longest_s < slow_s
 
 
 async def test_of_several_one_that_crashes_at_every_start_takes_none_down(folder: Path, user: str) -> None:
