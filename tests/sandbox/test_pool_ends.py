@@ -171,6 +171,23 @@ async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, fol
         assert pool.zygote.at_hand == 0
 
 
+async def test_nobody_gets_a_worker_while_very_much_of_what_others_gave_is_being_closed(
+    forkserver: Forkserver, folder: Path
+) -> None:
+    async with pool_of(forkserver, folder, Stock(least=1, most=1)) as pool:
+        await parks(pool, 1)
+        closer = pool.zygote.closer
+        # Of these the kernel says that they are none; no thread sees to them until the next is closed.
+        closer._left.extend([-1] * 300)
+        with pytest.raises(SandboxError, match="is still being closed; try again"):
+            await pool.lease(pool.policy.limits)
+
+        closer.close(-1)
+
+        assert await becomes(lambda: closer.behind == 0)
+        assert (await run(pool, "alive", Deaf())).answer == {"value": "alive"}
+
+
 async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
     forkserver: Forkserver, folder: Path
 ) -> None:
