@@ -53,12 +53,15 @@ def _lingers(_world: World, pid: int) -> bool:
     """Say whether a socket of a process makes whoever closes it last wait."""
     process = os.pidfd_open(pid)
     try:
-        sockets = [
-            _taken(process, int(name)) for name in os.listdir(f"/proc/{pid}/fd") if _is_socket(pid, name)
+        # Each is closed here before the next is taken.
+        times = [
+            _linger_s(_taken(process, int(name)))
+            for name in os.listdir(f"/proc/{pid}/fd")
+            if _is_socket(pid, name)
         ]
     finally:
         os.close(process)
-    return any(_linger_s(each) for each in sockets)
+    return any(times)
 
 
 def _is_socket(pid: int, name: str) -> bool:
