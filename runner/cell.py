@@ -28,9 +28,10 @@ from runner.identity import User
 from runner.isolation import has_ids, in_force
 from runner.links import DownloadLinks
 from runner.my_files import Library, MyFiles, open_library
-from runner.rights import program_files, with_rights
+from runner.rights import program_files
 from runner.scratch import sweep
 from runner.seat import NOBODY, Access, Seat, SeatKey
+from runner.seating import Seating
 from runner.settings import Settings
 from runner.state import SessionState
 from runner.store.spooling import SpoolingStore
@@ -43,9 +44,7 @@ from runner.uids import Uids
 from sandbox.errors import SandboxError
 from sandbox.forkserver import Forkserver
 from sandbox.launch import Launched
-from sandbox.pool import Pool
 from sandbox.probe import Tier
-from sandbox.stock import Stock
 
 if TYPE_CHECKING:
     from runner.loopback import Loopback
@@ -92,7 +91,7 @@ class Cell:
     claims: Path = field(init=False)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
-    _bounds: Bounds = field(init=False)
+    _seating: Seating = field(init=False)
     _terms: Mapping[str | None, Terms] = field(init=False)
     _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
     _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
@@ -105,13 +104,20 @@ class Cell:
         self.claims = self.settings.state_dir / "claims"
         self._terms = {tool: Terms.of(self.settings, tool) for tool in (None, *self.settings.tools)}
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
-        self._bounds = Bounds(
+        self._seating = Seating(
             settings=self.settings,
-            targets=self.targets,
-            homes=self.homes,
-            environment=self.environment,
-            tier=self.tier,
-            lasting=self.keep_s == 0,
+            bounds=Bounds(
+                settings=self.settings,
+                targets=self.targets,
+                homes=self.homes,
+                environment=self.environment,
+                tier=self.tier,
+                lasting=self.keep_s == 0,
+            ),
+            forkserver=self.forkserver,
+            links=lambda: self.links,
+            seats=self._seated,
+            keep_s=self.keep_s,
         )
         self.admission = Admission.of(self.settings)
 
@@ -221,6 +227,8 @@ class Cell:
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
         try:
+            # Counted before: whoever waits for workers must not lose the seat meanwhile.
+            await seat.ready()
             async with self.files(user).in_use():
                 yield seat
         finally:
@@ -286,9 +294,10 @@ class Cell:
             # an import could have prepared a channel that all its workers share.
             task = self._seats[key] = self._seats.pop(NOBODY)
         if task is not None and task.done():
-            if _usable(task):
+            if not task.cancelled() and task.exception() is None:
                 return task.result()
-            await self._drop(key)
+            # Nothing came of it.
+            del self._seats[key]
             task = None
         if task is None:
             task = self._start(key, None if key.access is Access.NONE else user)
@@ -303,33 +312,13 @@ class Cell:
         return task
 
     async def _make(self, user: User | None, key: SeatKey) -> Seat:
-        stack = contextlib.ExitStack()
-        home, access = None, key.access
-        loopback = await self._open_loopback() if key.links else None
-        try:
-            owner = await asyncio.to_thread(stack.enter_context, self._bounds.uid(key.segment))
-            scratch = await asyncio.to_thread(stack.enter_context, self._bounds.scratch(owner))
-            if user is not None:
-                lease = self.homes.lease(user.name, keep_s=self.keep_s)
-                home = await asyncio.to_thread(stack.enter_context, lease)
-            # In a thread: what may be read is found by looking through the tool file's folder.
-            policy = await asyncio.to_thread(self._bounds.policy, user, access, home, scratch)
-            policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
-            if loopback is not None:
-                policy = replace(policy, reach=(loopback.address,))
-            pool = await Pool.start(
-                self.forkserver,
-                policy,
-                self._bounds.config(user, access, home, scratch),
-                home_fd=home.fd if home is not None and access is Access.WRITE else None,
-                load_timeout_s=self.settings.load_timeout_s,
-                stock=Stock(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
-            )
-        except BaseException:
-            await asyncio.to_thread(stack.close)
-            raise
-        links = None if loopback is None else replace(self.links, base=loopback.url)
-        return Seat(pool=pool, home=home, scratch=scratch, user=user, links=links, _stack=stack)
+        return await self._seating.make(user, key, await self._open_loopback() if key.links else None)
+
+    def _seated(self) -> Iterator[Seat]:
+        """Yield the seats that there are."""
+        for task in self._seats.values():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                yield task.result()
 
     async def _open_loopback(self) -> "Loopback":
         """Return the address where tools fetch files, opened with the first tool that needs it."""
@@ -376,6 +365,10 @@ class Cell:
                         self.state.forget(key.segment)
             await self._end_idle_files()
 
+    def make_room(self) -> bool:
+        """End the workers that nobody has used for longest; False if all are in use. Homes stay."""
+        return self._seating.give_up_one()
+
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it: its files go, where files do not persist."""
         # Whoever only uploaded files in it has not been heard of here.
@@ -415,7 +408,3 @@ def _stay_for_now() -> Iterator[None]:
 def _homes(settings: Settings, tier: Tier) -> Homes:
     uids = Uids(settings.state_dir, settings.uids) if has_ids(tier) else None
     return Homes(settings.homes, settings.state_dir, uids)
-
-
-def _usable(task: "asyncio.Task[Seat]") -> bool:
-    return not task.cancelled() and task.exception() is None and task.result().pool.alive

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 
 from runner.artifacts.process import ArtifactFile
 from runner.cell import Cell
+from runner.connections import protocol_of
 from runner.direct import Answer
 from runner.events import Events
 from runner.host import DownloadUrl, Host, make_host
@@ -74,6 +75,9 @@ class Served(Protocol):
 
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it."""
+
+    def make_room(self) -> bool:
+        """Give up descriptors that nobody needs now; False if there are none at once."""
 
 
 S = TypeVar("S", bound=Served)
@@ -176,7 +180,7 @@ async def _serve_http(
         if playground is not None:
             address = playground_address(settings.public_url or f"http://{shown}:{port}", playground)
             print(f"Playground: {address}", file=sys.stderr, flush=True)  # noqa: T201
-        await _serve_web(web, served, listener, stopped)
+        await _serve_web(web, served, settings, listener, stopped)
 
 
 def _direct(app: FastMCP) -> Answer | None:
@@ -193,11 +197,19 @@ def _web(app: FastMCP, site: Site, playground: Playground | None) -> Starlette:
     return web
 
 
-async def _serve_web(web: Starlette, served: Served, listener: socket.socket, stopped: asyncio.Event) -> None:
+async def _serve_web(
+    web: Starlette, served: Served, settings: Settings, listener: socket.socket, stopped: asyncio.Event
+) -> None:
     config = uvicorn.Config(
-        web, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=5
+        web,
+        http=protocol_of(settings.max_connections, settings.max_connections_per_address),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=5,
     )
-    server = QuietServer(config)
+    server = QuietServer(config, make_room=served.make_room)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await _until(stopped, serving)
     server.should_exit = True

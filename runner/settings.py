@@ -266,6 +266,15 @@ class Settings(BaseSettings):
         description="Address of that port as users reach it, on another host name than `public_url`; "
         "without it, widgets are shown on this machine only.",
     )
+    max_connections: Count | None = Field(
+        None, description="Connections over HTTP at the same time; by default half of the descriptors."
+    )
+    max_connections_per_address: Count | None = Field(
+        None, description="The same from one address; by default 7/8 of all, so that some are left."
+    )
+    max_requests_per_user: Count = Field(
+        100, description="Requests of one user under way over HTTP at the same time, open streams among them."
+    )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
     max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sandbox import descriptors
 from sandbox.errors import ZygoteDied
 from sandbox.forkserver import Forkserver
 from sandbox.lease import Lease
@@ -106,7 +107,8 @@ class Pool:
 
     def refill(self) -> None:
         """Order as many workers as are missing; they come when they come."""
-        if self._closed:
+        if self._closed or not descriptors.are_plenty():
+            # A call that finds no worker orders one for itself.
             return
         if self.forks:
             self.zygote.order(self.stock.size - self.zygote.idle)
@@ -146,7 +148,7 @@ class Pool:
         if self._is_new:
             self._is_new = False
             return
-        self.stock.found(self.zygote.at_hand, has_room=has_memory_to_spare)
+        self.stock.found(self.zygote.at_hand, has_room=_has_room)
         self._calm_later()
 
     def _calm_later(self) -> None:
@@ -190,6 +192,10 @@ class Pool:
             zygote.close()
             raise
         return zygote
+
+
+def _has_room() -> bool:
+    return has_memory_to_spare() and descriptors.are_plenty()
 
 
 def _close_unused(oneshot: "asyncio.Task[Zygote]") -> None:

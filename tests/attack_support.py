@@ -52,7 +52,7 @@ class Unguarded(Cell):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._bounds = like(self._bounds, WithoutGuard)
+        self._seating.bounds = like(self._seating.bounds, WithoutGuard)
 
 
 def like(bounds: Bounds, kind: type[Bounds]) -> Bounds:

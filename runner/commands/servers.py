@@ -14,6 +14,7 @@ from runner.commands.start import explained, start
 from runner.importing import import_whole
 from runner.settings import Settings
 from runner.targets import check_targets
+from sandbox.descriptors import raise_limit
 from sandbox.launch import Launched
 
 __all__ = ["dev", "proxy", "serve"]
@@ -71,7 +72,7 @@ def proxy(
 
 def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
     targets = check_targets(files)
-    settings = start(flags, config)
+    settings = _start(flags, config)
     return asyncio.run(explained(_load_and_serve(settings, targets, launched), targets))
 
 
@@ -97,6 +98,13 @@ async def _load_and_serve(settings: Settings, targets: list[str], launched: Laun
     return status
 
 
+def _start(flags: Mapping[str, Any], config: Path | None) -> Settings:
+    """Do what `start` does, and let the server have as many descriptors as it can: each user costs some."""
+    settings = start(flags, config)
+    raise_limit()
+    return settings
+
+
 def _stop_with_signals() -> None:
     """Let a signal that comes during the start end it in order, as one that comes later does."""
     task = asyncio.current_task()
@@ -107,7 +115,7 @@ def _stop_with_signals() -> None:
 
 def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
     targets = check_targets(files)
-    settings = start(flags, config)
+    settings = _start(flags, config)
     from runner.develop import develop  # noqa: PLC0415 - after the cheap checks
 
     return asyncio.run(explained(develop(settings, targets, launched=launched), targets))
@@ -117,7 +125,7 @@ def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> i
     from runner.proxy.targets import read_targets  # noqa: PLC0415 - only `proxy` needs these
 
     targets = read_targets(words)
-    settings = start(flags, config)
+    settings = _start(flags, config)
     from runner.proxy.shell import serve_proxy  # noqa: PLC0415 - after the cheap checks
 
     return asyncio.run(serve_proxy(settings, targets))

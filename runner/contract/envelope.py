@@ -29,6 +29,7 @@ __all__ = [
     "legible",
     "network_denied",
     "notice",
+    "out_of_descriptors",
     "outside_home",
     "program_denied",
     "socket_denied",
@@ -310,6 +311,29 @@ def busy(retry_after_s: float, *, setting: str, value: int) -> CallError:
             "unit": "waiting calls",
             "setting": setting,
             "suggestion": f"Make fewer calls at a time, or raise {setting}",
+        },
+    )
+
+
+def out_of_descriptors(retry_after_s: float, *, limit: int) -> CallError:
+    """Return the error of a call for whose workers the host has no file descriptors left.
+
+    Args:
+        retry_after_s: When to come back, in seconds.
+        limit: How many the host may have open.
+    """
+    seconds = _whole(retry_after_s)
+    return CallError(
+        Code.E_BUSY,
+        f"The server has too few file descriptors left for one more user; try again in {seconds} seconds",
+        details={
+            "retry_after_seconds": seconds,
+            "limit": "file descriptors",
+            "value": limit,
+            "unit": "file descriptors",
+            "setting": "ulimit -Hn",
+            "suggestion": "Start the server with a higher hard limit of open files: ulimit -Hn, or "
+            "LimitNOFILE= of its systemd unit",
         },
     )
 

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from fastmcp import FastMCP
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from runner.direct import Answer
@@ -17,6 +18,7 @@ from runner.http import browser, downloads, files, health, stream
 from runner.http.answers import Refusal, refuses
 from runner.http.endpoint import set_up_endpoint
 from runner.http.origins import protection
+from runner.http.shares import Shares
 from runner.http.site import Site
 from runner.isolation import in_force
 
@@ -35,7 +37,7 @@ def make_web(
         direct: Answers usual calls without `mcp`, where they need nothing of it.
     """
     tier = (site.tier or in_force(site.settings)).value
-    web = mcp.http_app(path="/mcp", **protection(site.settings))
+    web = mcp.http_app(path="/mcp", middleware=[Middleware(Shares, site=site)], **protection(site.settings))
     web.router.routes.extend(
         [
             *health.routes(tier=tier, version=version("toolcell"), ready=lambda: True),

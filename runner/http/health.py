@@ -9,7 +9,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-__all__ = ["routes"]
+__all__ = ["PATHS", "routes"]
+
+PATHS = ("/healthz", "/readyz")
+"""Where they are asked."""
 
 _HEADERS = {"Cache-Control": "no-store"}
 
@@ -31,4 +34,4 @@ def routes(*, tier: str, version: str, ready: Callable[[], bool]) -> list[Route]
             return JSONResponse({"status": "ready"}, headers=_HEADERS)
         return JSONResponse({"status": "starting"}, status_code=503, headers={**_HEADERS, "Retry-After": "1"})
 
-    return [Route("/healthz", healthz, methods=["GET"]), Route("/readyz", readyz, methods=["GET"])]
+    return [Route(path, act, methods=["GET"]) for path, act in zip(PATHS, (healthz, readyz), strict=True)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from runner.connections import protocol_of
 from runner.errors import UsageError
 from runner.http.site import Site
 from runner.identity import is_loopback
@@ -27,6 +28,8 @@ __all__ = ["About", "open_playground"]
 
 log = logging.getLogger(__name__)
 
+# Its pages are small, and nothing on it stays open.
+_MOST_CONNECTIONS = 64
 _PORT_SETTING = "playground_frames_port"
 
 
@@ -95,7 +98,12 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
     names = ("127.0.0.1", "localhost")
     embedders = [settings.public_url] if settings.public_url else [f"http://{each}:{port}" for each in names]
     config = uvicorn.Config(
-        make_frames(bundle.frames(), embedders), log_config=None, access_log=False, lifespan="off"
+        make_frames(bundle.frames(), embedders),
+        http=protocol_of(_MOST_CONNECTIONS),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
     )
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve(sockets=listeners))

@@ -17,6 +17,7 @@ from runner.contract.envelope import (
     invalid_result,
     legible,
     notice,
+    out_of_descriptors,
     outside_home,
     timed_out,
     too_large,
@@ -41,6 +42,7 @@ ALL = [
     file_not_found("a.csv", ["b.csv"]),
     invalid_result("results", "it holds bytes"),
     cancelled(),
+    out_of_descriptors(5, limit=1024),
     busy(2.5, setting="max_queue", value=1024),
 ]
 

@@ -124,6 +124,7 @@ ERRORS: list[CallError] = [
     envelope.network_denied("h", 1),
     envelope.network_denied(None, None),
     envelope.cancelled(),
+    envelope.out_of_descriptors(5, limit=1024),
     envelope.busy(1.5, setting="max_queue_per_user", value=32),
 ]
 

@@ -111,7 +111,7 @@ class Missing(Cell):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._bounds = like(self._bounds, WithoutScratch)
+        self._seating.bounds = like(self._seating.bounds, WithoutScratch)
 
 
 async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(

@@ -1,0 +1,51 @@
+"""How many descriptors this process has open, and how many it may have.
+
+Each user with a pool of workers costs the host some, and so does each connection; by default a process may
+have 1,024 of them open, though most systems let it have far more as soon as it asks.
+
+Source: getrlimit(2) on RLIMIT_NOFILE; proc_pid_fd(5), whose size says their number from Linux 6.2 on.
+"""
+
+import os
+import resource
+
+__all__ = ["are_plenty", "left", "limit", "open_now", "raise_limit"]
+
+_FDS = "/proc/self/fd"
+# Of what a process may have open, the part that nothing is made ahead of need from.
+_KEPT_FREE = 4
+# More are not worth a table in the kernel for each of them; some systems name a billion.
+_MOST = 1 << 20
+
+
+def raise_limit() -> int:
+    """Let this process have as many descriptors open as it can without more rights; return their number.
+
+    What is started afterwards inherits that. Zygotes and workers get limits of their own.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return limit()
+
+
+def limit() -> int:
+    """Return how many descriptors this process may have open."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else soft
+
+
+def open_now() -> int:
+    """Return how many descriptors this process has open."""
+    return os.stat(_FDS).st_size or len(os.listdir(_FDS))
+
+
+def left() -> int:
+    """Return how many descriptors this process may still open."""
+    return limit() - open_now()
+
+
+def are_plenty() -> bool:
+    """Say whether there are enough of them to make something that is not needed yet."""
+    return left() > limit() // _KEPT_FREE

@@ -1,0 +1,108 @@
+"""One user's requests under way have a bound, which is nobody else's."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastmcp import FastMCP
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from support import becomes, settings_in
+
+from runner.events import Events
+from runner.http.app import make_web
+from runner.http.site import Site
+from runner.identity import auth_provider
+from runner.my_files import open_library
+from runner.tokens import Tokens
+
+pytestmark = pytest.mark.anyio
+
+ANN, BOB = "a" * 16, "b" * 16
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Held:
+    """A route on which requests stay until they are let go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+        self.count = 0
+
+    async def answer(self, _: Request) -> Response:
+        self.count += 1
+        await self.let_go.wait()
+        return Response("done")
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[tuple[httpx2.AsyncClient, Held]]:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(json.dumps({ANN: "ann", BOB: "bob"}))
+    tokens.chmod(0o600)
+    auth: Any = {"kind": "static", "tokens_file": tokens}
+    settings = settings_in(tmp_path, auth=auth, max_requests_per_user=2)
+    site = Site(
+        settings=settings,
+        library=open_library(settings),
+        events=Events(),
+        tokens=Tokens(settings.state_dir / "tokens.json"),
+    )
+    held = Held()
+    app: FastMCP = FastMCP("shares", auth=auth_provider(settings))
+    web = make_web(app, site, [Route("/held", held.answer)])
+    transport = httpx2.ASGITransport(web)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+        yield client, held
+    held.let_go.set()
+
+
+def of(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_a_user_with_too_many_requests_under_way_is_told_and_another_is_not(
+    served: tuple[httpx2.AsyncClient, Held],
+) -> None:
+    client, held = served
+    holding = [asyncio.create_task(client.get("/held", headers=of(ANN))) for _ in range(2)]
+    assert await becomes(lambda: held.count == 2)
+
+    refused = await client.get("/held", headers=of(ANN))
+    healthy = await client.get("/healthz", headers=of(ANN))
+    others = asyncio.create_task(client.get("/held", headers=of(BOB)))
+    assert await becomes(lambda: held.count == 3)
+    held.let_go.set()
+    answers = [(await asking).status_code for asking in (*holding, others)]
+    again = await client.get("/held", headers=of(ANN))
+
+    assert refused.status_code == 429
+    assert refused.headers["Retry-After"] == "1"
+    assert "2 requests of yours" in refused.json()["error"]
+    assert healthy.status_code == 200
+    assert answers == [200, 200, 200]
+    assert again.status_code == 200
+
+
+async def test_a_stream_that_its_client_leaves_counts_no_more(
+    served: tuple[httpx2.AsyncClient, Held],
+) -> None:
+    client, held = served
+    for _ in range(3):
+        before = held.count
+        leaving = asyncio.create_task(client.get("/held", headers=of(ANN)))
+        assert await becomes(lambda before=before: held.count == before + 1)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+    held.let_go.set()
+
+    assert (await client.get("/held", headers=of(ANN))).status_code == 200

@@ -1,0 +1,150 @@
+"""Descriptors of the host: users share few of them, and nobody's files or calls are lost for want of them."""
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, TOOLS, becomes, call, details, error_code, open_cell
+
+from runner.cell import Cell
+from sandbox import descriptors
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+CROWD = TOOLS / "crowd.py"
+
+
+@contextmanager
+def spare(count: int) -> Iterator[None]:
+    """Let this process open so many descriptors more than are kept free for what cannot wait."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = (descriptors.open_now() + count) * 8 // 7
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def crowd(count: int) -> list[str]:
+    mark = uuid.uuid4().hex[:8]
+    return [f"t-{mark}-{number}" for number in range(count)]
+
+
+def value(completed: Any) -> Any:
+    return completed.processed.value["results"]
+
+
+async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: Path, user: str) -> None:
+    async with open_cell(CROWD, tmp_path) as cell:
+        await call(cell, user, "keep", text="kept")
+        await call(cell, user, "remember", value=7)
+        given_up = [cell._seating.give_up_one() for _ in range(3)]
+        zygotes_gone = await becomes(lambda: not cell.forkserver._zygotes)
+        found = value(await call(cell, user, "kept"))
+        recalled = value(await call(cell, user, "recall"))
+        in_use = [seat.pool.alive for seat in cell._seated()]
+
+    assert given_up == [True, True, False]
+    assert zygotes_gone
+    assert (found, recalled) == (["kept"], 7)
+    assert in_use == [True, True]
+    assert not Path("/tmp", user).exists()
+
+
+async def test_a_home_outlives_a_zygote_that_ends_by_itself(tmp_path: Path, user: str) -> None:
+    async with open_cell(CROWD, tmp_path) as cell:
+        await call(cell, user, "keep", text="kept-1")
+        (seat,) = (seat for seat in cell._seated() if seat.home is not None)
+        os.kill(seat.pool.zygote.pid, 9)
+        assert await becomes(lambda: not seat.pool.alive)
+        found = value(await call(cell, user, "keep", text="kept-2"))
+
+    assert found == ["kept-1", "kept-2"]
+
+
+async def several(cell: Cell, users: list[str], each: int) -> list[Any]:
+    made = [call(cell, user, "keep", text=f"kept-{n}") for n in range(each) for user in users]
+    return list(await asyncio.gather(*made))
+
+
+async def test_more_users_than_there_are_descriptors_for_all_get_their_answers(tmp_path: Path) -> None:
+    users = crowd(8)
+    async with open_cell(CROWD, tmp_path, idle_workers=1, max_calls=4) as cell:
+        # Each has a home, whose lease stays: three descriptors.
+        with spare(3 * len(users) + 45):
+            answers = await several(cell, users, each=3)
+            most = sum(seat.pool.alive for seat in cell._seated())
+        then = [value(await call(cell, user, "kept")) for user in users]
+
+    assert [error_code(answer) for answer in answers] == [None] * 24
+    assert then == [["kept-0", "kept-1", "kept-2"]] * 8
+    assert most < 8
+
+
+async def test_where_nobody_can_give_any_up_a_call_is_told_what_there_is_too_little_of(
+    tmp_path: Path, user: str
+) -> None:
+    """The control of the test before it."""
+    async with open_cell(CROWD, tmp_path) as cell:
+        cell._seating.seats = tuple
+        cell._seating.wait_s = 0.1
+        with spare(5):
+            refused = await call(cell, user, "kept")
+        answered = await call(cell, user, "kept")
+
+    assert error_code(refused) == "E_BUSY"
+    assert details(refused)["limit"] == "file descriptors"
+    assert "ulimit -Hn" in details(refused)["suggestion"]
+    assert details(refused)["retry_after_seconds"] == 5
+    assert error_code(answered) is None
+
+
+def test_a_server_takes_as_many_descriptors_as_it_can_and_its_workers_keep_their_own_limit(
+    tmp_path: Path, user: str
+) -> None:
+    def with_few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, 3000))
+
+    environment = {
+        **{key: kept for key, kept in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))},
+        "RUNNER_STATE_DIR": str(tmp_path / "state"),
+        "RUNNER_STORE": (tmp_path / "store").as_uri(),
+        "RUNNER_USER": user,
+        "RUNNER_OPEN_FILES": "200",
+        "PYTHONPATH": str(ROOT),
+    }
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "open_files", "arguments": {}, "_meta": meta}
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}) + "\n"
+    with subprocess.Popen(
+        [sys.executable, "-m", "runner", "serve", str(CROWD), "--transport", "stdio"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=with_few,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(asked)
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        of_host = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+
+    assert of_host == (3000, 3000)
+    soft, hard = answer["result"]["structuredContent"]["result"]
+    assert soft <= 300
+    assert hard <= 300
