@@ -27,8 +27,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
 from runner.internals.proxy import tell_remote
-from runner.ladder import ClientRefusal
+from runner.ladder import PROGRESS, ClientRefusal
 from runner.model_resources import RemoteError, RemoteResources
+from runner.proxy.pace import DROPPED, Pace
 from runner.proxy.remote import FAILURES, Announced, ConnectionLost, RemoteSession, client_for, is_modern
 from runner.proxy.watch import Watched
 
@@ -140,6 +141,7 @@ class Backend:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _client: "Client[Any] | None" = None
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _pace: Pace = field(default_factory=Pace)
 
     @property
     def busy(self) -> bool:
@@ -185,12 +187,29 @@ class Backend:
         session = await self.remote()
         with _listed(self._asking, watched):
             try:
-                return await session.request(method, params, _reporting(watched))
+                return await self._told_of_all(session.request(method, params, self._reporting(watched)))
             except ConnectionLost as error:
                 await self.drop()
                 if method == "tools/call" and "session" not in str(error).lower():
                     raise
-            return await (await self.remote()).request(method, params, _reporting(watched))
+            return await (await self.remote()).request(method, params, self._reporting(watched))
+
+    async def _told_of_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        """Return an answer, once the client was told of what was dropped before it."""
+        result = await answer
+        await self._tell_of_dropped(self._pace.tell(time.monotonic(), at_last=True))
+        return result
+
+    def _reporting(self, watched: Watched | None) -> ProgressFnT | None:
+        if watched is None:
+            return None
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            if self._pace.takes(time.monotonic()):
+                said = {"progress": progress, "total": total, "message": message}
+                await watched.notify({"method": PROGRESS, "params": said})
+
+        return report
 
     async def pages(self, method: str, key: str) -> list[Any]:
         """Return the items of a list, of all its pages."""
@@ -367,8 +386,16 @@ class Backend:
         raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
 
     async def _told(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass on a notification of the server."""
+        """Pass on a notification of the server, unless there are too many."""
         said = dict(params or {})
+        now = time.monotonic()
+        if method == DROPPED:
+            await self._tell_of_dropped(int(said["count"]))
+            return
+        if method == PROGRESS or not self._pace.takes(now):
+            # Progress has come to the request that it is of.
+            return
+        await self._tell_of_dropped(self._pace.tell(now))
         if method == "notifications/message" and self._asking:
             await self._asking[-1].notify({"method": method, "params": said})
         elif method == "notifications/resources/updated" or method in _LISTS:
@@ -376,21 +403,26 @@ class Backend:
         elif self.front is not None and (method in _NEWS or method == "notifications/message"):
             await self.front.tell(method, said)
 
+    async def _tell_of_dropped(self, count: int) -> None:
+        """Tell the client, and let it look anew at what it may have missed a change of."""
+        if not count:
+            return
+        log.warning("notifications were dropped", extra={"server": self.name, "count": count})
+        words = f"{count} notifications of {self.name} were dropped: there were more than could be passed on"
+        said = {"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}}
+        if self._asking:
+            await self._asking[-1].notify({"method": "notifications/message", "params": said})
+        elif self.front is not None:
+            await self.front.tell("notifications/message", said)
+        for method in sorted(_LISTS):
+            await self._changed(method, "")
+        for uri in list(self.subscribed):
+            await self._changed("notifications/resources/updated", uri)
+
     async def _changed(self, method: str, uri: str) -> None:
         if not uri:
             self.schemas.clear()
         await self.changed(method, uri)
-
-
-def _reporting(watched: Watched | None) -> ProgressFnT | None:
-    if watched is None:
-        return None
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        said = {"progress": progress, "total": total, "message": message}
-        await watched.notify({"method": "notifications/progress", "params": said})
-
-    return report
 
 
 @contextmanager

@@ -41,6 +41,7 @@ from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
 from runner.subscriptions import LIST_CHANGED
 from runner.tokens import Tokens
+from sandbox import descriptors
 from sandbox.probe import Tier
 
 __all__ = ["About", "Desk", "Way"]
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 _STATE = "toolcell_backends"
 _SWEEP_S = 30.0
 _MOST_BACKENDS = 64
+_MOST_CLOSING = 4
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 
 _Context = ServerRequestContext[Any, Any]
@@ -247,7 +249,8 @@ class Desk:
         key = (user.name, server, announced.key)
         if key not in self._of_users:
             self._forget_met(user, server)
-            self._make_room()
+            if len(self._of_users) >= _MOST_BACKENDS or not descriptors.are_plenty():
+                self.make_room()
             self._of_users[key] = self._new(user, server, announced, None)
         return self._of_users[key]
 
@@ -321,10 +324,12 @@ class Desk:
             with contextlib.suppress(CallError):
                 await self.library.end_idle_sessions(self.settings.session_idle_s)
 
-    def _make_room(self) -> None:
+    def make_room(self) -> bool:
+        """Begin to end the connection that nobody has used for longest; False, since that takes a moment."""
         idle = sorted((b.used_at, key) for key, b in self._of_users.items() if not b.busy)
-        if len(self._of_users) >= _MOST_BACKENDS and idle:
+        if idle and len(self._closing) < _MOST_CLOSING:
             self._end(self._of_users.pop(idle[0][1]))
+        return False
 
     def _end(self, backend: Backend) -> None:
         task = asyncio.create_task(backend.drop())

@@ -9,6 +9,7 @@ Source: MCP specification 2025-11-25, "Base protocol", "Utilities, Cancellation"
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,7 @@ from mcp_types import (
 from runner.errors import RunnerError
 from runner.internals.exchange import Exchange
 from runner.lines import IncomingLines, OutgoingLines
+from runner.proxy.pace import DROPPED, Pace
 from runner.proxy.remote import FAILURES
 
 __all__ = ["LineDispatcher"]
@@ -50,6 +52,7 @@ __all__ = ["LineDispatcher"]
 log = logging.getLogger(__name__)
 
 _COURTESY_S = 5.0
+_CANCELLED = "notifications/cancelled"
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 _CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
 
@@ -77,6 +80,14 @@ class LineDispatcher:
     _serving: dict[RequestId, anyio.CancelScope] = field(default_factory=dict)
     _tasks: anyio.abc.TaskGroup | None = None
     _number: int = 0
+    _pace: Pace = field(default_factory=Pace)
+
+    def __post_init__(self) -> None:
+        self.incoming.sheds = lambda: self._pace.is_used_up(time.monotonic())
+        self.incoming.shed = self._shed
+
+    def _shed(self, count: int) -> None:
+        self._pace.dropped += count
 
     async def run(
         self,
@@ -159,7 +170,7 @@ class LineDispatcher:
         """Tell the server that nobody waits for an answer any more."""
         if courtesy and self._tasks is not None:
             with anyio.move_on_after(_COURTESY_S, shield=True):
-                await self.notify("notifications/cancelled", {"requestId": id_, "reason": reason})
+                await self.notify(_CANCELLED, {"requestId": id_, "reason": reason})
 
     def _take(
         self,
@@ -171,15 +182,27 @@ class LineDispatcher:
     ) -> None:
         match item.message:
             case JSONRPCResponse(id=id_, result=result):
+                self._tell_of_dropped(tasks, on_notify, at_last=True)
                 self._settle(id_, result)
             case JSONRPCError(id=id_, error=error):
+                self._tell_of_dropped(tasks, on_notify, at_last=True)
                 self._settle(id_, error)
             case JSONRPCRequest() as request:
                 tasks.start_soon(self._serve, request, on_request)
             case JSONRPCNotification(method=method, params=params):
+                if method != _CANCELLED and not self._pace.takes(time.monotonic()):
+                    return
+                self._tell_of_dropped(tasks, on_notify, at_last=False)
                 self._apply(method, params or {}, tasks)
                 if not run_notify_intercept(intercept, method, params):
                     tasks.start_soon(_contained, partial(on_notify, self._exchange(None), method, params))
+
+    def _tell_of_dropped(self, tasks: anyio.abc.TaskGroup, on_notify: OnNotify, *, at_last: bool) -> None:
+        """Pass on that notifications were dropped; before an answer, since nobody listens after it."""
+        count = self._pace.tell(time.monotonic(), at_last=at_last)
+        if count:
+            said = {"count": count}
+            tasks.start_soon(_contained, partial(on_notify, self._exchange(None), DROPPED, said))
 
     def _settle(self, id_: RequestId | None, said: dict[str, Any] | ErrorData) -> None:
         pending = None if id_ is None else self._pending.get(coerce_request_id(id_))
@@ -188,11 +211,11 @@ class LineDispatcher:
 
     def _apply(self, method: str, params: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> None:
         """Let a notification take effect on what is under way: a progress report, or a cancellation."""
-        named = params.get("requestId" if method == "notifications/cancelled" else "progressToken")
+        named = params.get("requestId" if method == _CANCELLED else "progressToken")
         if not isinstance(named, str | int) or isinstance(named, bool):
             return
         key = coerce_request_id(named)
-        if method == "notifications/cancelled" and key in self._serving:
+        if method == _CANCELLED and key in self._serving:
             self._serving[key].cancel()
         pending = self._pending.get(key) if method == "notifications/progress" else None
         done, message = _number(params.get("progress")), params.get("message")

@@ -1,0 +1,70 @@
+"""A stdio server without any library that says far more than anybody asked for before it answers."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_FILLER = "x" * 200
+
+
+def say(*messages: dict[str, Any]) -> None:
+    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
+    sys.stdout.flush()
+
+
+def log(number: int, _token: Any) -> dict[str, Any]:
+    data = {"msg": f"message {number} {_FILLER}", "extra": None}
+    return {"method": "notifications/message", "params": {"level": "info", "data": data}}
+
+
+def progress(number: int, token: Any) -> dict[str, Any]:
+    said = {"progressToken": token, "progress": number, "message": f"step {number}"}
+    return {"method": "notifications/progress", "params": said}
+
+
+def updated(number: int, _token: Any) -> dict[str, Any]:
+    return {"method": "notifications/resources/updated", "params": {"uri": f"note://{number % 7}"}}
+
+
+def changed(_number: int, _token: Any) -> dict[str, Any]:
+    return {"method": "notifications/tools/list_changed"}
+
+
+FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
+    "log": log,
+    "progress": progress,
+    "updated": updated,
+    "changed": changed,
+}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "initialize":
+            able = {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}}
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": able,
+                "serverInfo": {"name": "chatty", "version": "1"},
+            }
+        case "tools/list":
+            return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("flood", "add")]}
+        case "tools/call" if params["name"] == "add":
+            value = params["arguments"]["a"] + params["arguments"]["b"]
+        case "tools/call":
+            asked = params["arguments"]
+            token = params.get("_meta", {}).get("progressToken")
+            make = FLOODS[asked["kind"]]
+            for number in range(asked["count"]):
+                say(make(number, token))
+            value = asked["count"]
+        case _:
+            return {}
+    return {"content": [{"type": "text", "text": json.dumps(value)}]}
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        say({"id": request["id"], "result": answer(request["method"], request.get("params", {}))})

@@ -1,0 +1,113 @@
+"""Servers that say far more than anybody reads: the rest is dropped and counted, and nobody waits for it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from proxying import over_stdio, proxied
+
+from runner.proxy.pace import Pace
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+
+CHATTY = Path(__file__).parent / "chatty.py"
+MANY = 20_000
+FEW = 500
+
+
+class Heard:
+    """A client that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.passed: list[Any] = []
+        self.dropped = 0
+
+    async def message(self, said: Any) -> None:
+        told = re.match(r"(\d+) notifications of chatty were dropped", said.data["msg"])
+        if told is None:
+            self.passed.append(said.data["msg"])
+        else:
+            self.dropped += int(told[1])
+
+    async def progress(self, done: float, _total: float | None, _words: str | None) -> None:
+        self.passed.append(done)
+
+    @property
+    def listening(self) -> dict[str, Any]:
+        return {"log_handler": self.message, "progress_handler": self.progress}
+
+
+async def flooded(folder: Path, user: str, kind: str, count: int) -> tuple[Heard, list[Any]]:
+    heard = Heard()
+    chatty = over_stdio("chatty", CHATTY)
+    async with proxied(folder, user, chatty, mode="legacy", client=heard.listening) as behind:
+        answers = [
+            (await behind.call_tool("flood", {"kind": kind, "count": count})).content[0].text,
+            (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text,
+        ]
+    return heard, answers
+
+
+@pytest.mark.parametrize("kind", ["log", "progress"])
+async def test_what_is_too_much_is_dropped_and_counted_to_the_last(
+    folder: Path, user: str, kind: str
+) -> None:
+    heard, answers = await flooded(folder, user, kind, MANY)
+
+    assert answers == [str(MANY), "3"]
+    assert len(heard.passed) + heard.dropped == MANY
+    assert 1000 <= len(heard.passed) < MANY // 2
+
+
+@pytest.mark.parametrize("kind", ["log", "progress"])
+async def test_what_a_client_can_read_reaches_it_whole_and_in_order(
+    folder: Path, user: str, kind: str
+) -> None:
+    heard, answers = await flooded(folder, user, kind, FEW)
+
+    numbers = [float(re.findall(r"[0-9.]+", str(said))[0]) for said in heard.passed]
+    assert answers == [str(FEW), "3"]
+    assert numbers == [float(number) for number in range(FEW)]
+    assert heard.dropped == 0
+
+
+@pytest.mark.parametrize("kind", ["updated", "changed"])
+async def test_changes_that_nobody_could_follow_end_in_one_look_at_everything(
+    folder: Path, user: str, kind: str
+) -> None:
+    heard, answers = await flooded(folder, user, kind, MANY)
+
+    assert answers == [str(MANY), "3"]
+    assert heard.dropped > MANY // 2
+
+
+async def test_without_a_pace_all_of_it_is_passed_on(
+    folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: it is the pace that drops."""
+    monkeypatch.setattr(Pace, "is_used_up", lambda _self, _now: False)
+
+    heard, _answers = await flooded(folder, user, "log", 3000)
+
+    assert (len(heard.passed), heard.dropped) == (3000, 0)
+
+
+@given(st.lists(st.floats(0, 2), max_size=300))
+def test_a_pace_passes_no_more_than_it_says_and_counts_the_rest(delays: list[float]) -> None:
+    pace = Pace(at_once=20, per_s=5)
+    now, passed, told = 0.0, 0, 0
+    for delay in delays:
+        now += delay
+        passed += pace.takes(now)
+        told += pace.tell(now)
+    told += pace.tell(now, at_last=True)
+
+    assert passed <= 20 + 5 * now
+    assert passed + told == len(delays)
+    assert pace.dropped == 0
