@@ -5,6 +5,7 @@ the end no process, descriptor, file, user id in use, control group, System V ob
 be left, and the host may not have grown.
 
 usage: scripts/soak [--calls N] [--hostile SHARE] [--isolation TIER] [--users N] [--seed N] [--minutes M]
+       scripts/soak --crowd USERS [--each N] [--descriptors N] [--flood]
 """
 
 import argparse
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,11 +36,12 @@ from benchmarks.soak_traces import Measured, Traces, measure, wait_until_quiet
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 
-__all__ = ["Count", "Server", "disturbed_or_grown", "main"]
+__all__ = ["META", "Count", "Server", "contract_value", "disturbed_or_grown", "main", "serving"]
 
 TOOLS = Path(__file__).with_name("soak_tools.py")
 # Two soaks may run at the same time, and each must know what is its own.
-UIDS = range(2_000_000_000 + 100 * (os.getpid() % 1_000_000), 2_000_000_100 + 100 * (os.getpid() % 1_000_000))
+_FIRST_UID = 2_000_000_000 + 500 * (os.getpid() % 200_000)
+UIDS = range(_FIRST_UID, _FIRST_UID + 500)
 SYSV_KEY = 0x50000000 + os.getpid()
 PARKED = 2
 SAMPLES = 40
@@ -51,7 +53,7 @@ _MOST_FAULTS = 50
 _EVERY_HOSTILE_USER = 3
 _START_S = 60.0
 _ANSWER_S = 120.0
-_META = {
+META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "soak", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -81,11 +83,15 @@ class Server:
 def main() -> None:
     """Run the soak and print its report; exit status 1 says that something is left or was disturbed."""
     options = _options()
+    if options.crowd:
+        from benchmarks.crowd import crowd  # noqa: PLC0415 - which serves as this module does
+
+        crowd(options)
     # Whatever loses its parent becomes a child of this process, and is found here in the end.
     adopt_orphans()
     token = f"soak-{secrets.token_hex(6)}"
     count, samples = Count(), list[tuple[int, float, Measured]]()
-    with _serving(options.isolation, users=options.users) as server:
+    with serving(options.isolation, users=options.users) as server:
         forkserver = _forkserver(server.process.pid)
         drawn = calls(options.seed, hostile_share=options.hostile, token=token, key=SYSV_KEY)
         warm_up = max(options.calls // 20, 40)
@@ -116,12 +122,28 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--users", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=24 * 60, help="when to stop, if it takes so long")
+    parser.add_argument("--crowd", type=int, help="instead: so many users who call at once")
+    parser.add_argument("--each", type=int, default=4, help="calls of each of the crowd")
+    parser.add_argument("--descriptors", type=int, default=1024, help="hard limit of the crowd's server")
+    parser.add_argument("--flood", action="store_true", help="let one more user flood beside the crowd")
     return parser.parse_args()
 
 
 @contextmanager
-def _serving(isolation: str, *, users: int) -> Iterator[Server]:
-    """Serve the tools until the block ends; remove all that belongs to the server then."""
+def serving(isolation: str, *, users: int, prepare: Callable[[], None] = lambda: None) -> Iterator[Server]:
+    """Serve the tools until the block ends; remove all that belongs to the server then.
+
+    Args:
+        isolation: The tier, as for runner serve.
+        users: How many users there are.
+        prepare: Is called in the server's process before it begins.
+    """
+
+    def begin() -> None:
+        # Whoever kills the soak has not got a server in mind that runs on.
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        prepare()
+
     folder = Path(tempfile.mkdtemp(prefix="toolcell-soak-", dir="/var/tmp"))
     folder.chmod(0o755)
     tokens = {secrets.token_urlsafe(24): f"user-{number}" for number in range(users)}
@@ -138,7 +160,7 @@ def _serving(isolation: str, *, users: int) -> Iterator[Server]:
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd=ROOT,
-            preexec_fn=_end_with_parent,
+            preexec_fn=begin,
             env={name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")},
         )
     try:
@@ -148,11 +170,6 @@ def _serving(isolation: str, *, users: int) -> Iterator[Server]:
         process.kill()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _end_with_parent() -> None:
-    # Whoever kills the soak has not got a server in mind that runs on.
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _settings(folder: Path, isolation: str) -> str:
@@ -267,7 +284,7 @@ async def _call(client: httpx2.AsyncClient, url: str, call: Call, count: Count) 
     number = count.done
     count.done += 1
     count.hostile += call.hostile
-    params = {"name": call.kind.tool, "arguments": dict(call.arguments), "_meta": _META}
+    params = {"name": call.kind.tool, "arguments": dict(call.arguments), "_meta": META}
     body = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
     headers = {
         "MCP-Protocol-Version": "2026-07-28",
@@ -276,7 +293,7 @@ async def _call(client: httpx2.AsyncClient, url: str, call: Call, count: Count) 
     }
     try:
         async with asyncio.timeout(call.kind.gone_after_s or _ANSWER_S):
-            answer = _contract_value((await client.post(url, json=body, headers=headers)).text)
+            answer = contract_value((await client.post(url, json=body, headers=headers)).text)
     except TimeoutError:
         fault = None if call.kind.gone_after_s else "no answer"
         answer = {}
@@ -289,7 +306,7 @@ async def _call(client: httpx2.AsyncClient, url: str, call: Call, count: Count) 
         count.faults.append(f"call {number}, {call.kind.tool}: {fault}")
 
 
-def _contract_value(text: str) -> Mapping[str, Any]:
+def contract_value(text: str) -> Mapping[str, Any]:
     """Return the contract value of an answer, whether it came as JSON or as the last of some events."""
     events = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
     result = json.loads(events[-1] if events else text)["result"]
