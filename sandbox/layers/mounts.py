@@ -10,6 +10,7 @@ Call it in a new mount namespace, in the first process of a new pid namespace.
 Source: mount_namespaces(7), mount(2), mount_setattr(2); bubblewrap's way of doing it.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -76,7 +77,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
     """
     view = view_of(policy)
     mount(None, "/", flags=MS_REC | MS_PRIVATE)
-    sources = [(path, os.open(path, _HANDLE)) for path in view.kept]
+    sources = list(_handles(view.kept))
     for path in view.covered:
         mount("tmpfs", str(path), kind="tmpfs", flags=MS_NOSUID | MS_NODEV, data="size=64k,mode=0755")
     for path in view.made:
@@ -118,6 +119,16 @@ def view_of(policy: Policy) -> View:
         made=tuple(sorted(path for path in listed if _beneath(path, covered) and path.is_dir())),
         links=tuple(sorted(set(_links_beneath(policy, covered)))),
     )
+
+
+def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
+    """Open paths, but for those that somebody removed since they were looked at: nothing is missed there.
+
+    Home and scratch folder are looked for again, once everything is mounted.
+    """
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            yield path, os.open(path, _HANDLE)
 
 
 def _mount_back(path: Path, source: int) -> None:
@@ -175,7 +186,11 @@ def _links(path: Path) -> Iterator[tuple[Path, str]]:
 def _closed_above(path: Path, uid: int) -> Iterator[Path]:
     """Yield the folders above a path that may not be entered with this user and group id."""
     for folder in path.parents:
-        found = folder.stat()
+        try:
+            found = folder.stat()
+        except FileNotFoundError:
+            # Removed since it was looked at.
+            continue
         others = stat.S_IXGRP if found.st_gid == uid else stat.S_IXOTH
         if not found.st_mode & (stat.S_IXUSR if found.st_uid == uid else others):
             yield folder

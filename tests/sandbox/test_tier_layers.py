@@ -11,6 +11,7 @@ from forked import NOBODY, READ, Report, run_in_child
 from sandbox.errors import ConfinementError
 from sandbox.inside.confine import confine_zygote
 from sandbox.layers import cgroup, identity, namespaces
+from sandbox.layers import mounts as mounting
 from sandbox.layers.mounts import view_of
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Limits, Policy
@@ -297,3 +298,21 @@ def test_a_group_of_version_2_is_used_only_where_it_hands_controllers_on(tmp_pat
 
     assert of_nobody == ()
     assert [place.folder for place in of_its_own] == [own]
+
+
+def test_what_others_remove_while_a_view_is_made_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder in /var/tmp that a stranger removes just then must not keep a user from their call."""
+    stays, gone = tmp_path / "stays", tmp_path / "gone" / "file"
+    stays.mkdir()
+    # As it looked a moment ago.
+    monkeypatch.setattr(mounting, "_is_there", lambda _path: True)
+
+    view = view_of(Policy(read=(stays, gone), home=None, uid=1_999_999_999))
+    handles = list(mounting._handles((stays, gone)))
+    for _path, handle in handles:
+        os.close(handle)
+
+    assert tmp_path / "gone" not in view.covered
+    assert [path for path, _handle in handles] == [stays]
