@@ -269,7 +269,7 @@ class MyFiles:
     ) -> AsyncIterator[Content]:
         """Open the bytes of a file, or a range of them; while they are read the session does not end."""
         stored = self.library.store.open(record, scope=self.scope, offset=offset, length=length)
-        async with self.in_use(), stored as content:
+        async with self.in_use(to_read=True), stored as content:
             yield content
 
     async def remove(self, name: str) -> bool:
@@ -307,11 +307,16 @@ class MyFiles:
             claim.release()
         return removed
 
-    def in_use(self) -> AbstractAsyncContextManager[None]:
-        """Keep the session from ending meanwhile; its idle time begins anew when the block ends."""
+    def in_use(self, *, to_read: bool = False) -> AbstractAsyncContextManager[None]:
+        """Keep the session from ending meanwhile; its idle time begins anew when the block ends.
+
+        Args:
+            to_read: Whether to go on where that cannot be noted, as on a full disk.
+        """
         if self.library.persist:
             return nullcontext()
-        return in_thread(self.library.sessions.using(Session(user=self.user, name=self.session)))
+        session = Session(user=self.user, name=self.session)
+        return in_thread(self.library.sessions.using(session, to_read=to_read))
 
     def _tell(self, record: Record, *, gone: bool = False) -> None:
         owned = record.scope.session_id is not None

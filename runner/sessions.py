@@ -67,20 +67,29 @@ class Sessions:
     folder: Path
 
     @contextmanager
-    def using(self, session: Session) -> Iterator[None]:
+    def using(self, session: Session, *, to_read: bool = False) -> Iterator[None]:
         """Use a session: it does not end meanwhile, and its idle time begins anew. Blocks while it ends.
+
+        Args:
+            session: The session.
+            to_read: Go on where it cannot be noted: on a full disk people read, and remove what fills it.
 
         Raises:
             CallError: `E_STORE`: it cannot be noted.
         """
         path = self._path(session)
-        fd = self._locked(path)
         try:
-            if not os.fstat(fd).st_size:
-                os.pwrite(fd, json.dumps([session.user, session.name]).encode(), 0)
+            fd = self._locked(path, session)
+        except CallError:
+            if not to_read:
+                raise
+            yield
+            return
+        try:
             yield
         finally:
-            os.utime(fd)
+            with contextlib.suppress(OSError):
+                os.utime(fd)
             Claim(path, fd).release()
 
     def claim(self, session: Session, *, idle_s: float = 0) -> "Claim | None":
@@ -99,7 +108,7 @@ class Sessions:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unusable(self.folder, error) from error
+            raise _unusable(error) from error
         claim = Claim(path, fd)
         if _try_exclusive(fd) and _idle_s(fd) >= idle_s:
             return claim
@@ -117,7 +126,7 @@ class Sessions:
         text = json.dumps([session.user, session.name])
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.session"
 
-    def _locked(self, path: Path) -> int:
+    def _locked(self, path: Path, session: Session) -> int:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             while True:
@@ -125,14 +134,22 @@ class Sessions:
                 fcntl.flock(fd, fcntl.LOCK_SH)
                 # Whoever ended it may have removed the file between our open and our lock.
                 if os.fstat(fd).st_nlink:
-                    return fd
+                    break
                 os.close(fd)
         except OSError as error:
-            raise _unusable(self.folder, error) from error
+            raise _unusable(error) from error
+        try:
+            if not os.fstat(fd).st_size:
+                os.pwrite(fd, json.dumps([session.user, session.name]).encode(), 0)
+        except OSError as error:
+            os.close(fd)
+            raise _unusable(error) from error
+        return fd
 
 
-def _unusable(folder: Path, error: OSError) -> CallError:
-    return CallError(Code.E_STORE, f"sessions cannot be noted in {folder}: {error.strerror}")
+def _unusable(error: OSError) -> CallError:
+    message = f"sessions cannot be noted below the folder of the setting state_dir: {error.strerror}"
+    return CallError(Code.E_STORE, message)
 
 
 def _try_exclusive(fd: int) -> bool:

@@ -120,6 +120,9 @@ class Tokens:
             fd = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             return False
+        except OSError as error:
+            # Not noted, it could be used again.
+            raise TokenError("the use of this link cannot be noted at present; try again later") from error
         os.close(fd)
         return True
 

@@ -1,4 +1,4 @@
-"""Small disks of a test's own, to be filled: tmpfs, which root mounts."""
+"""Small disks of a test's own, to be filled, which root mounts."""
 
 import contextlib
 import os
@@ -14,12 +14,19 @@ _STEP_BYTES = (1024 * 1024, 4096, 1)
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, mib: int = 8) -> Iterator[Path]:
+def small_disk(folder: Path, mib: int = 16, *, kind: str = "tmpfs", options: str = "") -> Iterator[Path]:
     """A file system of so many MiB, for as long as the block lasts."""
     assert os.geteuid() == 0, "only root mounts file systems; run these tests as root"
     folder.mkdir(parents=True)
-    options = f"size={mib}m,mode=700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "toolcell-test", str(folder)], check=True)
+    if kind == "tmpfs":
+        said = ["-t", "tmpfs", "-o", ",".join([f"size={mib}m", "mode=700", *filter(None, [options])]), "disk"]
+    else:
+        image = folder.with_name(f"{folder.name}.image")
+        with image.open("wb") as file:
+            file.truncate(mib * 1024 * 1024)
+        subprocess.run([f"mkfs.{kind}", "-q", "-m", "0", str(image)], check=True)
+        said = ["-o", "loop", str(image)]
+    subprocess.run(["mount", *said, str(folder)], check=True)
     try:
         yield folder
     finally:

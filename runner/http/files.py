@@ -61,7 +61,7 @@ class _FilesApi:
 
     async def all(self, request: Request) -> JSONResponse:
         files = self._of(await who(self.site, request))
-        async with files.in_use():
+        async with files.in_use(to_read=True):
             shown = [_shown(file) for file in await files.all()]
         return JSONResponse({"files": shown}, headers=SAFE_HEADERS)
 

@@ -36,7 +36,7 @@ _FORM_BYTES = 1024 * 1024
 _FORM_TYPE, _JSON_TYPE = "multipart/form-data", "application/json"
 # What clients send when nobody said what it is.
 _SAYS_NOTHING = frozenset({DEFAULT_MIME, "application/x-www-form-urlencoded"})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,18 @@ async def receive(request: Request, settings: Settings) -> AsyncIterator[Upload]
             507 the disk is full.
     """
     folder = settings.store_path
-    await asyncio.to_thread(_make, folder)
     with contextlib.ExitStack() as stack:
         try:
+            await asyncio.to_thread(_make, folder)
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
             yield await _received(request, settings, _Sink(file, settings.max_upload_bytes))
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            raise Refusal(507, "the server's disk is full; try again later, or ask its operator") from error
+            raise Refusal(
+                507,
+                "the server's disk is full, or takes nothing; remove files, or try again later",
+            ) from error
 
 
 async def read_json(request: Request, max_bytes: int) -> object:

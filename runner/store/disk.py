@@ -1,6 +1,6 @@
 """What a store needs of a disk.
 
-Source: open(2), O_TMPFILE.
+Source: statvfs(3).
 """
 
 import os
@@ -9,9 +9,19 @@ from pathlib import Path
 
 from runner.store.sources import write_all
 
-__all__ = ["try_to_write"]
+__all__ = ["free_bytes", "try_to_write"]
 
 _TRIAL = bytes(64 * 1024)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how much can be written below a folder, in bytes, quotas left out.
+
+    Raises:
+        OSError: It is not there or cannot be looked at.
+    """
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
 
 
 def try_to_write(folder: Path) -> None:

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.store.index_copy import copied
 from runner.store.objects import sync_folder
 from runner.store.row import SCHEMA
 from runner.store.rows import Rows
@@ -45,9 +46,11 @@ class Index:
 
     Attributes:
         path: Where it is; made on first use, readable for its owner only.
+        unwritten: Whether nothing may be written, even to read; then it is read from a copy in memory.
     """
 
     path: Path
+    unwritten: bool = False
 
     @contextmanager
     def read(self) -> Iterator[Rows]:
@@ -56,6 +59,10 @@ class Index:
         Raises:
             sqlite3.Error: The index cannot be read.
         """
+        if self.unwritten:
+            with copied(self.path) as connection:
+                yield Rows(connection)
+            return
         with self._transaction("BEGIN") as rows:
             yield rows
 

@@ -10,14 +10,16 @@ SQLite waits for locks and disks make one wait, so every operation runs in a thr
 Source: requirements S1-9, S1-20, S1-27, S1-74; document 004, sections 5.2 to 5.6; `docs/store.md`.
 """
 
+import contextlib
 import errno
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
@@ -29,12 +31,21 @@ from runner.store.index import Index
 from runner.store.objects import Objects
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
+from runner.store.reserve import Reserve, is_unwritten
 from runner.store.retention import Rules, check_quota
 from runner.store.row import Bytes
 from runner.store.sources import opened
 from runner.threads import finished, in_thread
 
 __all__ = ["LocalStore", "Missing", "utc_now"]
+
+_FULL = (
+    "the disk of My Files is full (No space left on device); remove files that are no longer needed, "
+    "or have more room made below the folder of the setting store; nothing was kept"
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def utc_now() -> datetime:
@@ -65,11 +76,13 @@ class LocalStore:
         root: The folder of the store; made on first use.
         rules: What may be kept.
         clock: Says the present time.
+        unwritten: Whether nothing may be written, even to read; on a full disk it does so by itself.
     """
 
     root: Path
     rules: Rules = field(default_factory=Rules)
     clock: Callable[[], datetime] = utc_now
+    unwritten: bool = False
     _check: Check = field(default_factory=Check, init=False, repr=False, compare=False)
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
@@ -95,27 +108,27 @@ class LocalStore:
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
         """Return the artifact of that id."""
-        return await finished(self._stat, id_, scope)
+        return await finished(self._read, LocalStore._stat, id_, scope)
 
     async def find(self, name: str, *, scope: Scope) -> Record | None:
         """Return the file of exactly that name."""
-        return await finished(self._find, name, scope)
+        return await finished(self._read, LocalStore._find, name, scope)
 
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
-        return await finished(self._list, scope)
+        return await finished(self._read, LocalStore._list, scope)
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it."""
-        return await finished(self._delete, id_, scope, name)
+        return await finished(self._reserve.spend, self._delete, id_, scope, name)
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
         """Renew the lifetime of an observation, or let any artifact end at `expires_at`."""
-        return await finished(self._touch, id_, scope, expires_at)
+        return await finished(self._reserve.spend, self._touch, id_, scope, expires_at)
 
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind."""
-        return await finished(self._sweep)
+        return await finished(self._reserve.spend, self._sweep)
 
     async def fault(self) -> str | None:
         """Say whether files can be put and read now, by looking into the index and writing a little."""
@@ -145,6 +158,7 @@ class LocalStore:
         if about.retention is Retention.FILES:
             # Before the copy: what is far too large is not to fill the disk first.
             check_quota(size, 0, self.rules.files)
+        self._reserve.take()
         with _as_call_errors(), self._objects.receive(place.area, source) as incoming:
             with self._index.change() as rows:
                 content = incoming.sha256, incoming.size
@@ -156,7 +170,7 @@ class LocalStore:
 
     @contextmanager
     def _opened(self, record: Record, scope: Scope) -> Iterator[int]:
-        fd = self._open(record, scope)
+        fd = self._read(LocalStore._open, record, scope)
         try:
             yield fd
         finally:
@@ -165,7 +179,8 @@ class LocalStore:
     def _open(self, record: Record, scope: Scope) -> int:
         # Only an observation's use is noted, and a reader of files waits for no writer.
         observed = record.said.retention is Retention.OBSERVATIONS
-        with _as_call_errors(), self._index.change() if observed else self._index.read() as rows:
+        noting = observed and not self.unwritten
+        with _as_call_errors(), self._index.change() if noting else self._index.read() as rows:
             row = rows.use(record, scope=scope, now=self.clock())
         if row is None:
             raise _not_there(record)
@@ -202,7 +217,8 @@ class LocalStore:
             with self._index.change() as rows:
                 gone = rows.remove(id_, scope=scope, now=self.clock(), name=name)
             # Only when the rows are gone for good. Interrupted here, bytes stay that nothing refers to.
-            self._drop(row.bytes for row in gone)
+            self._reserve.spend(self._drop, [row.bytes for row in gone])
+            self._reserve.take()
         return bool(gone)
 
     def _touch(self, id_: str, scope: Scope, expires_at: datetime | None) -> bool:
@@ -214,13 +230,14 @@ class LocalStore:
         with _as_call_errors():
             with self._index.change() as rows:
                 ended = rows.remove_ended(self.clock())
-            self._drop(row.bytes for row in ended)
+            self._reserve.spend(self._drop, [row.bytes for row in ended])
             with self._index.read() as rows:
                 needed = {(content.area, content.sha256) for _, content in rows.all_bytes()}
             orphans = [there for there in self._objects.stored() if (there.area, there.sha256) not in needed]
             dropped = self._drop(orphans)
             left = [(f"{there.area}/{there.sha256}", there.size) for there in dropped]
             left += [(str(path.relative_to(self.root)), size) for path, size in self._objects.sweep()]
+            self._reserve.take()
         removals = [row.removal(Reason.EXPIRED) for row in ended]
         removals += [
             Removal(what=what, name=None, size=size, reason=Reason.LEFT_BEHIND) for what, size in left
@@ -252,9 +269,24 @@ class LocalStore:
         with self._index.read() as rows:
             return rows.refers_to(content.area, content.sha256)
 
+    def _read(self, act: Callable[Concatenate["LocalStore", P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do what only reads: also where the disk is full, or takes nothing at all."""
+        try:
+            return self._reserve.spend(act, self, *args, **kwargs)
+        except CallError as error:
+            if not is_unwritten(error.__cause__):
+                raise
+            with contextlib.suppress(OSError, sqlite3.Error):
+                return act(replace(self, unwritten=True), *args, **kwargs)
+            raise
+
     @property
     def _index(self) -> Index:
-        return Index(self.root / "index.sqlite")
+        return Index(self.root / "index.sqlite", unwritten=self.unwritten)
+
+    @property
+    def _reserve(self) -> Reserve:
+        return Reserve(self.root)
 
     @property
     def _objects(self) -> Objects:
@@ -281,8 +313,12 @@ def _as_call_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+            raise CallError(Code.E_STORE, _FULL) from error
         raise CallError(Code.E_STORE, f"the index of My Files cannot be used: {error}") from error
     except OSError as error:
         if error.errno == errno.EDQUOT:
             raise CallError(Code.E_QUOTA, "the disk quota is used up; remove files and try again") from error
+        if error.errno == errno.ENOSPC:
+            raise CallError(Code.E_STORE, _FULL) from error
         raise CallError(Code.E_STORE, f"My Files cannot be used: {error.strerror}") from error

@@ -163,7 +163,8 @@ def left_on_disk(root: Path) -> set[str]:
     store = LocalStore(root)
     asyncio.run(store.sweep())
     assert list(store.missing()) == []
-    stored = [path for path in root.rglob("*") if path.is_file() and not path.name.startswith("index")]
+    files = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "reserve"]
+    stored = [path for path in files if not path.name.startswith("index")]
     assert [path for path in stored if "objects" not in path.parts] == []
     assert [path for path in stored if digest(path.read_bytes()) != path.name] == []
     return {path.name for path in stored}
