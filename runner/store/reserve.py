@@ -29,7 +29,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _FILES = 8
 _MIB = 1024 * 1024
-# Of a disk, at most this part; of a large one, no more than eight MiB; and of the smallest, what an index needs.
+# Of a disk, at most this part; of a large one, eight MiB; and of the smallest, what an index needs.
 _PART = 64
 _LEAST_BYTES, _MOST_BYTES = 128 * 1024, _MIB
 _FOLDER = "reserve"

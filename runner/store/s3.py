@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -39,11 +40,15 @@ from runner.store.s3_keys import Keys, keys_of, new_token
 from runner.store.s3_sweep import STALE_AFTER, removal_of, sweep
 from runner.store.s3_upload import PART_BYTES, Stopped, Upload
 from runner.store.s3_usage import S3Usage
+from runner.store.s3_waiting import Waiting
 from runner.store.sources import digest_of, may_have, opened, same_file
 
 __all__ = ["S3Store"]
 
+# For puts and sweeps, which may take long.
 _THREADS = 16
+# How long a person waits: for an answer, and for the next MiB of a file.
+_ASK_S, _READ_S = 8.0, 30.0
 # Each look costs two requests.
 _CHECK_S = 15.0
 
@@ -78,6 +83,7 @@ class S3Store:
         self._index = S3Index(self._bucket, address.prefix)
         self._usage = S3Usage(self._bucket)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
+        self._waiting = Waiting()
         self._check = Check(keep_s=_CHECK_S)
         self._counting = threading.Lock()
         self._last = 0
@@ -111,7 +117,7 @@ class S3Store:
         self, record: Record, *, scope: Scope, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[S3Content]:
         """Open the bytes of a record, or a range of them, for reading; counts as a use of it."""
-        content = await self._run(lambda: self._open(record, scope, offset, length))
+        content = await self._ask("get", scope, lambda: self._open(record, scope, offset, length))
         try:
             yield content
         finally:
@@ -119,29 +125,29 @@ class S3Store:
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
         """Return the artifact of that id: the one put last, where content has several names."""
-        found = await self._run(lambda: self._alive(self._index.with_id(id_, scope=scope)))
+        found = await self._ask("find", scope, lambda: self._alive(self._index.with_id(id_, scope=scope)))
         return found[0].record if found else None
 
     async def find(self, name: str, *, scope: Scope) -> Record | None:
         """Return the file of exactly that name."""
         if safe_name(name) != name:
             return None
-        found = await self._run(lambda: self._alive(self._index.named(name, scope=scope)))
+        found = await self._ask("find", scope, lambda: self._alive(self._index.named(name, scope=scope)))
         return found[0].record if found else None
 
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
-        found = await self._run(lambda: self._alive(self._index.of(scope)))
+        found = await self._ask("list", scope, lambda: self._alive(self._index.of(scope)))
         order = sorted(found, key=lambda e: (e.record.name is None, e.record.name or "", e.put))
         return [entry.record for entry in order]
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it; say whether there was one."""
-        return await self._run(lambda: self._delete(id_, scope, name))
+        return await self._ask("delete", scope, lambda: self._delete(id_, scope, name))
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
         """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`."""
-        return await self._run(lambda: self._touch(id_, scope, expires_at))
+        return await self._ask("put", scope, lambda: self._touch(id_, scope, expires_at))
 
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind; return what it was."""
@@ -154,6 +160,7 @@ class S3Store:
     def close(self) -> None:
         """Close all connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._waiting.close()
         self._bucket.close()
 
     def _put(self, source: int | bytes, size: int, about: Put, scope: Scope, stop: threading.Event) -> Record:
@@ -279,9 +286,8 @@ class S3Store:
             if self._entry_of(record, scope) is None:
                 raise _gone(record) from None
             raise damaged(record, "its bytes are missing from the store") from None
-        return S3Content(
-            self._bucket, record, offset=start, length=end - start, threads=self._threads, stream=stream
-        )
+        reading = partial(self._ask, "get", scope, limit_s=_READ_S)
+        return S3Content(self._bucket, record, offset=start, length=end - start, run=reading, stream=stream)
 
     def _opened(self, record: Record, scope: Scope) -> str:
         """Return the key of the bytes that a caller wants to read, and note the use of an observation."""
@@ -369,6 +375,13 @@ class S3Store:
         with self._counting:
             self._last = max(self._last + 1, int(self._bucket.now().timestamp() * 1e9))
             return self._last
+
+    async def _ask(
+        self, operation: str, scope: Scope, work: Callable[[], T], *, limit_s: float = _ASK_S
+    ) -> T:
+        """Do in a thread what a person waits for, and wait for so long."""
+        user = keys_of(self._prefix, scope).area
+        return await self._waiting.ask(operation, user, work, limit_s=limit_s)
 
     async def _run(self, work: Callable[[], T], stop: threading.Event | None = None) -> T:
         try:

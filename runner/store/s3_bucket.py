@@ -26,7 +26,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 from urllib3.exceptions import HTTPError
 
-from runner.errors import CallError, Code
+from runner.store.s3_faults import failed
+from runner.store.s3_waiting import check_wanted
 
 __all__ = ["Address", "Bucket", "Listed", "Missing", "Reading", "Stream", "failed"]
 
@@ -34,7 +35,11 @@ _ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 _TAKEN = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
 _UNKNOWN_CONDITION = frozenset({"501", "NotImplemented"})
 _PLAIN_CODE = re.compile(r"[A-Za-z0-9.]{1,64}")
-_CONNECTIONS = 40
+_CONNECTIONS = 64
+_CONNECT_S = 4.0
+# How long a server may be silent: before it answers a question, or has taken contents or put parts together.
+_ANSWER_S = 5.0
+_CONTENT_S = 60.0
 # The Date header has whole seconds; below this difference our own clock is the better one.
 _SKEW_S = 2.0
 
@@ -135,11 +140,15 @@ class Bucket:
     def __init__(self, at: Address) -> None:
         self._name = at.bucket
         self._is_aws = at.endpoint is None
-        self._client = _client(at)
+        # What carries contents, and what people wait for.
+        self._client = _client(at, read_s=_CONTENT_S, attempts=4)
+        self._quick = _client(at, read_s=_ANSWER_S, attempts=2)
         self._skew = timedelta()
         self._lock = threading.Lock()
         self._conditions: bool | None = None
-        self._client.meta.events.register("after-call.s3", self._note_time)
+        for client in (self._client, self._quick):
+            client.meta.events.register("after-call.s3", self._note_time)
+            client.meta.events.register("before-send.s3", check_wanted)
 
     def now(self) -> datetime:
         """Return the time by the server's clock: hosts that share a bucket need not agree on theirs."""
@@ -148,7 +157,7 @@ class Bucket:
     def ask(self, prefix: str) -> None:
         """Find out whether the bucket is there and may be listed; what is in it does not matter."""
         with _asked("list"):
-            self._client.list_objects_v2(Bucket=self._name, Prefix=prefix, MaxKeys=1)
+            self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, MaxKeys=1)
 
     def put(
         self,
@@ -209,7 +218,7 @@ class Bucket:
             asked["Range"] = f"bytes={offset}-{end}"
         try:
             with _asked("get"):
-                answer = self._client.get_object(Bucket=self._name, Key=key, **asked)
+                answer = self._quick.get_object(Bucket=self._name, Key=key, **asked)
         except _Taken:
             raise Missing from None
         return Stream(body=answer["Body"], size=answer["ContentLength"], etag=answer["ETag"])
@@ -218,21 +227,21 @@ class Bucket:
         """Return the length of an object in bytes, or None where there is none."""
         try:
             with _asked("head"):
-                return int(self._client.head_object(Bucket=self._name, Key=key)["ContentLength"])
+                return int(self._quick.head_object(Bucket=self._name, Key=key)["ContentLength"])
         except Missing:
             return None
 
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
         with contextlib.suppress(Missing), _asked("delete"):
-            self._client.delete_object(Bucket=self._name, Key=key)
+            self._quick.delete_object(Bucket=self._name, Key=key)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Yield the objects whose keys begin with `prefix`, by key, page by page."""
         more: dict[str, str] = {}
         while True:
             with _asked("list"):
-                page = self._client.list_objects_v2(Bucket=self._name, Prefix=prefix, **more)
+                page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, **more)
             for item in page.get("Contents", ()):
                 yield Listed(
                     key=item["Key"],
@@ -295,22 +304,13 @@ class Bucket:
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
+        self._quick.close()
 
     def _note_time(self, http_response: Any, **_: object) -> None:
         stated = http_response.headers.get("date")
         with contextlib.suppress(TypeError, ValueError):
             skew = email.utils.parsedate_to_datetime(stated).astimezone(UTC) - datetime.now(UTC)
             self._skew = skew if abs(skew.total_seconds()) > _SKEW_S else timedelta()
-
-
-def failed(operation: str, reason: str) -> CallError:
-    """Return the error of a server that fails; `reason` is a code or the name of an exception."""
-    _log.warning("object store failed", extra={"operation": operation, "reason": reason})
-    return CallError(
-        Code.E_STORE,
-        f"the object store cannot be used: {operation} failed with {reason}; try again later",
-        details={"operation": operation, "reason": reason},
-    )
 
 
 class _Taken(Exception):
@@ -351,14 +351,14 @@ def _session() -> Any:
     return boto3.session.Session()
 
 
-def _client(at: Address) -> Any:
+def _client(at: Address, *, read_s: float, attempts: int) -> Any:
     # They say where they found credentials, and at level debug they print signatures.
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
     config = Config(
-        connect_timeout=5,
-        read_timeout=60,
-        retries={"mode": "standard", "max_attempts": 4},
+        connect_timeout=_CONNECT_S,
+        read_timeout=read_s,
+        retries={"mode": "standard", "max_attempts": attempts},
         max_pool_connections=_CONNECTIONS,
         s3={
             "addressing_style": "path" if at.path_style else "auto",

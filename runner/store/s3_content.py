@@ -6,14 +6,12 @@ damaged file can never look complete.
 Source: RFC 9110, sections 13.1.1 (If-Match) and 14.2 (Range).
 """
 
-import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from botocore.exceptions import BotoCoreError
 from urllib3.exceptions import HTTPError
@@ -32,6 +30,13 @@ _WAIT_S = 0.2
 T = TypeVar("T")
 
 
+class Run(Protocol):
+    """Does something in a thread, within some time."""
+
+    async def __call__(self, operation: Callable[[], T], /) -> T:
+        """Return what came of it."""
+
+
 class S3Content:
     """A range of an object. Made by `S3Store.open`, which has found that the object is there."""
 
@@ -42,12 +47,12 @@ class S3Content:
         *,
         offset: int,
         length: int,
-        threads: Executor,
+        run: "Run",
         stream: Stream | None,
     ) -> None:
         self._bucket = bucket
         self._record = record
-        self._threads = threads
+        self._in_thread = run
         self._stream = stream
         self._etag = stream.etag if stream else None
         self._offset = offset
@@ -110,9 +115,6 @@ class S3Content:
         if self._digest is not None:
             self._digest.update(chunk)
         return chunk
-
-    def _in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def damaged(record: Record, why: str) -> CallError:

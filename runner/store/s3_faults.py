@@ -3,11 +3,12 @@
 Source: Amazon S3 API Reference, "Error responses".
 """
 
+import logging
 from dataclasses import dataclass
 
-from runner.errors import CallError
+from runner.errors import CallError, Code
 
-__all__ = ["Fault", "fault_in"]
+__all__ = ["Fault", "failed", "fault_in"]
 
 _KEYS = (
     "check RUNNER_S3_ACCESS_KEY and RUNNER_S3_SECRET_KEY, or what the chain of AWS finds without them; "
@@ -28,6 +29,8 @@ _CURES = {
     "PartialCredentialsError": _KEYS,
 }
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
@@ -47,3 +50,13 @@ def fault_in(error: CallError) -> Fault:
     reason = str(error.details.get("reason", ""))
     said = f"{error.details.get('operation', 'connect')} failed with {reason}"
     return Fault(reason=said, cure=_CURES.get(reason, _SERVER))
+
+
+def failed(operation: str, reason: str) -> CallError:
+    """Return the error of a server that fails; `reason` is a code or the name of an exception."""
+    _log.warning("object store failed", extra={"operation": operation, "reason": reason})
+    return CallError(
+        Code.E_STORE,
+        f"the object store cannot be used: {operation} failed with {reason}; try again later",
+        details={"operation": operation, "reason": reason},
+    )

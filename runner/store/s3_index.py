@@ -8,7 +8,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 from runner.filenames import unique_name
 from runner.store.areas import places_for
@@ -20,11 +23,14 @@ from runner.store.s3_names import records_in, take_name
 
 __all__ = ["PROBE", "S3Index"]
 
+R = TypeVar("R")
+
 PROBE = "=probe"
 """Key, below the prefix, of a small object that is written only to see whether that works."""
 
 _REMEMBERED = 10_000
 _AT_ONCE = 8
+_THREADS = 32
 _ID_DIGITS = 12
 
 
@@ -41,7 +47,7 @@ class S3Index:
     prefix: str
     _read: "_Remembered" = field(default_factory=lambda: _Remembered())
     _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-read")
+        default_factory=lambda: ThreadPoolExecutor(_THREADS, thread_name_prefix="s3-read")
     )
 
     def named(self, name: str, *, scope: Scope) -> Iterator[Entry]:
@@ -131,7 +137,13 @@ class S3Index:
 
     def load(self, listed: Iterable[Listed]) -> list[Entry]:
         """Return the entries of listed objects; those that are gone by now are left out."""
-        return [entry for entry in self._threads.map(self._load, listed) if entry is not None]
+        found: list[Entry | None] = []
+        items = list(listed)
+        # A few at a time: the threads are everybody's, and somebody else has only these few before him.
+        for start in range(0, len(items), _AT_ONCE):
+            each = [partial(copy_context().run, self._load, item) for item in items[start : start + _AT_ONCE]]
+            found += self._threads.map(_run, each)
+        return [entry for entry in found if entry is not None]
 
     def _load(self, item: Listed) -> Entry | None:
         return self._read.get((item.key, item.etag), lambda: self._get(item.key))
@@ -175,6 +187,10 @@ class _Remembered:
                 while len(self._entries) > _REMEMBERED:
                     self._entries.popitem(last=False)
         return entry
+
+
+def _run(work: Callable[[], R]) -> R:
+    return work()
 
 
 def _rank(entry: Entry) -> tuple[bool, int]:

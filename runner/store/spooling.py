@@ -14,6 +14,7 @@ import builtins
 import contextlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,9 @@ __all__ = ["SpoolingStore"]
 
 _LOOK_S = 5.0
 _BYTES_PER_S = 1024 * 1024
+# Who has failed after so long has met a silent server; for so long nobody else waits for it.
+_LONG_S = 5.0
+_SILENCE_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class SpoolingStore:
     now: Callable[[], datetime] = _utc_now
     quota: Quota = field(default_factory=Quota)
     patience_s: float = 15.0
+    _silence: "_Silence" = field(default_factory=lambda: _Silence(), init=False, repr=False, compare=False)
     _check: Check = field(default_factory=Check, init=False, repr=False, compare=False)
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
@@ -254,15 +259,19 @@ class SpoolingStore:
     @contextlib.asynccontextmanager
     async def _patience(self, size: int) -> AsyncIterator[None]:
         limit_s = self.patience_s + size / _BYTES_PER_S
+        begun = time.monotonic()
+        if begun < self._silence.until:
+            # Somebody has just waited in vain; ten files of one call are not to wait one after the other.
+            raise _too_long(limit_s)
         try:
             async with asyncio.timeout(limit_s):
                 yield
-        except TimeoutError:
-            raise CallError(
-                Code.E_STORE,
-                f"the object store cannot be used: put took more than {limit_s:.0f} s; try again later",
-                details={"operation": "put", "reason": "timeout"},
-            ) from None
+        except (TimeoutError, CallError) as error:
+            now = time.monotonic()
+            failed = error if isinstance(error, CallError) else _too_long(limit_s)
+            if failed.code is Code.E_STORE and now - begun > _LONG_S:
+                self._silence.until = now + _SILENCE_S
+            raise failed from None
 
     async def _waiting(self, scope: Scope) -> builtins.list[Kept]:
         kept = await asyncio.to_thread(self.spool.all)
@@ -314,6 +323,21 @@ class SpoolingStore:
         ]
         log_removals(removed)
         return removed
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Until when nobody waits for the store to take a file, by the monotonic clock."""
+
+    until: float = 0.0
+
+
+def _too_long(limit_s: float) -> CallError:
+    return CallError(
+        Code.E_STORE,
+        f"the object store cannot be used: put took more than {limit_s:.0f} s; try again later",
+        details={"operation": "put", "reason": "timeout"},
+    )
 
 
 def _is_gone(stored: Record, gone: Kept) -> bool:

@@ -58,7 +58,8 @@ class Served:
             file.write_text(json.dumps({token: user for user, token in TOKENS.items()}))
             file.chmod(0o600)
             more["auth"] = Auth(kind="static", tokens_file=file)
-        settings = Settings(state_dir=folder / "state", store=(folder / "store").as_uri(), **more)
+        more.setdefault("store", (folder / "store").as_uri())
+        settings = Settings(state_dir=folder / "state", **more)
         events, now = Events(), [NOW]
         library = open_library(settings)
         library = Library(

@@ -1,4 +1,4 @@
-"""State and store on one disk that is full: over HTTP people list, read and remove, and hear why they cannot put."""
+"""State and store on a full disk: over HTTP people list, read and remove, and hear why they cannot put."""
 
 import os
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
-"""A disk that is full or takes nothing: people list, read and remove all the same, and put again with room."""
+"""A disk that is full or takes nothing: files are listed, read and removed, and put again with room."""
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,17 @@ async def filled(store: LocalStore) -> list[Record]:
     kept.append(await store.put_bytes(b"seen", OBSERVED, scope=ALICE))
     await store.put_bytes(b"bob's", Put(name="b.txt"), scope=BOB)
     return kept
+
+
+def write_and_die(store: LocalStore) -> None:
+    """Leave a log and no shared memory, as a power cut does."""
+    index = str(store.root / "index.sqlite")
+    script = (
+        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "c.execute('UPDATE artifacts SET used = used + 1'); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", script, index], check=True)
+    (store.root / "index.sqlite-shm").unlink()
 
 
 def forget_reserve(store: LocalStore) -> None:
@@ -121,13 +133,7 @@ async def test_a_new_host_reads_and_removes_on_a_full_disk_that_a_killed_one_lef
     with small_disk(tmp_path / "disk") as disk:
         store = LocalStore(disk / "store")
         kept = await filled(store)
-        # A log and no shared memory, as after a power cut.
-        script = (
-            "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
-            "c.execute('UPDATE artifacts SET used = used + 1'); os._exit(0)"
-        )
-        subprocess.run(["python3", "-c", script, str(disk / "store/index.sqlite")], check=True)
-        (disk / "store/index.sqlite-shm").unlink()
+        write_and_die(store)
         fill(disk)
 
         assert len(await store.list(scope=ALICE)) == 21
@@ -139,8 +145,7 @@ async def test_a_disk_without_room_for_one_more_file_lets_files_go(tmp_path: Pat
         store = LocalStore(disk / "store")
         kept = await filled(store)
         with pytest.raises(OSError, match="No space left"):
-            for number in range(1000):
-                (disk / f"taken-{number}").touch()
+            take_inodes(disk)
 
         assert len(await store.list(scope=ALICE)) == 21
         assert await store.delete(kept[0].id, scope=ALICE)
@@ -161,6 +166,11 @@ async def test_on_a_disk_that_takes_nothing_files_are_listed_and_read(disk: Path
         assert refused.value.code is Code.E_STORE
 
     assert await store.delete(kept[0].id, scope=ALICE)
+
+
+def take_inodes(disk: Path) -> None:
+    for number in range(1000):
+        (disk / f"taken-{number}").touch()
 
 
 def reserved(store: LocalStore) -> int:
