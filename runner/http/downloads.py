@@ -47,8 +47,8 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
         except TokenError as error:
             _log.warning("download refused", extra={"key": key[:_KEY_CHARS], "reason": str(error)})
             return refused(403, str(error))
-        except RunnerError:
-            return failed(key)
+        except RunnerError as error:
+            return failed(key, error)
         return gone() if file is None else file_response(request, files, file)
 
     return [Route("/api/files/download/{key}", download, methods=["GET"])]

@@ -9,7 +9,7 @@ conformance cases.
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from runner.errors import CallError, Code
+from runner.errors import CallError, Code, RunnerError
 from runner.http.answers import SAFE_HEADERS, refused
 from runner.my_files import MyFiles
 from runner.store.protocol import Content, Record
@@ -90,10 +90,36 @@ def gone() -> JSONResponse:
     return refused(404, "this file is no longer stored")
 
 
-def failed(key: str) -> JSONResponse:
-    """Answer, within an exception handler, that the store failed."""
-    _log.exception("download failed", extra={"key": key})
+def failed(key: str, error: RunnerError) -> JSONResponse:
+    """Answer that the store failed, for now or for good."""
+    _log.error("download failed", extra={"key": key, "reason": str(error)})
+    if isinstance(error, CallError) and not error.retryable:
+        return refused(503, error.message)
     return refused(503, "the file cannot be read at present; try again later")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """Content whose first piece has been read."""
+
+    size: int
+    first: bytes
+    rest: AsyncIterator[bytes]
+    whole: Content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self.first:
+            yield self.first
+        async for chunk in self.rest:
+            yield chunk
+
+    async def copy_to(self, fd: int) -> None:
+        await self.whole.copy_to(fd)
+
+
+async def _begun(content: Content) -> Content:
+    rest = aiter(content)
+    return _Begun(size=content.size, first=await anext(rest, b""), rest=rest, whole=content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +140,18 @@ class OpenedResponse:
         """Answer the request."""
         async with AsyncExitStack() as stack:
             try:
-                response = self.shaped(await stack.enter_async_context(self.opened))
+                content = await stack.enter_async_context(self.opened)
+                if scope["method"] != "HEAD":
+                    # What is damaged in its first piece, as small files are, is refused in words.
+                    content = await _begun(content)
+                response = self.shaped(content)
             except CallError as error:
-                response = gone() if error.code is Code.E_FILE_NOT_FOUND else failed(self.file.id)
-            await response(scope, receive, send)
+                response = gone() if error.code is Code.E_FILE_NOT_FOUND else failed(self.file.id, error)
+            try:
+                await response(scope, receive, send)
+            except CallError as error:
+                # Fewer bytes come than were announced, and the server closes the connection: not complete.
+                _log.error("download broke off", extra={"key": self.file.id, "reason": error.message})
 
 
 def file_response(request: Request, files: MyFiles, file: Record) -> OpenedResponse | Response:

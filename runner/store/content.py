@@ -8,7 +8,11 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
+from runner.errors import CallError
 from runner.openat import ficlone
+from runner.store.damage import Digest, Verified, damaged
+from runner.store.protocol import Record
+from runner.store.sources import write_all
 from runner.threads import finished
 
 __all__ = ["BytesContent", "FileContent", "chunks", "span"]
@@ -17,6 +21,8 @@ _CHUNK_BYTES = 1024 * 1024
 _COPY_BYTES = 64 * 1024 * 1024
 # What copy_file_range answers where it cannot serve these two files at all.
 _NO_RANGE_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
+
+_verified = Verified()
 
 
 def chunks(fd: int) -> Iterator[bytes]:
@@ -38,17 +44,19 @@ def span(size: int, offset: int, length: int | None) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContent:
-    """A range of an open file, which belongs to whoever opened it.
+    """The bytes of an artifact, or a range of them, in an open file, which belongs to whoever opened it.
 
     Attributes:
         fd: The descriptor; where it stands does not matter.
         start: First byte of the range.
         end: The byte behind its last one.
+        record: The artifact. Read as a whole it is held against its digest.
     """
 
     fd: int
     start: int
     end: int
+    record: Record
 
     @property
     def size(self) -> int:
@@ -56,25 +64,67 @@ class FileContent:
         return self.end - self.start
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the bytes in chunks.
+        """Yield the bytes in chunks; the last one of a whole artifact only when its digest is right.
 
         Raises:
-            EOFError: The file ended before the range did.
+            CallError: `E_STORE`: they are not the ones that were put, or cannot be read.
         """
-        position = self.start
+        digest, position, held = Digest(self.record), self.start, b""
         while position < self.end:
-            chunk = await finished(os.pread, self.fd, min(_CHUNK_BYTES, self.end - position), position)
-            if not chunk:
-                raise EOFError(f"the stored file ended at byte {position} of {self.end}")
-            position += len(chunk)
-            yield chunk
+            if held:
+                yield held
+            held = await finished(self._read, position)
+            if self._is_whole:
+                await finished(digest.update, held)
+            position += len(held)
+        if self._is_whole:
+            digest.check()
+        if held:
+            yield held
 
     async def copy_to(self, fd: int) -> None:
-        """Write the bytes to an open file, by sharing its blocks where the file system can."""
+        """Write the bytes to an open file, by sharing its blocks where the file system can.
+
+        Raises:
+            CallError: `E_STORE`: they are not the ones that were put, or cannot be read; it is empty then.
+            OSError: They cannot be written.
+        """
         await finished(self._copy, fd)
 
+    @property
+    def _is_whole(self) -> bool:
+        return self.start == 0 and self.end == self.record.size
+
+    def _read(self, position: int) -> bytes:
+        try:
+            chunk = os.pread(self.fd, min(_CHUNK_BYTES, self.end - position), position)
+        except OSError as error:
+            raise damaged(self.record, f"its bytes cannot be read: {error.strerror}") from error
+        if not chunk:
+            raise damaged(self.record, f"the store holds {position} bytes of its {self.record.size}")
+        return chunk
+
     def _copy(self, target: int) -> None:
-        if self.start == 0 and self.end == os.fstat(self.fd).st_size and ficlone(self.fd, target):
+        if not self._is_whole or _verified.has(self.fd, self.record.sha256):
+            self._copy_blocks(target)
+            return
+        shared = ficlone(self.fd, target)
+        try:
+            digest, position = Digest(self.record), 0
+            while position < self.end:
+                chunk = self._read(position)
+                digest.update(chunk)
+                if not shared:
+                    write_all(target, chunk)
+                position += len(chunk)
+            digest.check()
+        except CallError:
+            os.ftruncate(target, 0)
+            raise
+        _verified.add(self.fd, self.record.sha256)
+
+    def _copy_blocks(self, target: int) -> None:
+        if self._is_whole and ficlone(self.fd, target):
             return
         # Without a given offset the copy would start wherever the descriptor stands.
         position = self.start
@@ -90,7 +140,7 @@ class FileContent:
         while position < self.end:
             count = os.sendfile(target, self.fd, position, min(_COPY_BYTES, self.end - position))
             if not count:
-                raise EOFError(f"the stored file ended at byte {position} of {self.end}")
+                raise damaged(self.record, f"the store holds {position} bytes of its {self.record.size}")
             position += count
 
 
@@ -116,10 +166,4 @@ class BytesContent:
 
     async def copy_to(self, fd: int) -> None:
         """Write the bytes to an open file."""
-        await finished(_write, fd, self.content)
-
-
-def _write(fd: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(fd, left) :]
+        await finished(write_all, fd, self.content)

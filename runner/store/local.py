@@ -26,6 +26,7 @@ from runner.filenames import safe_name
 from runner.store.areas import place_of
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
+from runner.store.damage import damaged
 from runner.store.disk import try_to_write
 from runner.store.index import Index
 from runner.store.objects import Objects
@@ -104,7 +105,7 @@ class LocalStore:
         """Open the bytes of a record, or a range of them."""
         start, end = span(record.size, offset, length)
         async with in_thread(self._opened(record, scope)) as fd:
-            yield FileContent(fd=fd, start=start, end=end)
+            yield FileContent(fd=fd, start=start, end=end, record=record)
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
         """Return the artifact of that id."""
@@ -187,13 +188,13 @@ class LocalStore:
         try:
             fd = self._objects.open(row.area, row.sha256)
         except FileNotFoundError as error:
-            raise _damaged(record, "its bytes are missing from the store") from error
+            raise damaged(record, "its bytes are missing from the store") from error
         except OSError as error:
-            raise _damaged(record, f"its bytes cannot be read: {error.strerror}") from error
+            raise damaged(record, f"its bytes cannot be read: {error.strerror}") from error
         size = os.fstat(fd).st_size
         if size != record.size:
             os.close(fd)
-            raise _damaged(record, f"the store holds {size} bytes of its {record.size}")
+            raise damaged(record, f"the store holds {size} bytes of its {record.size}")
         return fd
 
     def _stat(self, id_: str, scope: Scope) -> Record | None:
@@ -301,11 +302,6 @@ def _missing(shown: str, content: Bytes, size: int | None) -> Missing:
 def _not_there(record: Record) -> CallError:
     message = f"the file {record.shown!r} is no longer stored"
     return CallError(Code.E_FILE_NOT_FOUND, message, details={"name": record.name, "id": record.id})
-
-
-def _damaged(record: Record, why: str) -> CallError:
-    message = f"the file {record.shown!r} is listed but {why}; remove it and put it again"
-    return CallError(Code.E_STORE, message, details={"name": record.name, "id": record.id}, retryable=False)
 
 
 @contextmanager

@@ -28,11 +28,12 @@ from runner.filenames import safe_name
 from runner.mime import DEFAULT_MIME, guess
 from runner.store.checking import Check
 from runner.store.content import span
+from runner.store.damage import damaged
 from runner.store.protocol import Put, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import Cleanup, Held, Rules, check_quota, ends_at, has_ended, make_room
 from runner.store.s3_bucket import Address, Bucket, Missing, Stream
-from runner.store.s3_content import S3Content, damaged
+from runner.store.s3_content import S3Content
 from runner.store.s3_entry import Entry, id_prefix, renewed
 from runner.store.s3_faults import fault_in
 from runner.store.s3_index import PROBE, S3Index

@@ -7,7 +7,6 @@ Source: RFC 9110, sections 13.1.1 (If-Match) and 14.2 (Range).
 """
 
 import contextlib
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -16,12 +15,12 @@ from typing import Protocol, TypeVar
 from botocore.exceptions import BotoCoreError
 from urllib3.exceptions import HTTPError
 
-from runner.errors import CallError, Code
+from runner.store.damage import Digest, damaged
 from runner.store.protocol import Record
 from runner.store.s3_bucket import Bucket, Missing, Stream, failed
 from runner.store.sources import write_all
 
-__all__ = ["S3Content", "damaged"]
+__all__ = ["S3Content"]
 
 _CHUNK_BYTES = 1024 * 1024
 _ATTEMPTS = 5
@@ -58,7 +57,7 @@ class S3Content:
         self._offset = offset
         self._end = offset + length
         self._at = offset
-        self._digest = hashlib.sha256() if length == record.size else None
+        self._digest = Digest(record) if length == record.size else None
 
     @property
     def size(self) -> int:
@@ -76,8 +75,8 @@ class S3Content:
             if held:
                 yield held
             held = await self._in_thread(self._read)
-        if self._digest is not None and self._digest.hexdigest() != self._record.sha256:
-            raise damaged(self._record, "its bytes are not the ones that were put")
+        if self._digest is not None:
+            self._digest.check()
         if held:
             yield held
 
@@ -115,10 +114,3 @@ class S3Content:
         if self._digest is not None:
             self._digest.update(chunk)
         return chunk
-
-
-def damaged(record: Record, why: str) -> CallError:
-    """Return the error of an artifact whose bytes cannot be had."""
-    shown = record.name or record.id
-    message = f"the file {shown!r} is listed but {why}; remove it and put it again"
-    return CallError(Code.E_STORE, message, details={"name": shown, "id": record.id}, retryable=False)

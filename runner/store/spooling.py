@@ -25,11 +25,12 @@ from typing import Literal
 from runner.errors import CallError, Code
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
+from runner.store.damage import NOT_WHAT_WAS_PUT, damaged
 from runner.store.disk import try_to_write
 from runner.store.protocol import ArtifactStore, Content, Put, Reason, Record, Removal, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import Quota, has_ended
-from runner.store.sources import may_have, opened
+from runner.store.sources import digest_of, may_have, opened
 from runner.store.spool import Kept, Spool, is_same
 
 __all__ = ["SpoolingStore"]
@@ -216,6 +217,7 @@ class SpoolingStore:
             if fd is None:
                 return False
             try:
+                await asyncio.to_thread(_check, fd, kept.record)
                 stored = await self.store.put_file(fd, kept.record.said, scope=kept.record.scope)
             except CallError as error:
                 later = await asyncio.to_thread(self.spool.failed, kept, now=self.now())
@@ -292,7 +294,7 @@ class SpoolingStore:
             if fd is not None:
                 held.callback(os.close, fd)
                 start, end = span(record.size, offset, length)
-                yield FileContent(fd=fd, start=start, end=end)
+                yield FileContent(fd=fd, start=start, end=end, record=record)
                 return
         # It has gone to the store in the meantime.
         stored = await self.store.stat(record.id, scope=scope)
@@ -323,6 +325,12 @@ class SpoolingStore:
         ]
         log_removals(removed)
         return removed
+
+
+def _check(fd: int, record: Record) -> None:
+    """Raise `CallError` where what waits here is not what was put: the store would keep it as good."""
+    if digest_of(fd) != (record.sha256, record.size):
+        raise damaged(record, NOT_WHAT_WAS_PUT)
 
 
 @dataclass(slots=True)

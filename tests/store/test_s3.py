@@ -143,7 +143,7 @@ async def test_more_than_one_page_is_listed(rgw: Address) -> None:
         asked.append(params)
         return {**params, "MaxKeys": 2}
 
-    bucket._client.meta.events.register("provide-client-params.s3.ListObjectsV2", two_a_page)
+    bucket._quick.meta.events.register("provide-client-params.s3.ListObjectsV2", two_a_page)
 
     keys = [item.key for item in bucket.list(f"{rgw.prefix}pages/")]
 

@@ -13,7 +13,7 @@ from suite import ALICE, BOB, read
 
 from runner.errors import CallError, Code
 from runner.store import s3_waiting
-from runner.store.protocol import Put
+from runner.store.protocol import Content, Put
 from runner.store.s3 import S3Store
 from runner.store.s3_bucket import Address
 from runner.store.spool import Spool
@@ -130,19 +130,24 @@ async def test_one_users_waits_hold_up_nobody_else(
     assert found == (["b.txt"] if each == 8 else [])
 
 
+async def read_deafening(reading: Content, proxy: Deaf) -> None:
+    """Read; after each piece all connections break, and no request is heard any more."""
+    async for _ in reading:
+        for end in proxy.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        proxy.word = b"HTTP/1.1"
+
+
 async def test_a_download_that_stalls_ends_as_an_error(rgw: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(9_000_000)
     record = await S3Store(rgw).put_bytes(content, Put(name="a.bin"), scope=ALICE)
     monkeypatch.setattr("runner.store.s3._READ_S", 2.0)
     with Deaf(rgw, b"no such word") as proxy:
         store = S3Store(proxy.address)
-        with pytest.raises(CallError) as failed:
-            async with store.open(record, scope=ALICE) as reading:
-                async for _ in reading:
-                    for end in proxy.ends:
-                        with contextlib.suppress(OSError):
-                            end.shutdown(socket.SHUT_RDWR)
-                    proxy.word = b"HTTP/1.1"
+        async with store.open(record, scope=ALICE) as reading:
+            with pytest.raises(CallError) as failed:
+                await read_deafening(reading, proxy)
 
     assert failed.value.code is Code.E_STORE
 

@@ -34,7 +34,7 @@ def count_listings(store: S3Store, prefix: str) -> list[str]:
         if params["Prefix"].startswith(prefix):
             asked.append(params["Prefix"])
 
-    store._bucket._client.meta.events.register("provide-client-params.s3.ListObjectsV2", note)
+    store._bucket._quick.meta.events.register("provide-client-params.s3.ListObjectsV2", note)
     return asked
 
 
