@@ -1,4 +1,4 @@
-"""`runner doctor --repair`: find what a crash or a person did to the local store, and mend what can be.
+"""`runner doctor --repair` and `--verify`: what became of the store; what can be mended is.
 
 Removed are left-over bytes and what has expired. Files whose bytes are gone are named and stay listed:
 only their owner can say whether to put them again or to remove them.
@@ -15,8 +15,9 @@ from runner.my_files import open_library
 from runner.settings import Settings
 from runner.store.local import LocalStore, Missing
 from runner.store.protocol import Reason, Removal
+from runner.store.verifying import Damage, Verifiable
 
-__all__ = ["repair"]
+__all__ = ["repair", "verify"]
 
 _SECTION = "store"
 
@@ -37,6 +38,21 @@ async def repair(settings: Settings) -> tuple[Line, ...]:
     return (*lines, *map(_lost, missing))
 
 
+async def verify(settings: Settings) -> tuple[Line, ...]:
+    """Read everything in the store, and return what was found, as lines of the report."""
+    store = open_library(settings).store
+    if not isinstance(store, Verifiable):
+        return ()
+    try:
+        verdict = await store.verify()
+    except CallError as error:
+        cure = "make the store usable, then try again"
+        return (Line(section=_SECTION, name="verify", level=Level.MISSING, detail=error.message, cure=cure),)
+    detail = f"{verdict.files} contents read, {verdict.bytes} bytes, {len(verdict.damaged)} damaged"
+    read = Line(section=_SECTION, name="verify", level=Level.OK, detail=detail)
+    return (read, *map(_lost, verdict.damaged))
+
+
 def _swept(removals: Sequence[Removal], reason: Reason) -> Line:
     sizes = [removal.size for removal in removals if removal.reason is reason]
     name = "left over" if reason is Reason.LEFT_BEHIND else reason.value
@@ -44,7 +60,7 @@ def _swept(removals: Sequence[Removal], reason: Reason) -> Line:
     return Line(section=_SECTION, name=name, level=Level.OK, detail=detail)
 
 
-def _lost(missing: Missing) -> Line:
+def _lost(missing: Missing | Damage) -> Line:
     return Line(
         section=_SECTION,
         name="damaged",

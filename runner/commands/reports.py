@@ -24,13 +24,16 @@ def doctor(
     repair: Annotated[
         bool, typer.Option("--repair", help="Mend the local store, and say what it was.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every stored file, and name those that are damaged.")
+    ] = False,
     isolation: Isolation = None,
     config: Config = None,
     whose: Whose,
 ) -> None:
     """Say what this machine and configuration can enforce, and what not, with the cure."""
     flags = given(whose, isolation=isolation)
-    end_with(lambda: _doctor(flags, config, as_json=as_json, repair=repair))
+    end_with(lambda: _doctor(flags, config, as_json=as_json, repair=repair, verify=verify))
 
 
 def show_config(
@@ -91,12 +94,16 @@ def schema() -> None:
     end_with(_schema)
 
 
-def _doctor(flags: Mapping[str, Any], config: Path | None, *, as_json: bool, repair: bool) -> int:
+def _doctor(
+    flags: Mapping[str, Any], config: Path | None, *, as_json: bool, repair: bool, verify: bool
+) -> int:
+    from runner import repair as store  # noqa: PLC0415 - only `doctor` needs it
     from runner.doctor import report  # noqa: PLC0415 - tries every layer, which only `doctor` needs
-    from runner.repair import repair as mend  # noqa: PLC0415 - as above
 
     settings = load(flags, config=config)
-    found = report(settings, *(asyncio.run(mend(settings)) if repair else ()))
+    mended = asyncio.run(store.repair(settings)) if repair else ()
+    read = asyncio.run(store.verify(settings)) if verify else ()
+    found = report(settings, *mended, *read)
     print(json.dumps(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
     return found.exit_status
 

@@ -38,7 +38,8 @@ def damaged(record: Record, why: str) -> CallError:
     facts = {"artifact": record.id, "user": record.scope.user_id, "reason": why}
     _log.error("stored file is damaged", extra=facts)
     message = f"the file {record.shown!r} is listed but {why}; remove it and put it again"
-    return CallError(Code.E_STORE, message, details={"name": record.name, "id": record.id}, retryable=False)
+    details = {"name": record.name, "id": record.id, "reason": why}
+    return CallError(Code.E_STORE, message, details=details, retryable=False)
 
 
 class Digest:

@@ -36,6 +36,7 @@ from runner.store.reserve import Reserve, is_unwritten
 from runner.store.retention import Rules, check_quota
 from runner.store.row import Bytes
 from runner.store.sources import opened
+from runner.store.verifying import Verdict
 from runner.threads import finished, in_thread
 
 __all__ = ["LocalStore", "Missing", "utc_now"]
@@ -148,6 +149,23 @@ class LocalStore:
                 for shown, content, size in sizes
                 if size != content.size and self._is_needed(content)
             ]
+
+    async def verify(self) -> Verdict:
+        """Read every content and hold it against its digest."""
+        return await finished(self._read, LocalStore._verify)
+
+    def _verify(self) -> Verdict:
+        verdict = Verdict()
+        with _as_call_errors():
+            with self._index.read() as rows:
+                needed = {
+                    (content.area, content.sha256): (shown, content) for shown, content in rows.all_bytes()
+                }
+            for shown, content in needed.values():
+                problem = self._objects.problem(content)
+                if problem is None or self._is_needed(content):
+                    verdict.count(shown, content.area, content.size, problem)
+        return verdict
 
     def _put_file(self, source: int | Path, about: Put, scope: Scope) -> Record:
         with opened(source) as fd:

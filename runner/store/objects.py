@@ -22,7 +22,9 @@ from pathlib import Path
 
 from runner.openat import ficlone
 from runner.store.content import chunks
+from runner.store.damage import NOT_WHAT_WAS_PUT
 from runner.store.row import Bytes
+from runner.store.sources import digest_of
 
 __all__ = ["Incoming", "Objects", "sync_folder"]
 
@@ -96,6 +98,24 @@ class Objects:
     def delete(self, area: str, sha256: str) -> None:
         """Delete a stored file, if it is there."""
         self._path(area, sha256).unlink(missing_ok=True)
+
+    def problem(self, content: Bytes) -> str | None:
+        """Read a stored file; return what is wrong with it, as a clause, or None."""
+        try:
+            fd = self.open(content.area, content.sha256)
+        except FileNotFoundError:
+            return "its bytes are missing"
+        except OSError as error:
+            return f"its bytes cannot be read: {error.strerror}"
+        try:
+            digest, size = digest_of(fd)
+        except OSError as error:
+            return f"its bytes cannot be read: {error.strerror}"
+        finally:
+            os.close(fd)
+        if size != content.size:
+            return f"{size} of its {content.size} bytes are there"
+        return None if digest == content.sha256 else NOT_WHAT_WAS_PUT
 
     def stored(self) -> Iterator[Bytes]:
         """Yield each stored file."""

@@ -26,6 +26,7 @@ from urllib.parse import quote
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
 from runner.mime import DEFAULT_MIME, guess
+from runner.store.areas import place_of
 from runner.store.checking import Check
 from runner.store.content import span
 from runner.store.damage import damaged
@@ -33,16 +34,17 @@ from runner.store.protocol import Put, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import Cleanup, Held, Rules, check_quota, ends_at, has_ended, make_room
 from runner.store.s3_bucket import Address, Bucket, Missing, Stream
-from runner.store.s3_content import S3Content
+from runner.store.s3_content import S3Content, problem_of
 from runner.store.s3_entry import Entry, id_prefix, renewed
 from runner.store.s3_faults import fault_in
 from runner.store.s3_index import PROBE, S3Index
 from runner.store.s3_keys import Keys, keys_of, new_token
-from runner.store.s3_sweep import STALE_AFTER, removal_of, sweep
+from runner.store.s3_sweep import STALE_AFTER, everything, removal_of, sweep
 from runner.store.s3_upload import PART_BYTES, Stopped, Upload
 from runner.store.s3_usage import S3Usage
 from runner.store.s3_waiting import Waiting
 from runner.store.sources import digest_of, may_have, opened, same_file
+from runner.store.verifying import Verdict
 
 __all__ = ["S3Store"]
 
@@ -157,6 +159,16 @@ class S3Store:
     async def fault(self) -> str | None:
         """Say whether files can be put and read now: a listing and a small object, which stays."""
         return await self._check.ask(self._fault)
+
+    async def verify(self) -> Verdict:
+        """Read every content and hold it against its digest."""
+        verdict = Verdict()
+        for entry in await self._run(lambda: self._alive(everything(self._index))):
+            record = entry.record
+            problem = await problem_of(self._bucket, record)
+            if problem is None or await self._run(partial(self._index.has, entry)):
+                verdict.count(record.shown, place_of(record.scope).area, record.size, problem)
+        return verdict
 
     def close(self) -> None:
         """Close all connections."""

@@ -6,6 +6,7 @@ damaged file can never look complete.
 Source: RFC 9110, sections 13.1.1 (If-Match) and 14.2 (Range).
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,12 +16,13 @@ from typing import Protocol, TypeVar
 from botocore.exceptions import BotoCoreError
 from urllib3.exceptions import HTTPError
 
+from runner.errors import CallError
 from runner.store.damage import Digest, damaged
 from runner.store.protocol import Record
 from runner.store.s3_bucket import Bucket, Missing, Stream, failed
 from runner.store.sources import write_all
 
-__all__ = ["S3Content"]
+__all__ = ["S3Content", "problem_of"]
 
 _CHUNK_BYTES = 1024 * 1024
 _ATTEMPTS = 5
@@ -114,3 +116,24 @@ class S3Content:
         if self._digest is not None:
             self._digest.update(chunk)
         return chunk
+
+
+async def problem_of(bucket: Bucket, record: Record) -> str | None:
+    """Read all of an artifact; return what is wrong with its bytes, as a clause, or None.
+
+    Raises:
+        CallError: `E_STORE`: the server cannot be reached.
+    """
+    content = S3Content(bucket, record, offset=0, length=record.size, run=asyncio.to_thread, stream=None)
+    try:
+        if not record.size and await asyncio.to_thread(bucket.size, record.key or "") is None:
+            return "its bytes are missing"
+        async for _ in content:
+            pass
+    except CallError as error:
+        if error.retryable:
+            raise
+        return str(error.details["reason"])
+    finally:
+        content.close()
+    return None

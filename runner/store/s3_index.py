@@ -125,6 +125,10 @@ class S3Index:
             self.bucket.delete(keys.marker(_marker(new)))
             taken = taken | self._names(keys) | {name}
 
+    def has(self, entry: Entry) -> bool:
+        """Say whether an artifact is still written down."""
+        return self._get(entry.at) is not None
+
     def change(self, entry: Entry) -> None:
         """Write down a later state of an artifact."""
         self.bucket.put(keys_of(self.prefix, entry.record.scope).life(entry.token), written(entry))

@@ -16,7 +16,7 @@ from runner.store.s3_entry import Entry
 from runner.store.s3_index import S3Index
 from runner.store.s3_names import TICKETS_END_AFTER
 
-__all__ = ["STALE_AFTER", "removal_of", "sweep"]
+__all__ = ["STALE_AFTER", "everything", "removal_of", "sweep"]
 
 STALE_AFTER = timedelta(days=7)
 
@@ -54,9 +54,7 @@ class _Seen:
 
 def sweep(index: S3Index, *, now: datetime, stale_after: timedelta) -> list[Removal]:
     """Remove all that has ended or was left behind; return what it was."""
-    seen = _Seen()
-    for item in index.bucket.list(index.prefix):
-        seen.add(item, item.key.removeprefix(index.prefix))
+    seen = _seen(index)
     # Read before anything is deleted: a record that cannot be read must not cost its bytes.
     entries = index.load(seen.records)
     latest = {entry.token: entry for entry in index.load(seen.lives.values())}
@@ -65,6 +63,18 @@ def sweep(index: S3Index, *, now: datetime, stale_after: timedelta) -> list[Remo
         index.remove(entry)
     expired = [removal_of(entry, Reason.EXPIRED) for entry in ended]
     return expired + _clear(index, seen, {entry.token for entry in entries}, stale_after)
+
+
+def everything(index: S3Index) -> list[Entry]:
+    """Return all artifacts of the store, whoever's they are."""
+    return index.load(_seen(index).records)
+
+
+def _seen(index: S3Index) -> _Seen:
+    seen = _Seen()
+    for item in index.bucket.list(index.prefix):
+        seen.add(item, item.key.removeprefix(index.prefix))
+    return seen
 
 
 def _clear(index: S3Index, seen: _Seen, known: set[str], stale_after: timedelta) -> list[Removal]:

@@ -26,6 +26,7 @@ from runner.filenames import safe_name, unique_name
 from runner.mime import DEFAULT_MIME, guess
 from runner.openat import ficlone
 from runner.store.areas import place_of
+from runner.store.damage import NOT_WHAT_WAS_PUT
 from runner.store.protocol import Put, Record, Retention, Scope
 from runner.store.retention import Quota, check_quota
 from runner.store.sources import digest_of, write_all
@@ -132,6 +133,17 @@ class Spool:
             FileNotFoundError: It is kept no longer.
         """
         return os.open(self._bytes(kept.token), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def problem(self, kept: Kept) -> str | None:
+        """Read a kept file; return what is wrong with it, as a clause, or None."""
+        try:
+            with open(self.open(kept), "rb") as file:
+                found = digest_of(file.fileno())
+        except FileNotFoundError:
+            return "its bytes are missing" if self._is_kept(kept) else None
+        except OSError as error:
+            return f"its bytes cannot be read: {error.strerror}"
+        return None if found == (kept.record.sha256, kept.record.size) else NOT_WHAT_WAS_PUT
 
     @contextmanager
     def sending(self, kept: Kept) -> Iterator[int | None]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from runner.errors import CallError, Code
+from runner.store.areas import place_of
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
 from runner.store.damage import NOT_WHAT_WAS_PUT, damaged
@@ -32,6 +33,7 @@ from runner.store.removals import log_removals
 from runner.store.retention import Quota, has_ended
 from runner.store.sources import digest_of, may_have, opened
 from runner.store.spool import Kept, Spool, is_same
+from runner.store.verifying import Verdict, Verifiable
 
 __all__ = ["SpoolingStore"]
 
@@ -177,6 +179,15 @@ class SpoolingStore:
     async def fault(self) -> str | None:
         """Say what is wrong with the store, or with the spool: while the store is away nothing is read."""
         return await self.store.fault() or await self._check.ask(self._fault)
+
+    async def verify(self) -> Verdict:
+        """Read every content, here and in the store, and hold it against its digest."""
+        verdict = await self.store.verify() if isinstance(self.store, Verifiable) else Verdict()
+        for kept in await asyncio.to_thread(self.spool.all):
+            record = kept.record
+            problem = await asyncio.to_thread(self.spool.problem, kept)
+            verdict.count(record.shown, place_of(record.scope).area, record.size, problem)
+        return verdict
 
     async def send(self) -> int:
         """Send on what is due; return how many files the store took."""
