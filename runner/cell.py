@@ -29,6 +29,7 @@ from runner.isolation import has_ids, in_force
 from runner.links import DownloadLinks
 from runner.my_files import Library, MyFiles, open_library
 from runner.rights import program_files
+from runner.room import told_of_no_room
 from runner.scratch import sweep
 from runner.seat import NOBODY, Access, Seat, SeatKey
 from runner.seating import Seating
@@ -222,7 +223,8 @@ class Cell:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        seat = await self._seat(user, SeatKey(user.segment, access, links, self.terms(tool).rights))
+        with told_of_no_room(user.name):
+            seat = await self._seat(user, SeatKey(user.segment, access, links, self.terms(tool).rights))
         seat.calls += 1
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
