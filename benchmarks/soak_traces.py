@@ -113,9 +113,6 @@ class Traces:
                 yield f"file {found} of one of its user ids"
         homes = self.folder / "homes"
         yield from (f"home {found}" for found in sorted(homes.iterdir()))
-        scratch = self.folder / "state" / "scratch"
-        if scratch.exists():
-            yield from (f"scratch folder {found}" for found in sorted(scratch.iterdir()))
 
     def _kernel(self) -> Iterator[str]:
         groups = f"toolcell-{self.forkserver}-*"

@@ -104,7 +104,7 @@ class Bounds:
         list_only: list[Path] = []
         deny = (*self.settings.private_paths, self.settings.homes)
         extra = (Path(__file__).parent,)
-        homes = self.homes.recorded()
+        homes = self.homes.made()
         for target in self.targets:
             file = Path(split_target(target)[0]).absolute()
             more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
@@ -115,6 +115,4 @@ class Bounds:
 
     def scratch(self, owner: int | None) -> AbstractContextManager[Path]:
         """Make its scratch folder, which is removed at the end; `owner` is the user id from `uid`."""
-        # In tier `user` nobody but us gets into the state folder.
-        within = self.settings.homes if self.tier is Tier.USER else None
-        return scratch_folder(self.settings.state_dir, within=within, owner=owner)
+        return scratch_folder(self.settings.homes, owner=owner)

@@ -345,7 +345,7 @@ class Cell:
 
     def _sweep_after_crash(self) -> None:
         """Tidy up after processes that ended without their own clean-up."""
-        sweep(self.settings.state_dir)
+        sweep(self.settings.homes, self.settings.uids)
         for segment, emptied in self.homes.sweep().items():
             if emptied.removed:
                 log.info("home swept", extra={"user": segment, "removed": emptied.removed})
@@ -408,5 +408,5 @@ def _stay_for_now() -> Iterator[None]:
 
 
 def _homes(settings: Settings, tier: Tier) -> Homes:
-    uids = Uids(settings.state_dir, settings.uids) if has_ids(tier) else None
-    return Homes(settings.homes, settings.state_dir, uids)
+    uids = Uids(settings.state_dir, settings.uids, settings.homes) if has_ids(tier) else None
+    return Homes.of(settings, uids)

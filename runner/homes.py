@@ -1,18 +1,19 @@
 """Homes: `/tmp/{user}/`, one folder a user, made by us, leased to sessions, emptied when the last lets go.
 
-Two files in the state folder go with each home: `homes/<segment>.json` records which folder we made, by
-inode and time of birth, and `homes/<segment>.lock` is locked by everyone who has to do with it
-(`runner.home_records`):
+All that is known of a home is on the home itself, so any number of runners may share the folder of homes,
+whichever state folders they have, and none misses a state folder that is gone:
 
-- A lease holds the lock shared, as long as it lives. Any number of hosts and sessions may.
-- Making and emptying need it exclusively, so they happen only while nobody holds a lease.
+- `runner.home_notes` says that we made it, and for whom.
+- A lease holds the folder shared, as long as it lives. Any number of runners and sessions may.
+- Making and emptying hold it exclusively, so they happen only while nobody holds a lease.
 
-A home is made under a name nobody knows, recorded, and only then renamed into place, if that is free.
-So there is no moment, and no crash, after which a home stands at its place unrecorded; and whatever
-stands there unrecorded is somebody else's and is refused. The alternative, `mkdir` in place and a
-look at what it made, would leave after a crash a home that the next start must refuse.
+A home is made under a name nobody knows, noted, and only then renamed into place, if that is free. So there
+is no moment, and no crash, after which a home stands at its place without a note. What stands there without
+one is taken over only where nothing of anybody's can be lost: in the range of user ids that are given to
+nobody but users, or empty, closed to others and our own. Anything else is somebody's and is refused.
 
-Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; flock(2), rename(2).
+Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; `docs/decisions/0024-*`;
+flock(2), rename(2).
 """
 
 import contextlib
@@ -20,7 +21,6 @@ import errno
 import fcntl
 import logging
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -29,9 +29,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.emptying import Emptied, empty
-from runner.home_records import HomeError, HomeMark, HomeRecords, try_exclusive
+from runner.home_notes import HomeNote, HomeNotes
 from runner.leftovers import walk
-from runner.openat import rename_noreplace
+from runner.openat import CONFINED, openat2, rename_noreplace
+from runner.own_folders import (
+    HIDDEN,
+    HomeError,
+    folders_in,
+    is_at,
+    let_go,
+    made_folder,
+    open_homes,
+    sweep_unfinished,
+    try_exclusive,
+)
+from runner.settings import Settings
 from runner.uids import Uids
 from runner.usernames import home_segment
 
@@ -70,15 +82,22 @@ class Homes:
         root: The folder that homes are made in, `/tmp`.
         state: The runner's state folder.
         uids: User ids, by which homes belong to their users; None where all belong to us.
+        ids: User ids that are given to nobody but users: a home of one of these is ours.
     """
 
     root: Path
     state: Path
     uids: Uids | None = None
+    ids: range = range(0)
+
+    @classmethod
+    def of(cls, settings: Settings, uids: Uids | None = None) -> "Homes":
+        """Return the homes that the settings name."""
+        return cls(settings.homes, settings.state_dir, uids, settings.uids)
 
     @property
-    def _records(self) -> HomeRecords:
-        return HomeRecords(self.root, self.state)
+    def _notes(self) -> HomeNotes:
+        return HomeNotes(self.state)
 
     def owner(self, segment: str) -> int:
         """Return the user and group id that a home and all in it belongs to.
@@ -90,7 +109,7 @@ class Homes:
 
     @contextmanager
     def lease(self, user: str, *, keep_s: float = 0) -> Iterator[HomeLease]:
-        """Make the home of a user ready and hold it; when its last lease ends, it is emptied.
+        """Make the home of a user ready and hold it; when its last lease ends, it is emptied and removed.
 
         Blocks while another process makes or empties the same home.
 
@@ -104,20 +123,25 @@ class Homes:
             ValueError: The name cannot name a home.
         """
         segment = home_segment(user)
-        with self._root() as root_fd, self._records.lock(segment) as lock:
-            home_fd = self._acquire(root_fd, lock, segment, self.owner(segment))
+        with open_homes(self.root) as root_fd, self._acquired(root_fd, segment) as held:
+            handle = os.open(".", _HANDLE, dir_fd=held)
             try:
-                yield HomeLease(user=user, segment=segment, path=self.root / segment, fd=home_fd)
+                yield HomeLease(user=user, segment=segment, path=self.root / segment, fd=handle)
             finally:
+                os.close(handle)
                 if keep_s > 0:
-                    self._records.keep(segment, time.time() + keep_s)
-                if try_exclusive(lock) and not self._records.is_kept(segment):
-                    self._clear(root_fd, home_fd, segment)
-                os.close(home_fd)
+                    self._keep(held, segment, time.time() + keep_s)
+                if try_exclusive(held) and not self._is_kept(held, segment):
+                    self._clear(root_fd, held, segment)
 
-    def recorded(self) -> tuple[Path, ...]:
-        """Return the homes that this runner has made so far."""
-        return tuple(self.root / segment for segment in self._records.segments())
+    def made(self) -> tuple[Path, ...]:
+        """Return the homes there are, whoever of us has made them."""
+        try:
+            with open_homes(self.root) as root_fd:
+                return tuple(self.root / segment for segment in self._segments(root_fd))
+        except HomeError:
+            # Whoever needs a home there is told.
+            return ()
 
     def end(self, user: str) -> bool:
         """End the session that a home is kept for; say whether it was emptied, now or before.
@@ -125,161 +149,198 @@ class Homes:
         A home that somebody holds is left alone and goes when that lease ends.
 
         Raises:
-            HomeError: The folder of homes or the state folder cannot be used.
+            HomeError: The folder of homes cannot be used.
             ValueError: The name cannot name a home.
         """
         segment = home_segment(user)
-        with self._root() as root_fd, self._records.lock(segment) as lock:
-            self._records.let_go(segment)
-            if not try_exclusive(lock):
-                return False
-            if self._records.has(segment):
-                self._sweep_one(root_fd, segment)
-            return True
+        with open_homes(self.root) as root_fd:
+            if segment not in self._segments(root_fd):
+                return True
+            with self._opened(root_fd, segment) as held:
+                if held is None:
+                    return True
+                self._keep(held, segment, 0)
+                if not try_exclusive(held):
+                    return False
+                self._clear(root_fd, held, segment)
+                return True
 
     def sweep(self) -> dict[str, Emptied]:
         """Empty the homes that nobody holds and a crash may have left full; return them by segment.
 
         Raises:
-            HomeError: The folder of homes or the state folder cannot be used.
+            HomeError: The folder of homes cannot be used.
         """
         swept: dict[str, Emptied] = {}
-        with self._root() as root_fd:
-            for segment in self._records.segments():
-                with self._records.lock(segment) as lock:
-                    if try_exclusive(lock) and not self._records.is_kept(segment):
-                        swept |= self._sweep_one(root_fd, segment)
+        with open_homes(self.root) as root_fd:
+            sweep_unfinished(root_fd)
+            for segment in self._segments(root_fd):
+                try:
+                    with self._opened(root_fd, segment) as held:
+                        if held is not None and try_exclusive(held) and not self._is_kept(held, segment):
+                            swept[segment] = self._clear(root_fd, held, segment)
+                except HomeError as error:
+                    log.warning("home not swept", extra={"segment": segment, "reason": str(error)})
         return swept
 
-    def _sweep_one(self, root_fd: int, segment: str) -> dict[str, Emptied]:
-        try:
-            home_fd = self._open(root_fd, segment)
-        except HomeError as error:
-            log.warning("home not swept", extra={"segment": segment, "reason": str(error)})
-            return {}
-        if home_fd is None:
-            return {}
-        try:
-            return {segment: self._clear(root_fd, home_fd, segment)}
-        finally:
-            os.close(home_fd)
+    def _segments(self, root_fd: int) -> list[str]:
+        """Return the names of the homes there are."""
+        names = [name for name, _owner in folders_in(root_fd, self.ids) if not name.startswith(HIDDEN)]
+        return sorted(name for name in names if self._is_noted(root_fd, name))
 
-    def _clear(self, root_fd: int, home_fd: int, segment: str) -> Emptied:
-        """Empty the home and take it away, with the lock held exclusively.
-
-        An empty folder left behind would belong to this runner's record alone: a runner with another
-        state folder, of the same person, would have to refuse it for ever.
-        """
-        emptied = _empty(home_fd, segment)
-        mark = HomeMark.of(home_fd)
+    def _is_noted(self, root_fd: int, name: str) -> bool:
         try:
-            found = self._open(root_fd, segment)
+            with self._opened(root_fd, name) as fd:
+                return fd is not None and self._notes.read(fd, name) is not None
         except HomeError:
-            return emptied
-        if found is not None:
-            same = HomeMark.of(found).names_the_same(mark)
-            os.close(found)
-            # What could not be emptied stays, and so does its record.
-            with contextlib.suppress(OSError):
-                if same:
-                    os.rmdir(segment, dir_fd=root_fd)
-                    self._records.forget(segment)
+            return False
+
+    def _keep(self, held: int, segment: str, until: float) -> None:
+        """Note until when a home is to be kept. Held against nothing: a lost note empties a home early."""
+        try:
+            self._notes.write(held, HomeNote(segment=segment, kept_until=until))
+        except (OSError, HomeError) as error:
+            log.warning("home cannot be kept", extra={"segment": segment, "reason": str(error)})
+
+    def _is_kept(self, held: int, segment: str) -> bool:
+        note = self._notes.read(held, segment)
+        return note is not None and note.is_kept
+
+    def _clear(self, root_fd: int, held: int, segment: str) -> Emptied:
+        """Empty a home that is held exclusively, and take it away."""
+        emptied = _empty(held, segment)
+        # What could not be emptied stays, and so does its note.
+        with contextlib.suppress(OSError):
+            if is_at(root_fd, segment, held):
+                os.rmdir(segment, dir_fd=root_fd)
+                self._notes.forget(segment)
         return emptied
 
-    def _acquire(self, root_fd: int, lock: int, segment: str, owner: int) -> int:
-        """Return a handle of the home, with the lock held shared."""
+    @contextmanager
+    def _acquired(self, root_fd: int, segment: str) -> Iterator[int]:
+        """Hold a home shared, ready for use; what of it is held goes at the end."""
+        owner = self.owner(segment)
         for _attempt in range(_ATTEMPTS):
-            if try_exclusive(lock):
-                self._make(root_fd, segment, owner)
-            # The lock is free for an instant here, and whoever gets it may empty the home once more.
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            home_fd = self._open(root_fd, segment)
-            if home_fd is not None and os.fstat(home_fd).st_uid != owner:
-                os.close(home_fd)
-                raise HomeError(
-                    f"{self.root / segment} is in use under another isolation tier; "
-                    f"end the other sessions of this user and try again"
-                )
-            if home_fd is not None:
-                self._make_input_folder(home_fd, segment, owner)
-                return home_fd
+            with self._opened(root_fd, segment) as fd:
+                if fd is None:
+                    self._create(root_fd, segment)
+                elif self._hold(root_fd, fd, segment, owner):
+                    self._make_input_folder(fd, segment, owner)
+                    yield fd
+                    return
         raise HomeError(
-            f"{self.root / segment} was removed while another session uses it; "
+            f"{self.root / segment} is made and removed over and over by somebody else; "
             f"end the other sessions of this user and try again"
         )
 
-    def _make(self, root_fd: int, segment: str, owner: int) -> None:
-        """Make the home, or empty what a crash left in it, unless a session still counts on it."""
-        home_fd = self._open(root_fd, segment)
+    def _hold(self, root_fd: int, fd: int, segment: str, owner: int) -> bool:
+        """Hold an open home shared, and say whether it is still the home."""
+        if try_exclusive(fd):
+            if not is_at(root_fd, segment, fd):
+                return False
+            self._make_ready(fd, segment, owner)
+        # The folder is free for an instant here, and whoever gets it may empty and remove it once more.
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if not is_at(root_fd, segment, fd):
+            return False
+        self._check_note(fd, segment)
+        if os.fstat(fd).st_uid != owner:
+            raise HomeError(
+                f"{self.root / segment} is in use under another user id, by a runner with another isolation "
+                f"tier or state folder; end the other sessions of this user and try again, or give each "
+                f"runner homes of its own (setting `homes`)"
+            )
+        return True
+
+    def _make_ready(self, fd: int, segment: str, owner: int) -> None:
+        """Take a home that nobody holds into use; empty what a crash left, unless a session counts on it."""
         try:
-            if home_fd is None:
-                home_fd = self._create(root_fd, segment)
-            elif not self._records.is_kept(segment):
-                _empty(home_fd, segment)
-            _give(home_fd, owner)
+            note = self._notes.read(fd, segment)
+            if note is None:
+                self._check_ownerless(fd, segment)
+                note = HomeNote(segment=segment)
+                self._notes.write(fd, note)
+            if not note.is_kept:
+                _empty(fd, segment)
+            _give(fd, owner)
         except OSError as error:
             raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
-        finally:
-            if home_fd is not None:
-                os.close(home_fd)
 
-    def _make_input_folder(self, home_fd: int, segment: str, owner: int) -> None:
+    def _check_ownerless(self, fd: int, segment: str) -> None:
+        """Refuse a folder without a note in which something of somebody's might be."""
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid():
+            # In our range, or it would not have been opened: only we give away folders there.
+            return
+        with os.scandir(fd) as entries:
+            is_empty = next(entries, None) is None
+        mode = stat.S_IMODE(found.st_mode)
+        if not is_empty or mode != 0o700:
+            has = "is empty" if is_empty else "is not empty"
+            raise self._foreign(segment, f"was not made by a runner (it has mode {mode:04o} and {has})")
+
+    def _check_note(self, fd: int, segment: str) -> None:
+        if self._notes.read(fd, segment) is None:
+            raise self._foreign(segment, "was not made by a runner, and somebody holds it")
+
+    def _make_input_folder(self, fd: int, segment: str, owner: int) -> None:
         try:
-            os.mkdir(INPUT_FOLDER, 0o700, dir_fd=home_fd)
+            os.mkdir(INPUT_FOLDER, 0o700, dir_fd=fd)
             if owner != os.geteuid():
-                os.chown(INPUT_FOLDER, owner, owner, dir_fd=home_fd, follow_symlinks=False)
+                os.chown(INPUT_FOLDER, owner, owner, dir_fd=fd, follow_symlinks=False)
         except FileExistsError:
             return
         except OSError as error:
-            os.close(home_fd)
             raise HomeError(f"cannot make {self.root / segment / INPUT_FOLDER}: {error.strerror}") from error
 
-    def _create(self, root_fd: int, segment: str) -> int:
-        hidden = f".toolcell-{secrets.token_hex(8)}"
-        os.mkdir(hidden, 0o700, dir_fd=root_fd)
+    def _create(self, root_fd: int, segment: str) -> None:
+        """Put a new home in place, unless somebody else has meanwhile."""
         try:
-            home_fd = os.open(hidden, _HANDLE, dir_fd=root_fd)
-        except OSError:
-            os.rmdir(hidden, dir_fd=root_fd)
-            raise
-        try:
-            self._records.write(segment, HomeMark.of(home_fd))
-            rename_noreplace(hidden, segment, dir_fd=root_fd)
+            hidden, fd = made_folder(root_fd)
+            try:
+                self._notes.write(fd, HomeNote(segment=segment))
+                rename_noreplace(hidden, segment, dir_fd=root_fd)
+            except BaseException as error:
+                os.rmdir(hidden, dir_fd=root_fd)
+                if not isinstance(error, FileExistsError):
+                    raise
+            finally:
+                let_go(fd)
         except OSError as error:
-            os.close(home_fd)
-            os.rmdir(hidden, dir_fd=root_fd)
-            if error.errno == errno.EEXIST:
-                raise self._foreign(segment, "appeared this very moment") from error
-            raise
-        return home_fd
+            raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
 
-    def _open(self, root_fd: int, segment: str) -> int | None:
-        """Return a handle of the home if it is the one we made; None if there is nothing of that name."""
+    @contextmanager
+    def _opened(self, root_fd: int, segment: str) -> Iterator[int | None]:
+        """Open a home that belongs to us; None if there is nothing of that name."""
         try:
-            fd = os.open(segment, _HANDLE, dir_fd=root_fd)
+            fd = self._open(root_fd, segment)
         except FileNotFoundError:
-            return None
+            yield None
+            return
         except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise self._foreign(segment, "is a link or a file, not a folder") from error
+            why = {
+                errno.ENOTDIR: "is a link or a file, not a folder",
+                errno.ELOOP: "is a link or a file, not a folder",
+                errno.EXDEV: "is a mount point",
+            }.get(error.errno or 0)
+            if why is not None:
+                raise self._foreign(segment, why) from error
             raise HomeError(f"cannot open the home {self.root / segment}: {error.strerror}") from error
         try:
-            self._check(fd, segment)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
+            yield fd
+        finally:
+            let_go(fd)
 
-    def _check(self, fd: int, segment: str) -> None:
-        found = os.fstat(fd)
-        # As root we may have given it away, to a user id that nobody else has.
-        if found.st_uid != os.geteuid() != 0:
-            raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
-        recorded = self._records.read(segment)
-        if recorded is None or not recorded.names_the_same(HomeMark.of(fd)):
-            raise self._foreign(segment, "was not made by this runner")
-        if stat.S_IMODE(found.st_mode) != 0o700:
-            os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    def _open(self, root_fd: int, segment: str) -> int:
+        handle = openat2(root_fd, segment, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, resolve=CONFINED)
+        try:
+            found = os.fstat(handle)
+            if found.st_uid != os.geteuid() and (os.geteuid() != 0 or found.st_uid not in self.ids):
+                raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
+            # As it is: what turns out to be no home keeps its permissions.
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
+        finally:
+            os.close(handle)
 
     def _foreign(self, segment: str, why: str) -> HomeError:
         return HomeError(
@@ -287,46 +348,20 @@ class Homes:
             f"move it away or remove it, or choose another folder for homes (setting `homes`)"
         )
 
-    @contextmanager
-    def _root(self) -> Iterator[int]:
-        try:
-            fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise HomeError(
-                f"the folder for homes {self.root} cannot be opened: {error.strerror}; "
-                f"create it, or choose another one (setting `homes`)"
-            ) from error
-        try:
-            self._check_root(os.fstat(fd))
-            self._records.check()
-            yield fd
-        finally:
-            os.close(fd)
 
-    def _check_root(self, root: os.stat_result) -> None:
-        if root.st_uid not in (0, os.geteuid()):
-            raise HomeError(
-                f"the folder for homes {self.root} belongs to the user with id {root.st_uid}, who could "
-                f"exchange every home in it; choose one of root's or your own (setting `homes`)"
-            )
-        if root.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not root.st_mode & stat.S_ISVTX:
-            raise HomeError(
-                f"the folder for homes {self.root} can be written by others and has no sticky bit, so "
-                f"they could exchange every home in it; chmod +t it, or choose another one (setting `homes`)"
-            )
-
-
-def _give(home_fd: int, owner: int) -> None:
-    """Let the home and all that lies in it belong to `owner`. Nobody of its user may be alive."""
-    if os.fstat(home_fd).st_uid != owner:
-        for folder, entry in walk(home_fd):
+def _give(fd: int, owner: int) -> None:
+    """Let the home and all that lies in it belong to `owner` alone. Nobody of its user may be alive."""
+    if os.fstat(fd).st_uid != owner:
+        for folder, entry in walk(fd):
             os.chown(entry.name, owner, owner, dir_fd=folder, follow_symlinks=False)
         # Last, so that a home that was given halfway is given again.
-        os.chown(f"/proc/self/fd/{home_fd}", owner, owner)
+        os.fchown(fd, owner, owner)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o700:
+        os.fchmod(fd, 0o700)
 
 
-def _empty(home_fd: int, segment: str) -> Emptied:
-    result = empty(home_fd)
+def _empty(fd: int, segment: str) -> Emptied:
+    result = empty(fd)
     if result.kept:
         log.warning("home not emptied", extra={"segment": segment, "kept": dict(result.kept)})
     return result

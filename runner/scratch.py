@@ -1,62 +1,64 @@
 """Scratch folders: where libraries may write while a tool file is imported; one for each zygote.
 
-Each has a file in the state folder that says where it is, and is locked as long as its host lives. What a
-host that was killed has left is found by that and removed.
+They lie in the folder of homes, where every user id can enter its own. Each is held as long as its host
+lives, so what a host that was killed has left is known by its name, its owner and that nobody holds it; and
+whoever starts next removes it, whichever state folder it has.
 
-Source: `runner.environment`, which points everything personal there; flock(2).
+Source: `runner.environment`, which points everything personal there; `runner.own_folders`.
 """
 
 import contextlib
-import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from runner.emptying import remove
 from runner.environment import FOLDERS
+from runner.own_folders import HIDDEN, folders_in, held, let_go, made_folder, open_homes
 
 __all__ = ["scratch_folder", "sweep"]
 
-_PREFIX = ".toolcell-scratch-"
+_PREFIX = f"{HIDDEN}import-"
 
 
 @contextmanager
-def scratch_folder(state: Path, *, within: Path | None, owner: int | None) -> Iterator[Path]:
+def scratch_folder(homes: Path, *, owner: int | None) -> Iterator[Path]:
     """Make a scratch folder, and remove it at the end.
 
     Args:
-        state: The runner's state folder.
-        within: A folder that the owner can enter, where that is not so of the state folder.
+        homes: The folder of homes.
         owner: User and group id that it shall belong to; by default ours.
+
+    Raises:
+        HomeError: The folder of homes cannot be used.
+        OSError: The scratch folder cannot be made.
     """
-    records = state / "scratch"
-    records.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within or records))
-    record = records / f"{folder.name}.at"
-    lock = os.open(record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.write(lock, os.fsencode(folder))
-        _furnish(folder, owner)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        record.unlink(missing_ok=True)
-        os.close(lock)
+    with open_homes(homes) as homes_fd:
+        name, fd = made_folder(homes_fd, _PREFIX)
+        try:
+            _furnish(homes / name, owner)
+            yield homes / name
+        finally:
+            remove(homes_fd, name)
+            let_go(fd)
 
 
-def sweep(state: Path) -> None:
-    """Remove the folders whose hosts have ended without doing it."""
-    for record in sorted((state / "scratch").glob(f"{_PREFIX}*.at")):
-        with contextlib.suppress(OSError), record.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            folder = Path(os.fsdecode(file.read()))
-            # Empty where the host ended, or is, between making the file and writing to it.
-            if folder.name == record.stem:
-                shutil.rmtree(folder, ignore_errors=True)
-                record.unlink()
+def sweep(homes: Path, ids: range) -> None:
+    """Remove the folders whose hosts have ended without doing it.
+
+    Args:
+        homes: The folder of homes.
+        ids: User ids that such a folder may belong to, beside ours.
+
+    Raises:
+        HomeError: The folder of homes cannot be used.
+    """
+    with open_homes(homes) as homes_fd:
+        left = [name for name, _owner in folders_in(homes_fd, ids) if name.startswith(_PREFIX)]
+        for name in left:
+            with contextlib.suppress(OSError), held(homes_fd, name):
+                remove(homes_fd, name)
 
 
 def _furnish(folder: Path, owner: int | None) -> None:

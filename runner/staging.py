@@ -4,7 +4,9 @@ A call gets copies, never the stored files: clones where the file system can sha
 writes, plain copies elsewhere, hard links never. Whatever a tool does to its copy stays with its copy.
 
 Several calls of one user may want the same name at once. A lock in the claims folder says which call owns
-`input_files/<name>`; while it does, the next one gets `input_files/2/<name>`, and so on.
+`input_files/<name>`; while it does, the next one gets `input_files/2/<name>`, and so on. A runner with
+another state folder has other claims. So the copy itself is locked, too, as long as its call lasts, and what
+is locked is never replaced. A tool can lock a file as well; then its user's next call gets the next place.
 
 The home belongs to code we do not trust, and so may `input_files` itself: it is found by `openat2`, and
 what is no folder there is removed and made anew.
@@ -26,9 +28,9 @@ from runner.emptying import remove
 from runner.errors import CallError, Code
 from runner.homes import INPUT_FOLDER, HomeLease
 from runner.my_files import MyFiles
-from runner.openat import open_folder, reopen_folder
+from runner.openat import CONFINED, open_folder, openat2, rename_noreplace, reopen_folder
 from runner.store.protocol import Content, Record
-from runner.threads import in_thread
+from runner.threads import finished, in_thread
 
 __all__ = ["stage"]
 
@@ -46,7 +48,7 @@ async def stage(
         lease: The home of the call.
         files: What opens the files.
         records: Which files, with distinct names.
-        claims: Folder of the locks that say which call owns a place; the same for all hosts of a home.
+        claims: Folder of the locks that say which call owns a place; one for each state folder.
 
     Raises:
         CallError: `E_STORE` or `E_QUOTA`: a file cannot be put there. None is left behind.
@@ -54,38 +56,55 @@ async def stage(
     async with AsyncExitStack() as stack:
         staged: dict[str, Path] = {}
         for record in records:
-            name = record.shown
             with _as_call_errors(record):
-                folders = await stack.enter_async_context(in_thread(_place(lease, name, claims)))
-                async with files.open(record) as content:
-                    await _fill(lease.fd, folders, content, name)
-            staged[name] = lease.path.joinpath(*folders, name)
+                folders = await _staged(stack, lease, files, record, claims)
+            staged[record.shown] = lease.path.joinpath(*folders, record.shown)
         yield staged
 
 
-@contextmanager
-def _place(lease: HomeLease, name: str, claims: Path) -> Iterator[tuple[str, ...]]:
-    """Own the place of a file; what lies there is removed when the block ends."""
-    with _claimed(claims, lease.segment, name) as place:
-        folders = (INPUT_FOLDER,) if place == 1 else (INPUT_FOLDER, str(place))
-        try:
-            yield folders
-        finally:
-            # What a tool moved elsewhere belongs to the home and goes with it.
-            with contextlib.suppress(OSError), _folder(lease.fd, folders, open_folder) as folder:
-                remove(folder, name)
+async def _staged(
+    stack: AsyncExitStack, lease: HomeLease, files: MyFiles, record: Record, claims: Path
+) -> tuple[str, ...]:
+    """Put a file into the first place that is free, until the stack is closed; return the folders of it."""
+    name = record.shown
+    # In the input folder itself, a name of digits only would be in the way of a numbered folder.
+    place = 2 if name.isdecimal() else 1
+    while place < _MAX_PLACES:
+        async with AsyncExitStack() as mine:
+            place = await mine.enter_async_context(in_thread(_claimed(claims, lease, name, first=place)))
+            folders = _folders(place)
+            try:
+                async with files.open(record) as content:
+                    locked = await _fill(lease.fd, folders, content, name)
+            except FileExistsError:
+                # A runner with other claims was faster.
+                place += 1
+                continue
+            mine.callback(os.close, locked)
+            mine.push_async_callback(finished, _take_away, lease.fd, folders, name)
+            stack.push_async_exit(mine.pop_all())
+            return folders
+    raise OSError(errno.EBUSY, f"{_MAX_PLACES} calls use a file of this name at once")
+
+
+def _folders(place: int) -> tuple[str, ...]:
+    return (INPUT_FOLDER,) if place == 1 else (INPUT_FOLDER, str(place))
+
+
+def _take_away(home_fd: int, folders: Sequence[str], name: str) -> None:
+    # What a tool moved elsewhere belongs to the home and goes with it.
+    with contextlib.suppress(OSError), _folder(home_fd, folders, open_folder) as folder:
+        remove(folder, name)
 
 
 @contextmanager
-def _claimed(claims: Path, segment: str, name: str) -> Iterator[int]:
+def _claimed(claims: Path, lease: HomeLease, name: str, *, first: int) -> Iterator[int]:
     """Own a place for a name: 1 for the input folder itself, n for its folder `n`."""
     claims.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # In the input folder itself, a name of digits only would be in the way of a numbered folder.
-    first = 2 if name.isdecimal() else 1
     for place in range(first, _MAX_PLACES):
-        key = hashlib.sha256(f"{segment}/{place}/{name}".encode()).hexdigest()
+        key = hashlib.sha256(f"{lease.segment}/{place}/{name}".encode()).hexdigest()
         path = claims / f"{key}.lock"
-        claim = _lock(path)
+        claim = None if _is_locked(lease.fd, _folders(place), name) else _lock(path)
         if claim is None:
             continue
         try:
@@ -97,6 +116,23 @@ def _claimed(claims: Path, segment: str, name: str) -> Iterator[int]:
             os.close(claim)
         return
     raise OSError(errno.EBUSY, f"{_MAX_PLACES} calls use a file of this name at once")
+
+
+def _is_locked(home_fd: int, folders: Sequence[str], name: str) -> bool:
+    """Say whether somebody holds what lies in a place."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        with _folder(home_fd, folders, open_folder) as folder:
+            there = openat2(folder, name, flags, resolve=CONFINED)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(there, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(there)
+    return False
 
 
 def _lock(path: Path) -> int | None:
@@ -116,7 +152,12 @@ def _lock(path: Path) -> int | None:
     return None
 
 
-async def _fill(home_fd: int, folders: Sequence[str], content: Content, name: str) -> None:
+async def _fill(home_fd: int, folders: Sequence[str], content: Content, name: str) -> int:
+    """Put a file into its place; return a descriptor that holds its lock as long as it is open.
+
+    Raises:
+        FileExistsError: Somebody else has put something there.
+    """
     for attempt in range(_ATTEMPTS):
         try:
             async with in_thread(_coming(home_fd, folders, name)) as target:
@@ -126,7 +167,8 @@ async def _fill(home_fd: int, folders: Sequence[str], content: Content, name: st
             if attempt == _ATTEMPTS - 1:
                 raise
         else:
-            return
+            return target
+    raise AssertionError("the last attempt returns or raises")
 
 
 @contextmanager
@@ -166,22 +208,25 @@ def _give(fd: int, above: int) -> None:
 
 @contextmanager
 def _coming(home_fd: int, folders: Sequence[str], name: str) -> Iterator[int]:
-    """Yield a new file to write to, which gets its name when the block ends."""
+    """Yield a new file to write to, which is locked, and gets its name when the block ends.
+
+    It stays open, and so locked, unless that fails.
+    """
     hidden = f".{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with _folder(home_fd, folders, _open_or_make) as folder:
         target = os.open(hidden, flags, 0o600, dir_fd=folder)
         try:
-            try:
-                yield target
-                _give(target, home_fd)
-                os.fchmod(target, 0o444)
-            finally:
-                os.close(target)
-            # A folder of that name is in the way of a rename; anything else would be replaced.
-            remove(folder, name)
-            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+            with contextlib.suppress(OSError):
+                fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield target
+            _give(target, home_fd)
+            os.fchmod(target, 0o444)
+            if not _is_locked(folder, (), name):
+                remove(folder, name)
+            rename_noreplace(hidden, name, dir_fd=folder)
         except BaseException:
+            os.close(target)
             remove(folder, hidden)
             raise
 

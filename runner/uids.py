@@ -6,6 +6,9 @@ the same user the same id, and two users hardly ever. What was given is recorded
 Processes that are no user's yet have an id too. They become the first user's, whoever that is, and the
 kernel counts the processes of an id over the whole machine: so each pool holds one of its own while it lasts.
 
+Homes outlive the record where the state folder is lost, and other runners have records of their own. So who
+has an id already is read from the homes, too, whenever an id is given.
+
 Source: architecture, decision "Usernames"; `docs/isolation.md`.
 """
 
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import CallError, Code
+from runner.own_folders import HIDDEN, folders_in, open_homes
 
 __all__ = ["Uids"]
 
@@ -36,10 +40,12 @@ class Uids:
     Attributes:
         state: The runner's state folder.
         among: What ids may be given.
+        homes: The folder of homes, where the owner of a home shows which id its user has; None for none.
     """
 
     state: Path
     among: range
+    homes: Path | None = None
 
     def of(self, segment: str) -> int:
         """Return the id of a user, by the segment of the user's home; the same for ever.
@@ -78,17 +84,36 @@ class Uids:
         known = given.get(name)
         if known is not None and known in self.among:
             return known
-        given[name] = self._free(first, set(given.values()))
+        in_use = self._learn(given)
+        if name not in given or given[name] not in self.among:
+            given[name] = self._free(first, in_use)
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(given))
         new.replace(self._path)
         return given[name]
 
+    def _learn(self, given: dict[str, int]) -> set[int]:
+        """Record the owners of homes that are there for whom no id is recorded; return all ids in use."""
+        in_use = set(given.values())
+        for name, uid in self._owners():
+            # Of two homes with one id, which only a mistake can make, the first keeps it.
+            if name not in given and uid not in in_use:
+                given[name] = uid
+            in_use.add(uid)
+        return in_use
+
+    def _owners(self) -> list[tuple[str, int]]:
+        if self.homes is None:
+            return []
+        with open_homes(self.homes) as homes_fd:
+            found = sorted(folders_in(homes_fd, self.among))
+        return [(name, uid) for name, uid in found if uid in self.among and not name.startswith(HIDDEN)]
+
     def _free(self, first: int, taken: set[int]) -> int:
-        taken |= {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+        known = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
         for step in range(len(self.among)):
             uid = self.among[(first + step) % len(self.among)]
-            if uid not in taken:
+            if uid not in taken and uid not in known:
                 return uid
         raise _unusable(f"all {len(self.among)} user ids are given; widen the setting `uid_range`")
 

@@ -67,7 +67,7 @@ class UserFiles:
     async def end_session(self) -> Mapping[str, Any]:
         """End the session; return how many files went, and whether the home did."""
         removed = await self.files.end_session()
-        homes = Homes(self.settings.homes, self.settings.state_dir)
+        homes = Homes.of(self.settings)
         emptied = await asyncio.to_thread(homes.end, self.files.user)
         count = len(removed or ())
         return {"session": self.files.session, "files_removed": count, "home_emptied": emptied}

@@ -131,11 +131,9 @@ class ConfinedTransport(ClientTransport):
             Unreached: It did not start; with what it said last.
         """
         settings, uid = self._settings, self._uid()
-        # In tier `user` nobody but us gets into the state folder.
-        within = settings.homes if self._tier is Tier.USER else None
         with LastWords() as said:
             # In threads: how long it takes to remove what a server has written is the server's to say.
-            async with in_thread(scratch_folder(settings.state_dir, within=within, owner=uid)) as home:
+            async with in_thread(scratch_folder(settings.homes, owner=uid)) as home:
                 # In a thread: what may be read is found by looking through folders.
                 arguments = await asyncio.to_thread(self._arguments, home, uid)
                 kind = (transport_options or TransportOptions()).session_class
@@ -164,10 +162,13 @@ class ConfinedTransport(ClientTransport):
     def _uid(self) -> int | None:
         if not has_ids(self._tier):
             return None
-        return Uids(self._settings.state_dir, self._settings.uids).of(self._user.segment)
+        return Uids(self._settings.state_dir, self._settings.uids, self._settings.homes).of(
+            self._user.segment
+        )
 
     def _arguments(self, home: Path, uid: int | None) -> list[str]:
-        descriptor, said = tempfile.mkstemp(dir=self._settings.state_dir / "scratch", prefix="policy-")
+        # Gone before the command starts; and with the home, if it never does.
+        descriptor, said = tempfile.mkstemp(dir=home, prefix=".policy-")
         with os.fdopen(descriptor, "w") as file:
             json.dump(self._policy(home, uid).to_json(), file)
         command = (str(self._program), *self._target.command[1:])
@@ -179,7 +180,7 @@ class ConfinedTransport(ClientTransport):
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self._user.name, home=home)
         deny = (*settings.private_paths, settings.homes)
-        homes = Homes(settings.homes, settings.state_dir).recorded()
+        homes = Homes.of(settings).made()
         read, list_only = _readable(_files(self._program, self._target), deny, tuple(homes))
         policy = Policy(
             home=home,

@@ -147,7 +147,7 @@ class Desk:
         """
         events = Events()
         # After a crash homes of servers are left.
-        await asyncio.to_thread(sweep, settings.state_dir)
+        await asyncio.to_thread(sweep, settings.homes, settings.uids)
         library = open_library(settings)
         library = Library(
             store=library.store,

@@ -5,14 +5,16 @@ import os
 import signal
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from other_processes import Start
 
 from runner.errors import Code
-from runner.home_records import HomeError
+from runner.home_notes import HomeNote, HomeNotes
 from runner.homes import Homes
+from runner.own_folders import HomeError, let_go, made_folder, open_homes
 
 HOLD = """
     import sys
@@ -35,6 +37,13 @@ def tell(process: "subprocess.Popen[str]") -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
+
+
+def note(home: Path, segment: str, *, kept_until: float = 0) -> None:
+    """Note of a folder that it is the home of a user."""
+    fd = os.open(home, os.O_RDONLY)
+    HomeNotes(home.parent.parent / "state").write(fd, HomeNote(segment=segment, kept_until=kept_until))
+    os.close(fd)
 
 
 def mode(path: Path) -> int:
@@ -61,15 +70,12 @@ def test_the_folder_of_a_user_with_an_unsafe_name_lies_where_all_homes_lie(homes
         assert [path.name for path in homes.root.iterdir()] == [home.segment]
 
 
-def test_records_and_locks_are_private(homes: Homes) -> None:
-    with homes.lease("alice"):
-        records = homes.state / "homes"
+def test_nothing_but_the_home_itself_is_needed(homes: Homes) -> None:
+    with homes.lease("alice", keep_s=60) as home:
+        pass
 
-        assert mode(records) == 0o700
-        assert {path.name: mode(path) for path in records.iterdir()} == {
-            "alice.json": 0o600,
-            "alice.lock": 0o600,
-        }
+    assert list(homes.root.iterdir()) == [home.path]
+    assert list(homes.state.iterdir()) == []
 
 
 def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
@@ -78,7 +84,7 @@ def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
         (home.path / "a/b/file").write_text("x")
 
     assert list(homes.root.iterdir()) == []
-    assert homes.recorded() == ()
+    assert homes.made() == ()
 
 
 def test_a_home_that_is_kept_is_there_for_the_next_lease_and_no_longer(homes: Homes) -> None:
@@ -90,18 +96,49 @@ def test_a_home_that_is_kept_is_there_for_the_next_lease_and_no_longer(homes: Ho
     with homes.lease("alice") as again:
         assert (again.path / "file").read_text() == "x"
         assert again.path.stat().st_ino == inode
-    os.utime(homes.state / "homes/alice.kept", (0, 0))
+    note(home.path, "alice")
     assert homes.sweep()["alice"].removed == 2
     assert not home.path.exists()
 
 
-def test_two_runners_with_state_of_their_own_take_turns(homes: Homes, place: Path) -> None:
+def test_two_runners_with_state_of_their_own_share_a_home(homes: Homes, place: Path) -> None:
     other = Homes(homes.root, place / "other-state")
 
-    with homes.lease("alice") as home, pytest.raises(HomeError, match="was not made by this runner"):
-        other.lease("alice").__enter__()
-    with other.lease("alice") as again:
-        assert again.path == home.path
+    with homes.lease("alice") as home:
+        (home.path / "file").write_text("x")
+        with other.lease("alice") as shared:
+            assert os.path.samestat(os.fstat(home.fd), os.fstat(shared.fd))
+        assert other.sweep() == {}
+        assert not other.end("alice")
+        assert (home.path / "file").read_text() == "x"
+
+    assert not home.path.exists()
+
+
+def test_a_home_that_one_runner_keeps_is_kept_by_all(homes: Homes, place: Path) -> None:
+    other = Homes(homes.root, place / "other-state")
+    with homes.lease("alice", keep_s=60) as home:
+        (home.path / "file").write_text("x")
+
+    assert other.sweep() == {}
+    with other.lease("alice"):
+        assert (home.path / "file").read_text() == "x"
+    assert (home.path / "file").read_text() == "x"
+    assert other.end("alice")
+
+    assert not home.path.exists()
+
+
+def test_a_state_folder_that_is_gone_is_not_missed(homes: Homes) -> None:
+    with homes.lease("alice", keep_s=60) as home:
+        (home.path / "file").write_text("x")
+    homes.state.rmdir()
+
+    with homes.lease("alice") as again:
+        assert (again.path / "file").read_text() == "x"
+    assert homes.end("alice")
+
+    assert not home.path.exists()
 
 
 def test_a_home_is_emptied_even_if_its_session_fails(homes: Homes) -> None:
@@ -180,48 +217,152 @@ def test_a_home_that_was_removed_is_made_anew(homes: Homes) -> None:
         assert again.path.is_dir()
 
 
-def test_a_home_removed_under_a_lease_is_named_to_the_next(homes: Homes, place: Path, start: Start) -> None:
+def test_a_home_removed_under_a_lease_is_made_anew_and_outlives_that_lease(
+    homes: Homes, place: Path, start: Start
+) -> None:
     other = start(HOLD, place)
     assert said(other) == "leased"
     (homes.root / "alice").rename(place / "elsewhere")
 
-    with pytest.raises(HomeError, match="was removed while another session uses it"), homes.lease("alice"):
-        pass
+    with homes.lease("alice") as home:
+        (home.path / "file").write_text("x")
+        tell(other)
+        assert said(other) == "over"
+
+        assert (home.path / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize("recorded", [False, True])
-def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, recorded: bool) -> None:
-    if recorded:
-        with homes.lease("alice", keep_s=60) as home:
-            pass
-        home.path.rename(homes.root / "was-alice")
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, noted: bool) -> None:
     foreign = homes.root / "alice"
-    foreign.mkdir()
+    foreign.mkdir(mode=0o700)
     (foreign / "precious").write_text("x")
+    if noted:
+        # The home of somebody else, put in the place of this one.
+        note(foreign, "bob")
 
-    with pytest.raises(HomeError, match=r"was not made by this runner.*move it away") as refused:
+    with pytest.raises(
+        HomeError, match=r"was not made by a runner .*0700.*not empty.*move it away"
+    ) as refused:
         homes.lease("alice").__enter__()
 
     assert refused.value.code is Code.E_ISOLATION
     assert homes.sweep() == {}
+    assert homes.end("alice")
     assert (foreign / "precious").exists()
-
-
-def test_a_folder_with_the_inode_number_of_a_home_but_another_birth_is_foreign(homes: Homes) -> None:
-    with homes.lease("alice", keep_s=60) as home:
-        pass
-    record = homes.state / "homes/alice.json"
-    facts = json.loads(record.read_text())
-    record.write_text(json.dumps({**facts, "device": facts["device"] + 1}))
+    # The control: with a note of its own it would have been used, and emptied.
+    note(foreign, "alice")
     with homes.lease("alice"):
-        pass
-    record.write_text(json.dumps({**facts, "born_ns": facts["born_ns"] + 1}))
-    (home.path / "precious").write_text("x")
+        assert not (foreign / "precious").exists()
 
-    with pytest.raises(HomeError, match="was not made by this runner"):
+
+def test_an_empty_folder_is_taken_over_where_it_is_closed_and_ours(homes: Homes) -> None:
+    (homes.root / "alice").mkdir(mode=0o700)
+    (homes.root / "bob").mkdir()
+    (homes.root / "bob").chmod(0o770)
+
+    with homes.lease("alice") as home:
+        assert home.path.is_dir()
+    with pytest.raises(HomeError, match=r"was not made by a runner .it has mode 0770 and is empty"):
+        homes.lease("bob").__enter__()
+
+    assert [path.name for path in homes.root.iterdir()] == ["bob"]
+    assert mode(homes.root / "bob") == 0o770
+
+
+def test_a_folder_of_another_user_is_refused(homes: Homes) -> None:
+    (homes.root / "alice").mkdir(mode=0o700)
+    os.chown(homes.root / "alice", 65534, 65534)
+
+    with pytest.raises(HomeError, match="belongs to the user with id 65534, so it is neither used nor"):
+        homes.lease("alice").__enter__()
+    # The control: in a range that is given to users alone, it can be nobody's but a user's.
+    with Homes(homes.root, homes.state, ids=range(65534, 65535)).lease("alice") as home:
+        assert home.path.stat().st_uid == os.geteuid()
+
+
+def test_a_mount_point_in_the_place_of_a_home_is_refused(homes: Homes) -> None:
+    (homes.root / "alice").mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "none", homes.root / "alice"], check=True)
+    try:
+        (homes.root / "alice/precious").write_text("x")
+        with pytest.raises(HomeError, match="is a mount point"):
+            homes.lease("alice").__enter__()
+        assert homes.sweep() == {}
+        assert (homes.root / "alice/precious").exists()
+    finally:
+        subprocess.run(["umount", homes.root / "alice"], check=True)
+
+
+def test_a_pipe_in_the_place_of_a_home_is_refused_at_once(homes: Homes) -> None:
+    os.mkfifo(homes.root / "alice")
+
+    with pytest.raises(HomeError, match="is a link or a file"):
         homes.lease("alice").__enter__()
 
-    assert (home.path / "precious").exists()
+
+def test_what_was_left_while_a_home_was_made_is_swept_and_what_is_in_use_is_not(homes: Homes) -> None:
+    left, precious = homes.root / ".toolcell-new-left", homes.root / ".toolcell-new-full"
+    left.mkdir(mode=0o700)
+    precious.mkdir(mode=0o700)
+    (precious / "file").touch()
+    with open_homes(homes.root) as root_fd:
+        name, fd = made_folder(root_fd)
+        try:
+            homes.sweep()
+
+            assert sorted(path.name for path in homes.root.iterdir()) == sorted([name, precious.name])
+        finally:
+            let_go(fd)
+
+
+def test_folders_that_are_no_homes_keep_all_they_have(homes: Homes) -> None:
+    foreign = homes.root / "work"
+    foreign.mkdir()
+    foreign.chmod(0o555)
+
+    assert homes.made() == ()
+    homes.sweep()
+
+    assert mode(foreign) == 0o555
+
+
+@pytest.fixture
+def without_attributes(place: Path) -> Iterator[Homes]:
+    """A folder of homes on a file system that keeps no extended attributes."""
+    subprocess.run(["mount", "-t", "ramfs", "none", place / "homes"], check=True)
+    yield Homes(place / "homes", place / "state")
+    subprocess.run(["umount", place / "homes"], check=True)
+
+
+def test_where_no_attributes_are_kept_the_state_folder_holds_the_notes(without_attributes: Homes) -> None:
+    homes, record = without_attributes, without_attributes.state / "homes/alice.json"
+    with pytest.raises(OSError, match="not supported"):
+        os.setxattr(homes.root, "user.word", b"x")
+
+    with homes.lease("alice", keep_s=60) as home:
+        (home.path / "file").write_text("x")
+    assert (mode(record), mode(record.parent)) == (0o600, 0o700)
+    with homes.lease("alice"):
+        assert (home.path / "file").read_text() == "x"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "inode": 1}))
+    with pytest.raises(HomeError, match="was not made by a runner"):
+        homes.lease("alice").__enter__()
+    record.write_text("{")
+    with pytest.raises(HomeError, match="was not made by a runner"):
+        homes.lease("alice").__enter__()
+
+    assert (home.path / "file").read_text() == "x"
+
+
+def test_where_nothing_can_be_noted_the_error_says_so(without_attributes: Homes) -> None:
+    without_attributes.state.rmdir()
+    without_attributes.state.write_text("x")
+
+    with pytest.raises(HomeError, match=r"nowhere can be noted .*setting `homes`.*setting `state_dir`"):
+        without_attributes.lease("alice").__enter__()
+
+    assert list(without_attributes.root.iterdir()) == []
 
 
 def test_a_link_or_a_file_in_the_place_of_a_home_is_refused(homes: Homes, tmp_path: Path) -> None:
@@ -247,16 +388,6 @@ def test_an_own_home_gets_its_mode_back(homes: Homes) -> None:
         assert mode(home.path) == 0o700
 
 
-def test_a_damaged_record_is_named(homes: Homes) -> None:
-    with homes.lease("alice", keep_s=60):
-        pass
-    record = homes.state / "homes/alice.json"
-    record.write_text("{")
-
-    with pytest.raises(HomeError, match=f"{record} cannot be read; remove it"):
-        homes.lease("alice").__enter__()
-
-
 def test_a_folder_for_homes_that_others_can_write_needs_the_sticky_bit(homes: Homes) -> None:
     homes.root.chmod(0o1777)
     with homes.lease("alice"):
@@ -272,13 +403,6 @@ def test_a_folder_for_homes_must_exist(tmp_path: Path) -> None:
         Homes(tmp_path / "nowhere", tmp_path / "state").lease("alice").__enter__()
 
 
-def test_a_state_folder_that_is_no_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("x")
-
-    with pytest.raises(HomeError, match=r"the state folder .* cannot be used"):
-        Homes(tmp_path, tmp_path / "state").lease("alice").__enter__()
-
-
 def test_users_of_two_names_have_two_homes(homes: Homes) -> None:
     with homes.lease("a@b.com") as one, homes.lease("a_b.com") as other:
         (one.path / "mine").write_text("x")
@@ -291,7 +415,7 @@ def test_many_processes_that_come_and_go_never_lose_a_file_of_a_session(place: P
         import os, sys
         from pathlib import Path
         from runner.homes import Homes
-        homes = Homes(Path(sys.argv[1]) / "homes", Path(sys.argv[1]) / "state")
+        homes = Homes(Path(sys.argv[1]) / "homes", Path(sys.argv[1]) / f"state-{os.getpid()}")
         sys.stdin.readline()
         for round in range(60):
             with homes.lease("alice") as home:

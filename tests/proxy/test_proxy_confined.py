@@ -99,6 +99,7 @@ async def test_it_writes_in_its_own_home_and_nowhere_else(
 
 async def test_it_reads_neither_our_state_nor_what_lies_in_homes(confined: Any, folder: Path) -> None:
     secret = folder / "state" / "secret"
+    secret.parent.mkdir(mode=0o700, exist_ok=True)
     secret.write_text("secret")
 
     seen = [await result(confined, "see", path=str(path)) for path in ("/etc/hostname", secret)]
@@ -200,7 +201,6 @@ async def test_nothing_that_it_started_outlives_the_connection(folder: Path, use
 
     assert await gone(home)
     assert not Path(home).exists()
-    assert list((folder / "state" / "scratch").iterdir()) == []
 
 
 async def test_others_go_on_while_what_a_server_has_written_is_removed(

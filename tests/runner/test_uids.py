@@ -1,5 +1,6 @@
 import contextlib
 import json
+import os
 import pwd
 from pathlib import Path
 
@@ -106,3 +107,31 @@ def test_a_record_that_cannot_be_read_is_named_and_left_alone(tmp_path: Path) ->
 def test_a_range_that_reaches_real_users_or_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="FIRST-LAST"):
         Settings(uid_range=text)
+
+
+def test_the_owner_of_a_home_keeps_its_id_when_the_record_is_lost(tmp_path: Path) -> None:
+    homes, wide = tmp_path / "homes", range(1_900_100_000, 1_900_101_000)
+    homes.mkdir(mode=0o700)
+    usual = Uids(tmp_path / "a", wide).of("alice")
+    for name, uid in (("bob", usual), ("alice", wide[7])):
+        (homes / name).mkdir()
+        os.chown(homes / name, uid, uid)
+    uids = Uids(tmp_path / "lost", wide, homes)
+
+    assert uids.of("carol") not in {usual, wide[7]}
+    assert uids.of("alice") == wide[7]
+    assert uids.of("bob") == usual
+    # The control: without a look at the homes, alice would get the id that bob's files belong to.
+    assert Uids(tmp_path / "blind", wide).of("alice") == usual
+
+
+def test_of_two_homes_with_one_id_only_one_user_keeps_it(tmp_path: Path) -> None:
+    homes, wide = tmp_path / "homes", range(1_900_100_000, 1_900_101_000)
+    homes.mkdir(mode=0o700)
+    for name in ("alice", "bob"):
+        (homes / name).mkdir()
+        os.chown(homes / name, wide[3], wide[3])
+    uids = Uids(tmp_path / "state", wide, homes)
+
+    assert uids.of("alice") == wide[3]
+    assert uids.of("bob") != wide[3]

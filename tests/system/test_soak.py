@@ -47,19 +47,18 @@ def traces(folder: Path, token: str = "soak-nothing") -> Traces:
     )
 
 
-def test_a_file_a_home_and_a_folder_left_behind_are_found(tmp_path: Path) -> None:
+def test_a_file_and_a_home_left_behind_are_found(tmp_path: Path) -> None:
     token = f"soak-{tmp_path.name}-{os.getpid()}"
     looked = traces(tmp_path, token)
     before = looked.left()
 
     (tmp_path / "homes" / "user-1").mkdir()
-    (tmp_path / "state" / "scratch" / "left").mkdir(parents=True)
     Path("/var/tmp", token).touch()
     found = looked.left()
     Path("/var/tmp", token).unlink()
 
     assert before == []
-    assert sorted(line.split()[0] for line in found) == ["file", "home", "scratch"]
+    assert sorted(line.split()[0] for line in found) == ["file", "home"]
 
 
 def test_a_process_and_a_file_of_a_user_id_of_the_server_are_found(tmp_path: Path) -> None:

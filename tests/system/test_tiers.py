@@ -21,6 +21,7 @@ from support import ROOT, TOOLS, Ran, alive, held, until
 from tools.acts import WAYS_TO_STAY
 
 from runner.scratch import sweep
+from runner.settings import Settings
 from sandbox.layers.cgroup import places
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
@@ -88,9 +89,9 @@ def driving(
         list(map(str, command)), stdin=pipe, stdout=pipe, env=environment, text=True
     ) as process:
         yield Driver(process, folder, tier, *names)
+    # For the test that kills the host.
+    sweep(Path("/tmp"), Settings().uids)
     if beside is None:
-        # For the test that kills the host.
-        sweep(folder / "state")
         shutil.rmtree(folder)
     for name in names:
         shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
@@ -324,18 +325,6 @@ def test_nothing_survives_the_host_or_what_a_worker_comes_from(
         assert len(dying) >= len(marks)
         # A second on a machine that has nothing else to do.
         assert until(lambda: not any(map(held, marks)) and not any(map(alive, dying)))
-
-
-def test_what_a_killed_host_left_is_removed_by_the_next(run: Callable[..., Ran], tmp_path: Path) -> None:
-    folder, records = tmp_path / ".toolcell-scratch-left", tmp_path / "state" / "scratch"
-    records.mkdir(parents=True)
-    folder.mkdir()
-    (records / f"{folder.name}.at").write_text(str(folder))
-
-    ran = run("user", "fine")
-
-    assert ran.json == {"results": "fine"}
-    assert [folder.exists(), *records.iterdir()] == [False]
 
 
 def test_calls_without_a_home_share_their_user_id_with_no_other_user_of_any_server(
