@@ -28,12 +28,13 @@ from runner.homes import HomeLease
 from runner.identity import User
 from runner.inputs import check_json, prepare_inputs, read_arguments
 from runner.ladder import CallListener, Client, widened
+from runner.last_resort import unexpected
 from runner.leftovers import Leftovers
 from runner.links import without_tokens
 from runner.my_files import Deferral, MyFiles
 from runner.puts import Puts
 from runner.render import referenced
-from runner.request import VISIBILITY_SUFFIX, RequestFacts
+from runner.request import VISIBILITY_SUFFIX, RequestFacts, WireError
 from runner.seat import Access, Seat
 from runner.steps import Steps, wants_report
 from runner.store.protocol import Origin, Record
@@ -107,7 +108,7 @@ class Completed:
 async def execute(cell: Cell, request: Request) -> Completed:
     """Run one `tools/call` from identity to contract value.
 
-    Never raises for what a caller or a tool did wrong: that is an error envelope in the result.
+    Never raises for what a caller, a tool or we did wrong: that is an error envelope in the result.
 
     Raises:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
@@ -122,21 +123,35 @@ async def _execute(cell: Cell, request: Request) -> Completed:
     spec = cell.catalog.tools.get(name)
     listener = _listener(cell, request, name)
     try:
-        if spec is None:
-            raise tool_not_found(name, list(cell.catalog.tools))
-        authorize(spec, request.facts)
-        most = cell.terms(name).calls_per_minute
-        cell.throttle.admit(request.user.segment, name, most=most, now=started)
-        check_json(request.params)
-        completed = await _seated(cell, request, spec, listener)
-    except CallError as error:
-        helped = await _with_nearest_names(cell, request, error)
-        completed = Completed(processed=_without_tokens(failed(helped)), wire={}, spec=spec)
-    except SandboxError as error:
-        completed = Completed(processed=failed(_unavailable(error)), wire={}, spec=spec)
+        completed = await _admitted(cell, request, spec, listener, now=started)
+    except WireError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
+        completed = Completed(processed=await _failure(cell, request, error), wire={}, spec=spec)
     _announce(cell, request, completed, listener)
     _log_call(request, name, completed, time.monotonic() - started)
     return completed
+
+
+async def _admitted(
+    cell: Cell, request: Request, spec: ToolSpec | None, listener: CallListener, *, now: float
+) -> Completed:
+    name = str(request.params.get("name"))
+    if spec is None:
+        raise tool_not_found(name, list(cell.catalog.tools))
+    authorize(spec, request.facts)
+    most = cell.terms(name).calls_per_minute
+    cell.throttle.admit(request.user.segment, name, most=most, now=now)
+    check_json(request.params)
+    return await _seated(cell, request, spec, listener)
+
+
+async def _failure(cell: Cell, request: Request, error: Exception) -> Processed:
+    if isinstance(error, CallError):
+        return _without_tokens(failed(await _with_nearest_names(cell, request, error)))
+    if isinstance(error, SandboxError):
+        return failed(_unavailable(error))
+    return failed(unexpected(error, call=request.id))
 
 
 async def _seated(cell: Cell, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:

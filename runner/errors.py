@@ -58,6 +58,7 @@ class Code(enum.Enum):
     E_QUOTA = _Row("QuotaExceeded", retryable=False, exit_status=6)
     E_ISOLATION = _Row("IsolationUnavailable", retryable=False, exit_status=5)
     E_INVALID_RESULT = _Row("InvalidResult", retryable=False, exit_status=1)
+    E_INTERNAL = _Row("InternalError", retryable=True, exit_status=1)
 
     @property
     def reason(self) -> str:

@@ -25,14 +25,16 @@ from runner.contract_resource import CONTRACT
 from runner.direct import DirectCall
 from runner.errors import CallError
 from runner.extras import Extras, ExtraTemplate
+from runner.failed_requests import answer_failures, failed_result
 from runner.files_extra import AVAILABLE_FILES, FILES
 from runner.guarding import GuardedCall, OutputGuard
 from runner.identity import User, auth_provider
 from runner.incoming import DirectClient, McpClient, Transport, direct_sender, sender
-from runner.internals.answer import sealed_question
+from runner.internals.answer import is_told, sealed_question
 from runner.internals.connection import is_ready, message_levels, notify_client
 from runner.internals.host import relay_innermost, use_input_schemas
 from runner.isolation import layers_of
+from runner.last_resort import unexpected
 from runner.own_resources import OwnResources
 from runner.reading import READING, described, reading_result
 from runner.render import Delivery, inline_limit, is_open_schema, render
@@ -110,7 +112,7 @@ def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | N
         auth=auth_provider(cell.settings) if transport == "http" else None,
     )
     app.direct = relay = _Relay(app, cell, transport, download_url)
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=answer_failures)
     offer_subscriptions(app, cell.events, relay.user_of)
     # Looked up each time: `runner dev` loads the files anew.
     use_input_schemas(app, lambda name: _parameters(cell, name))
@@ -212,6 +214,15 @@ class _Relay:
         return dict(cast("Mapping[str, Any]", sealed))
 
     async def _call_tool(self, request: Request) -> dict[str, Any]:
+        try:
+            return await self._answered(request)
+        except Exception as error:
+            if is_told(error):
+                raise
+            told = unexpected(error, call=request.id)
+            return failed_result(told, protocol=request.facts.protocol)
+
+    async def _answered(self, request: Request) -> dict[str, Any]:
         delivery = self._delivery(request.params, request.facts)
         try:
             completed = await execute(self._cell, request)

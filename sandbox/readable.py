@@ -15,6 +15,7 @@ import fnmatch
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -47,6 +48,9 @@ _SECRET_NAME = re.compile("|".join(map(fnmatch.translate, (".*", "runner.toml", 
 # Python imports nothing from there, and it is most of what lies in a checkout that has one.
 _NOT_IMPORTED = frozenset({"node_modules"})
 _MOST_MODULES = 1000
+# CPython counts, for all threads in one place, how deep it is in a tree that it makes; so two threads at once
+# can make it find itself at fault: SystemError, "AST constructor recursion depth mismatch".
+_PARSING = threading.Lock()
 
 
 class Readable(NamedTuple):
@@ -273,8 +277,10 @@ def _wide_folders(homes: Sequence[Path]) -> frozenset[Path]:
 
 def _imported_names(file: Path) -> Iterator[str]:
     try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        text = file.read_bytes()
+        with _PARSING:
+            tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         # Python will say so itself when it loads the file.
         return
     for node in ast.walk(tree):

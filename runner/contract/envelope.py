@@ -24,6 +24,7 @@ __all__ = [
     "crashed",
     "envelope",
     "file_not_found",
+    "internal_error",
     "invalid_argument",
     "invalid_result",
     "legible",
@@ -237,6 +238,18 @@ def invalid_result(where: str, problem: str) -> CallError:
         Code.E_INVALID_RESULT,
         f"The tool's result breaks the contract: {problem}",
         details={"where": where, "suggestion": "Return one JSON object with `results`, see the contract"},
+    )
+
+
+def internal_error(call: str) -> CallError:
+    """Return the error of a call that failed for a fault of the runner. `call` is its id in the log."""
+    return CallError(
+        Code.E_INTERNAL,
+        f"The server failed while it handled the call {call}; neither the tool nor the call is to blame",
+        details={
+            "call": call,
+            "suggestion": "Try again. If it fails again, tell the operator this id: the log has the cause",
+        },
     )
 
 

@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from runner.errors import CallError, Code
+from runner.last_resort import unexpected
 
-__all__ = ["SAFE_HEADERS", "Refusal", "of_call_error", "refused", "refuses"]
+__all__ = ["SAFE_HEADERS", "Refusal", "fails", "of_call_error", "refused", "refuses"]
 
 SAFE_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
@@ -66,3 +67,9 @@ async def refuses(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(refusal, Refusal):
         raise error
     return refused(refusal.status, refusal.sentence, refusal.headers)
+
+
+async def fails(_: Request, error: Exception) -> JSONResponse:
+    """Answer a request that failed for a fault of ours. An exception handler of Starlette's."""
+    told = unexpected(error)
+    return refused(500, f"{told.message}. {told.details['suggestion']}", {})

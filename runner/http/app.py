@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from runner.direct import Answer
 from runner.errors import CallError
 from runner.http import browser, downloads, files, health, stream
-from runner.http.answers import Refusal, refuses
+from runner.http.answers import Refusal, fails, refuses
 from runner.http.endpoint import set_up_endpoint
 from runner.http.origins import protection
 from runner.http.shares import Shares
@@ -51,5 +51,6 @@ def make_web(
     )
     web.add_exception_handler(Refusal, refuses)
     web.add_exception_handler(CallError, refuses)
+    web.add_exception_handler(Exception, fails)
     set_up_endpoint(web, max_bytes=site.settings.max_request_bytes, direct=direct)
     return web

@@ -10,6 +10,7 @@ from mcp.server.request_state import RequestStateBoundary
 from mcp.server.runner import ServerRunner, _extract_meta, modern_error_data
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from runner.internals.exchange import Exchange
 from runner.request import RequestFacts
 
-__all__ = ["error_reply", "sealed_question"]
+__all__ = ["error_reply", "is_told", "sealed_question"]
 
 
 def sealed_question(
@@ -61,3 +62,8 @@ def error_reply(request_id: str | int, error: Exception) -> tuple[dict[str, Any]
     told = modern_error_data(error)
     body = told.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {"jsonrpc": "2.0", "id": request_id, "error": body}, ERROR_CODE_HTTP_STATUS.get(told.code, 200)
+
+
+def is_told(error: Exception) -> bool:
+    """Say whether an exception is one that the SDK has words for: a refusal, not a fault."""
+    return handler_exception_to_error_data(error) is not None

@@ -32,10 +32,17 @@ async def serve_streams(
         reset_transport(token)
 
 
-def relay_innermost(app: FastMCP, relay: Relay) -> None:
-    """Let `relay` answer requests, inside authentication and the sealing of request state."""
+def relay_innermost(app: FastMCP, relay: Relay, *, around: Relay) -> None:
+    """Let `relay` answer requests, inside authentication and the sealing of request state.
+
+    Args:
+        app: The application.
+        relay: Answers.
+        around: Goes around all that the application does for a request.
+    """
     middleware: list[Any] = app._mcp_server.middleware
     middleware.append(relay)
+    middleware.insert(0, around)
 
 
 def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:

@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.errors import CallError
+from runner.failed_requests import answer_failures
 from runner.guarding import GuardedCall
 from runner.identity import User, auth_provider
 from runner.incoming import McpClient, Transport, asker, has_sessions
@@ -70,7 +71,7 @@ def make_proxy(desk: Desk, *, transport: Transport) -> FastMCP:
     )
     desk.levels = partial(connection_levels, app)
     relay = _Proxy(app, desk, transport)
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=answer_failures)
     offer_subscriptions(app, desk.events, relay.user_of, relay)
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)
