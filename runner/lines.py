@@ -9,8 +9,8 @@ Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 """
 
 import asyncio
+import contextlib
 import os
-import re
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -18,21 +18,15 @@ from typing import Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCError
+
+from runner.messages import Unreadable, read_message
 
 __all__ = ["IncomingLines", "OutgoingLines"]
 
 _PIECE_BYTES = 1 << 18
 _MOST_WAITING = 64
 _LAST_WORDS_S = 2.0
-
-# Escapes as they follow each other, so that half of a surrogate pair is told from one in its pair, and
-# from text behind a backslash that is itself escaped.
-_ESCAPE = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    r"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-    r"|\\."
-)
 
 
 class _Stream:
@@ -54,12 +48,18 @@ class _Stream:
 
 
 class IncomingLines(_Stream):
-    """Messages that come in; what is no message comes as the exception that says why."""
+    """Messages that come in; what is no message comes as the exception that says why.
 
-    def __init__(self, descriptor: int) -> None:
+    Args:
+        descriptor: Where they come in.
+        refusals: Where to answer requests that cannot be read; None where nobody answers them.
+    """
+
+    def __init__(self, descriptor: int, refusals: "OutgoingLines | None" = None) -> None:
         self._descriptor = descriptor
+        self._refusals = refusals
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[SessionMessage | Exception] = deque()
+        self._waiting: deque[SessionMessage | Unreadable] = deque()
         self._begun: list[bytes] = []
         self._came = asyncio.Event()
         self._ended = False
@@ -72,7 +72,18 @@ class IncomingLines(_Stream):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> SessionMessage | Exception:
+    async def __anext__(self) -> SessionMessage | Unreadable:
+        while True:
+            item = await self._next()
+            if isinstance(item, SessionMessage) or not item.is_request or self._refusals is None:
+                return item
+            if item.id is None:
+                return item
+            refusal = JSONRPCError(jsonrpc="2.0", id=item.id, error=item.error)
+            with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await self._refusals.send(SessionMessage(refusal))
+
+    async def _next(self) -> SessionMessage | Unreadable:
         while not self._waiting:
             if self._ended:
                 raise StopAsyncIteration
@@ -81,7 +92,7 @@ class IncomingLines(_Stream):
             await self._came.wait()
         return self._waiting.popleft()
 
-    async def receive(self) -> SessionMessage | Exception:
+    async def receive(self) -> SessionMessage | Unreadable:
         """Return the next message.
 
         Raises:
@@ -224,17 +235,9 @@ class OutgoingLines(_Stream):
         self._sent.set()
 
 
-def _message(line: bytes) -> SessionMessage | Exception:
+def _message(line: bytes) -> SessionMessage | Unreadable:
     # As text, so that bytes that are no UTF-8 spoil a string and not the message.
-    text = line.decode("utf-8", "replace")
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
-    except ValueError as error:
-        # Half of a surrogate pair, which Python writes where a string was cut, spoils no message either:
-        # who sent it would wait for an answer for ever.
-        mended = _ESCAPE.sub(_without_half, text)
-        return error if mended == text else _message(mended.encode())
-
-
-def _without_half(escape: re.Match[str]) -> str:
-    return "?" if escape["half"] else escape[0]
+        return SessionMessage(read_message(line.decode("utf-8", "replace")))
+    except Unreadable as error:
+        return error

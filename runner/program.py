@@ -20,7 +20,14 @@ from fastmcp import FastMCP
 
 from runner.author import connect
 from runner.hostline import HostLine, strict
-from runner.internals.worker import capabilities, lifespan, serve_raw, single_call_server, warm_type_adapters
+from runner.internals.worker import (
+    capabilities,
+    lifespan,
+    mend_returned_texts,
+    serve_raw,
+    single_call_server,
+    warm_type_adapters,
+)
 from runner.rehearsal import Rehearsal
 from runner.remote_state import RemoteState
 from runner.request import RequestFacts, WireError
@@ -71,6 +78,7 @@ class Program:
         server = self._server = load_tool_files(files)
         self._witness = Witness(Path(files[0]).parent)
         server.middleware.append(self._witness)
+        mend_returned_texts()
         make_spans_if_recorded()
         try:
             return asyncio.run(self._catalog(server))

@@ -40,7 +40,8 @@ async def serve_stdio(app: FastMCP, *, direct: Answer | None = None) -> None:
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
-        lines, answers = IncomingLines(incoming), OutgoingLines(outgoing)
+        answers = OutgoingLines(outgoing)
+        lines = IncomingLines(incoming, refusals=answers)
         await serve_streams(app, lines if direct is None else DirectLines(lines, answers, direct), answers)
 
 

@@ -7,10 +7,36 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcp import ClientSession
+from mcp.client import sse, streamable_http
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
-from mcp_types import ClientCapabilities, ListToolsResult
+from mcp_types import ClientCapabilities, JSONRPCError, JSONRPCMessage, ListToolsResult
 
-__all__ = ["ask_remote", "learn_tools", "relaying_session", "tell_remote"]
+from runner.messages import Unreadable, read_message
+
+__all__ = ["ask_remote", "learn_tools", "mend_messages_over_http", "relaying_session", "tell_remote"]
+
+
+class _Messages:
+    """What the SDK's transports over HTTP read messages with, in place of pydantic alone."""
+
+    @staticmethod
+    def validate_json(data: str | bytes, *, by_name: bool) -> JSONRPCMessage:
+        try:
+            return read_message(data if isinstance(data, str) else data.decode("utf-8", "replace"))
+        except Unreadable as error:
+            if error.id is None or error.is_request:
+                # Whoever asked in this exchange is told by the transport, which knows this error.
+                raise (error.__cause__ or error) from None
+            return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
+
+
+def mend_messages_over_http() -> None:
+    """Let connections over HTTP read what servers say as those over lines do.
+
+    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words.
+    """
+    for module in (sse, streamable_http):
+        vars(module)["jsonrpc_message_adapter"] = _Messages
 
 
 def relaying_session(

@@ -6,6 +6,7 @@ reach the tool exactly as in plain FastMCP. Warming up builds what the first cal
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import PurePath
 from typing import Any
 
 from fastmcp import FastMCP
@@ -16,6 +17,8 @@ from fastmcp.server.providers.base import Provider
 from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
 from fastmcp.server.providers.wrapped_provider import _WrappedProvider
 from fastmcp.server.server import StateValue, default_lifespan
+from fastmcp.tools import base as tools_base
+from fastmcp.tools.base import _JSONABLE_ADAPTER
 from fastmcp.tools.function_tool import FunctionTool, _wrap_body_errors
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp.utilities.types import get_cached_typeadapter
@@ -26,6 +29,7 @@ from mcp.server.request_state import RequestStateBoundary
 from mcp.server.runner import modern_error_data, serve_one
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
+from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 
 from runner.internals.exchange import Exchange
@@ -35,12 +39,14 @@ __all__ = [
     "capabilities",
     "inner_provider",
     "lifespan",
+    "mend_returned_texts",
     "serve_raw",
     "single_call_server",
     "warm_type_adapters",
 ]
 
 _STATE_COLLECTION = "fastmcp_state"
+_HALF = "surrogates not allowed"
 
 
 def inner_provider(provider: Provider) -> Provider:
@@ -100,6 +106,50 @@ async def warm_type_adapters(server: FastMCP) -> None:
             body = _wrap_body_errors(tool.fn, materialize_generators=True)
             outer = without_injected_parameters(body, run_in_thread=tool.run_in_thread)
             get_cached_typeadapter(_wrap_body_errors(outer))
+
+
+def mend_returned_texts() -> None:
+    """Let half of a surrogate pair in what a tool returns spoil one text, and not the whole result.
+
+    Names of files have such halves where they are no UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
+    What can be written is written as before; nothing is looked through.
+    """
+    to_text, to_values = tools_base.default_serializer, tools_base._serialize_to_jsonable
+
+    def text(data: Any) -> str:
+        try:
+            return to_text(data)
+        except (PydanticSerializationError, UnicodeEncodeError) as error:
+            if _HALF not in str(error):
+                raise
+            return to_text(_without_halves(data))
+
+    def values(data: Any, annotation: Any = Any) -> Any:
+        try:
+            return to_values(data, annotation)
+        except (PydanticSerializationError, UnicodeEncodeError) as error:
+            if _HALF not in str(error):
+                raise
+            # As plain values already, so the annotation has had its say.
+            return to_values(_without_halves(data))
+
+    vars(tools_base)["default_serializer"] = text
+    vars(tools_base)["_serialize_to_jsonable"] = values
+
+
+def _without_halves(data: Any) -> Any:
+    return _mended(_JSONABLE_ADAPTER.dump_python(data, mode="python", fallback=str, warnings=False))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_mended(key): _mended(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_mended(item) for item in value]
+    # A path, which holds its name as the system gave it.
+    return _mended(str(value)) if isinstance(value, PurePath) else value
 
 
 @asynccontextmanager

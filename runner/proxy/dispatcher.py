@@ -106,6 +106,8 @@ class LineDispatcher:
                     async for item in self.incoming:
                         if isinstance(item, SessionMessage):
                             self._take(item, tasks, on_request, on_notify, on_notify_intercept)
+                        elif not item.is_request:
+                            self._settle(item.id, item.error)
                 self._close()
                 tasks.cancel_scope.cancel()
         finally:

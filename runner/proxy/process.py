@@ -58,7 +58,8 @@ async def spoken_with(
     for descriptor in (to_it, from_it):
         os.set_blocking(descriptor, False)
     try:
-        yield IncomingLines(from_it), OutgoingLines(to_it)
+        outgoing = OutgoingLines(to_it)
+        yield IncomingLines(from_it, refusals=outgoing), outgoing
     finally:
         # Who is cancelled meanwhile leaves a task behind, and no process.
         ending = asyncio.ensure_future(_end(process, to_it, from_it))

@@ -9,6 +9,7 @@ from fastmcp.client.transports import ClientTransport, SSETransport, StreamableH
 
 from runner.ahead import first_user, transport_of
 from runner.identity import User
+from runner.internals.proxy import mend_messages_over_http
 from runner.proxy.application import make_proxy
 from runner.proxy.confined import ConfinedTransport, check_command, tier_of
 from runner.proxy.desk import Desk, Way
@@ -58,6 +59,7 @@ def _way(settings: Settings, target: Target) -> Way:
 
 
 def _over_http(target: Target, _user: User) -> ClientTransport:
+    mend_messages_over_http()
     # The address of the older transport ends like this by custom, which FastMCP follows too.
     kind = SSETransport if target.url.rstrip("/").endswith("/sse") else StreamableHttpTransport
     return kind(target.url, headers=dict(target.headers))

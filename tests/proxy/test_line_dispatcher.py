@@ -195,3 +195,17 @@ async def test_who_waits_hears_that_the_connection_has_ended(server: Server) -> 
         with pytest.raises(MCPError) as ended:
             await waiting
         assert ended.value.error.code == CONNECTION_CLOSED
+
+
+async def test_an_answer_that_cannot_be_read_ends_its_request_in_words(server: Server) -> None:
+    deep, odd = [asyncio.create_task(server.us.send_raw_request(name, None)) for name in ("deep", "odd")]
+    ids = [(await server.next())["id"] for _ in range(2)]
+
+    nested = b"[" * 9_000 + b"]" * 9_000
+    os.write(server.to_us, b'{"jsonrpc": "2.0", "result": {"a": %s}, "id": %d}\n' % (nested, ids[0]))
+    server.say(id=ids[1], result=["no object"])
+
+    for request, words in ((deep, "nests deeper than 200 levels"), (odd, "no JSON-RPC message")):
+        with pytest.raises(MCPError) as refused:
+            await asyncio.wait_for(request, 30)
+        assert words in refused.value.error.message

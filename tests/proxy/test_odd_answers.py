@@ -1,0 +1,80 @@
+"""Servers over HTTP whose answers cannot be read as they are: half of a surrogate pair, and too many levels."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxying import over_http, proxied
+
+pytestmark = pytest.mark.anyio
+
+NESTED = "[" * 9_000 + "]" * 9_000
+ANSWERS = {
+    "half": r'{"content": [{"type": "text", "text": "a\ud800b"}]}',
+    "whole": r'{"content": [{"type": "text", "text": "a\ud83d\ude00b"}]}',
+    "deep": '{"content": [], "structuredContent": {"a": %s}}' % NESTED,
+}
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ANSWERS]
+
+
+class Odd(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        result = self.result(asked["method"], asked.get("params") or {})
+        if "id" not in asked:
+            self.send_response(202)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        said = '"result": ' + result if result else '"error": {"code": -32601, "message": "unknown"}'
+        body = ('{"jsonrpc": "2.0", %s, "id": %s}' % (said, json.dumps(asked["id"]))).encode()
+        if self.path == "/stream":
+            body = b"data: " + body + b"\n\n"
+        self.send_response(200)
+        kind = "text/event-stream" if self.path == "/stream" else "application/json"
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def result(self, method: str, params: dict[str, Any]) -> str:
+        if method == "initialize":
+            info = {"serverInfo": {"name": "odd", "version": "1"}, "capabilities": {"tools": {}}}
+            return json.dumps({"protocolVersion": params["protocolVersion"], **info})
+        if method == "tools/list":
+            return json.dumps({"tools": TOOLS})
+        return ANSWERS[params["name"]] if method == "tools/call" else ""
+
+    def do_GET(self) -> None:
+        self.send_error(405)
+
+    do_DELETE = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def odd() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("way", ["/plain", "/stream"])
+async def test_half_of_a_pair_spoils_a_text_and_too_many_levels_are_refused_in_words(
+    folder: Path, user: str, odd: str, way: str
+) -> None:
+    async with proxied(folder, user, over_http(odd + way)) as client:
+        whole, half = [(await client.call_tool(name)).content[0].text for name in ("whole", "half")]
+        with pytest.raises(Exception, match="nests deeper than 200 levels"):
+            await client.call_tool("deep")
+
+    assert (whole, half) == ("a\N{GRINNING FACE}b", "a?b")
