@@ -1,8 +1,11 @@
 """Whether a request may call a tool that says who may, and what to answer where it may not. Pure.
 
-Over HTTP only: on stdio and in a shell the user of the operating system calls, who has nothing to log in to.
+Logins count over HTTP only: on stdio and in a shell the user of the operating system calls, who has nothing
+to log in to. What a widget asks for is marked as such by the host that shows it, which has asked a person
+where one has to be asked.
 
-Source: document 003, "Auth"; requirements S3-140, S3-143; decision C36.
+Source: document 003, "Auth"; requirements S3-140, S3-143; decision C36; MCP Apps 2026-01-26, "Tool
+Visibility".
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +13,12 @@ from typing import Any
 
 from runner.catalog import ToolSpec
 from runner.challenge import CHALLENGE_META, NO_AUTH, SCHEMES_META, challenge
-from runner.contract.envelope import unauthorized
+from runner.contract.envelope import not_for_widgets, unauthorized
+from runner.dialects import WIDGET_CALL_META, WidgetRights
 from runner.errors import CallError, Code
 from runner.request import RequestFacts
 
-__all__ = ["authorize", "challenged", "with_schemes"]
+__all__ = ["authorize", "authorize_widget", "challenged", "with_schemes"]
 
 
 def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
@@ -29,6 +33,27 @@ def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
         return
     scopes = _scopes(next((scheme for scheme in spec.security if _scopes(scheme)), {}))
     raise unauthorized(spec.name, scopes=scopes, has_token=facts.token is not None)
+
+
+def authorize_widget(tool: str, rights: WidgetRights | None, params: Mapping[str, Any]) -> None:
+    """Refuse a call that a widget asked for, unless its tool allows that, and a person where one has to.
+
+    Args:
+        tool: Name of the tool, as the client calls it.
+        rights: What the tool says of such calls; None where it is not known, which allows none.
+        params: Of the `tools/call`.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`; it may not be made; the message says what the author can do.
+    """
+    meta = params.get("_meta")
+    made = meta.get(WIDGET_CALL_META) if isinstance(meta, Mapping) else None
+    if made is None:
+        return
+    if rights is None or not rights.may_call:
+        raise not_for_widgets(tool, may_call=False)
+    if rights.may_destroy and made != "asked":
+        raise not_for_widgets(tool, may_call=True)
 
 
 def challenged(

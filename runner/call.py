@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from runner.artifacts.process import Keep, Processed, failed, process_artifacts
-from runner.authorization import authorize
+from runner.authorization import authorize, authorize_widget
 from runner.catalog import ToolSpec
 from runner.cell import Cell
 from runner.contract.announce import announce
@@ -140,6 +140,7 @@ async def _admitted(
     if spec is None:
         raise tool_not_found(name, list(cell.catalog.tools))
     authorize(spec, request.facts)
+    authorize_widget(name, spec.widgets, request.params)
     most = cell.terms(name).calls_per_minute
     cell.throttle.admit(request.user.segment, name, most=most, now=now)
     check_json(request.params)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from runner.challenge import SCHEMES_META
-from runner.dialects import unversioned
+from runner.dialects import NO_WIDGETS, WidgetRights, unversioned, widget_rights
 
 __all__ = ["FILE_ARGUMENTS", "LINK_ARGUMENTS", "Catalog", "ToolSpec"]
 
@@ -30,6 +30,7 @@ class ToolSpec:
         parameters: JSON Schema of its arguments.
         output_schema: JSON Schema of its structured result, if it declares one.
         security: Security schemes that it says it has, any of which suffices; none if anybody may call.
+        widgets: What it says of calls that a widget asks for.
         mirrors_arguments: Whether clients must repeat arguments of it in HTTP headers.
     """
 
@@ -37,6 +38,7 @@ class ToolSpec:
     parameters: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     security: tuple[Mapping[str, Any], ...] = ()
+    widgets: WidgetRights = NO_WIDGETS
     mirrors_arguments: bool = False
 
     def declares(self, argument: str) -> bool:
@@ -103,6 +105,7 @@ class Catalog:
                     parameters=dict(tool["inputSchema"]),
                     output_schema=tool.get("outputSchema"),
                     security=_schemes(tool.get("_meta")),
+                    widgets=widget_rights(tool),
                     mirrors_arguments=_MIRRORED in json.dumps(tool["inputSchema"]),
                 )
                 for tool in hello["tools"]

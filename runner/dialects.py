@@ -7,23 +7,28 @@ Source: document 003; MCP Apps 2026-01-26; requirements S3-87 to S3-100, decisio
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
     "INVOCATION_KEYS",
     "INVOCATION_MAX_CHARS",
     "MCP_APP",
+    "NO_WIDGETS",
     "OUTPUT_TEMPLATE",
     "RESOURCE_URI",
     "SCHEMA_DIALECT",
     "SCHEME",
     "SKYBRIDGE",
     "TWIN_TEMPLATE",
+    "WIDGET_CALL_META",
     "WIDGET_CSP",
+    "WidgetRights",
     "page_uri",
     "templates_of",
     "twin_uri",
     "unversioned",
+    "widget_rights",
     "with_pages",
 ]
 
@@ -40,6 +45,46 @@ WIDGET_CSP = "openai/widgetCSP"
 INVOCATION_KEYS = ("openai/toolInvocation/invoking", "openai/toolInvocation/invoked")
 INVOCATION_MAX_CHARS = 64
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+WIDGET_ACCESSIBLE = "openai/widgetAccessible"
+
+WIDGET_CALL_META = "toolcell/widget"
+"""Key of `_meta` of a call that a widget asked for: `asked` where a person said yes to it, else `unasked`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidgetRights:
+    """What a tool says of calls that a widget asks for. One that says nothing allows none.
+
+    Attributes:
+        may_call: Whether widgets may call it.
+        may_destroy: Whether it may destroy something, so that a person decides on each call.
+    """
+
+    may_call: bool = False
+    may_destroy: bool = True
+
+
+NO_WIDGETS = WidgetRights()
+"""What a tool says that says nothing."""
+
+
+def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
+    """Return what a tool, as `tools/list` has it, says of calls that a widget asks for.
+
+    A tool destroys nothing if it says that it only reads, or that it only adds; MCP takes one that says
+    neither for destructive.
+    """
+    meta, said = tool.get("_meta"), tool.get("annotations")
+    ui = meta.get("ui") if isinstance(meta, Mapping) else None
+    named = ui.get("visibility") if isinstance(ui, Mapping) else None
+    accessible = isinstance(meta, Mapping) and meta.get(WIDGET_ACCESSIBLE) is True
+    harmless = isinstance(said, Mapping) and (
+        said.get("readOnlyHint") is True or said.get("destructiveHint") is False
+    )
+    may_call = "app" in named if isinstance(named, list) else accessible
+    return WidgetRights(may_call=may_call, may_destroy=not harmless)
 
 
 def page_uri(name: str) -> str:

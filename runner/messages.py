@@ -1,7 +1,7 @@
 """One MCP message out of its JSON, whoever wrote it; and of what cannot be read, whom it concerns.
 
-A message that cannot be read must still end something: who asked waits for an answer, and would wait until the
-time limit. So the id is looked for in the text itself, without reading the rest.
+A message that cannot be read must still end something: who asked waits for an answer, and would wait until
+the time limit. So the id is looked for in the text itself, without reading the rest.
 
 Source: JSON-RPC 2.0, "Response object"; MCP specification 2025-11-25, "Base protocol".
 """
@@ -84,18 +84,18 @@ def _members(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     depth, key, before = 0, None, ""
     for number, match in enumerate(_TOKEN.finditer(text)):
-        token = match[0]
-        if token in "[{":
+        piece = match[0]
+        if piece in "[{":
             depth += 1
-        elif token in "]}":
+        elif piece in "]}":
             depth -= 1
-        elif depth == 1 and token == ":":
+        elif depth == 1 and piece == ":":
             key = before
         elif depth == 1 and key is not None:
-            if token != ",":
-                found[_word(key)] = token
+            if piece != ",":
+                found[_word(key)] = piece
             key = None
-        before = token
+        before = piece
         if number > _MOST_TOKENS:
             break
     last = _LAST_ID.search(text[-_TAIL_CHARS:])

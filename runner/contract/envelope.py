@@ -29,6 +29,7 @@ __all__ = [
     "invalid_result",
     "legible",
     "network_denied",
+    "not_for_widgets",
     "notice",
     "out_of_descriptors",
     "outside_home",
@@ -375,6 +376,28 @@ def unauthorized(tool: str, *, scopes: Sequence[str], has_token: bool) -> CallEr
         Code.E_UNAUTHORIZED,
         f"{legible(tool)} needs a user who has logged in{needed}",
         details={"problem": problem, "scopes": [*scopes], "suggestion": "Log in, and call it again"},
+    )
+
+
+def not_for_widgets(tool: str, *, may_call: bool) -> CallError:
+    """Return the error of a call that a widget asked for and may not make.
+
+    Args:
+        tool: Name of the tool.
+        may_call: Whether widgets may call it after a person said yes.
+    """
+    if may_call:
+        return CallError(
+            Code.E_INVALID_ARGUMENT,
+            f"{legible(tool)} may destroy something, so a widget may call it only after a person said yes",
+            details={
+                "suggestion": "Annotate the tool with readOnlyHint or destructiveHint=false if it does not"
+            },
+        )
+    return CallError(
+        Code.E_INVALID_ARGUMENT,
+        f"{legible(tool)} may not be called by a widget: its _meta.ui.visibility does not name `app`",
+        details={"suggestion": "Name it there if widgets are to call it, as Widget(accessible=True) does"},
     )
 
 

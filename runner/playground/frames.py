@@ -12,14 +12,16 @@ Source: the design's notes on the security of shown content (measured); MCP Apps
 import json
 import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-__all__ = ["connections_of", "make_frames", "policy_of"]
+from runner.identity import is_loopback
+
+__all__ = ["connections_of", "make_frames", "policy_of", "without_own"]
 
 _ORIGIN = re.compile(r"(https?|wss?)://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?")
 _LISTS = ("connectDomains", "resourceDomains", "frameDomains")
@@ -34,16 +36,20 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
         pages: Its pages by path, each whole, with its script inside.
         embedders: Origins whose pages may show them: the Playground's own.
     """
-    ancestors = " ".join(embedders)
+    own = tuple(embedders)
+    ancestors = " ".join(own)
 
     async def frame(request: Request) -> Response:
-        page, asked = pages[request.url.path], _read(request.query_params.get("csp", ""))
+        page = pages[request.url.path]
+        asked = without_own(_read(request.query_params.get("csp", "")), own)
         return Response(
             page,
             media_type="text/html",
             headers={
                 "Content-Security-Policy": policy_of(asked, ancestors),
                 "Connection-Allowlist": connections_of(asked),
+                # A process of its own also where both origins are of one site: what hangs holds up itself.
+                "Origin-Agent-Cluster": "?1",
                 "X-Content-Type-Options": "nosniff",
                 "Referrer-Policy": "no-referrer",
                 "X-DNS-Prefetch-Control": "off",
@@ -54,6 +60,47 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
         )
 
     return Starlette(routes=[Route(path, frame, methods=["GET"]) for path in pages])
+
+
+def without_own(asked: Mapping[str, object], own: Iterable[str]) -> dict[str, object]:
+    """Return the lists that a resource asks for without what names the Playground's own server.
+
+    A widget would reach it as whoever looks at the widget. A pattern that covers it goes too, and sockets.
+
+    Args:
+        asked: Lists of origins, as for `policy_of`.
+        own: Origins of the Playground.
+    """
+    ours = [urlsplit(origin) for origin in own]
+
+    def kept(source: object) -> bool:
+        named = urlsplit(source) if isinstance(source, str) and _ORIGIN.fullmatch(source) else None
+        return named is None or not any(_covers(named, each) for each in ours)
+
+    lists = ((key, asked.get(key)) for key in _LISTS)
+    return {key: [each for each in named if kept(each)] for key, named in lists if isinstance(named, list)}
+
+
+def _covers(named: SplitResult, own: SplitResult) -> bool:
+    host, ours = (named.hostname or "").lower(), (own.hostname or "").lower()
+    if _port(named) != _port(own):
+        return False
+    if host.startswith("*."):
+        return ours.endswith(host[1:]) or (host.endswith(".localhost") and _is_here(ours))
+    return host == ours or (_is_here(host) and _is_here(ours))
+
+
+def _is_here(host: str) -> bool:
+    """Say whether a name leads to this machine; what is meant as "any address" does too."""
+    return is_loopback(host) or host.endswith(".localhost") or host == "0.0.0.0"  # noqa: S104 - compared only
+
+
+def _port(address: SplitResult) -> int:
+    try:
+        given = address.port
+    except ValueError:
+        return -1
+    return given or (443 if address.scheme in ("https", "wss") else 80)
 
 
 def policy_of(asked: Mapping[str, object], ancestors: str) -> str:

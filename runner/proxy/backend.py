@@ -26,6 +26,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
+from runner.dialects import WidgetRights, widget_rights
 from runner.internals.proxy import tell_remote
 from runner.ladder import PROGRESS, ClientRefusal
 from runner.model_resources import RemoteError, RemoteResources
@@ -120,6 +121,7 @@ class Backend:
         ends_with_its_connection: Whether dropping the connection ends the server.
         answer_s: How long an answer may take where nobody watches over the request.
         schemas: Output schemas of the tools, once known.
+        widgets: What the tools say of calls that a widget asks for, once known.
         subscribed: How many listen to each resource.
         tasks: The tool of each task that the server has begun.
     """
@@ -135,6 +137,7 @@ class Backend:
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
     schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
     _asking: list[Watched] = field(default_factory=list)
@@ -234,7 +237,9 @@ class Backend:
             with contextlib.suppress(MCPError, RemoteError):
                 for item in await self.pages("tools/list", "tools"):
                     if isinstance(item, Mapping):
-                        self.schemas[str(item.get("name"))] = item.get("outputSchema")
+                        name = str(item.get("name"))
+                        self.schemas[name] = item.get("outputSchema")
+                        self.widgets[name] = widget_rights(item)
         return self.schemas.get(tool)
 
     async def remote(self) -> RemoteSession:
@@ -422,6 +427,7 @@ class Backend:
     async def _changed(self, method: str, uri: str) -> None:
         if not uri:
             self.schemas.clear()
+            self.widgets.clear()
         await self.changed(method, uri)
 
 

@@ -18,8 +18,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from runner.artifacts.process import failed
+from runner.authorization import authorize_widget
 from runner.contract.envelope import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
+from runner.dialects import WIDGET_CALL_META
 from runner.errors import CallError, Code
 from runner.guarding import GuardedCall
 from runner.identity import User
@@ -128,6 +130,9 @@ class Calls:
             )
         server, inner = found
         backend = desk.backend(ctx, user, server)
+        if WIDGET_CALL_META in (params.get("_meta") or {}):
+            await backend.schema(inner)
+            authorize_widget(name, backend.widgets.get(inner), params)
         wire = await self._wire(ctx, backend, {**params, "name": inner}, name, user)
         if wire.get("resultType") == "input_required":
             return {key: wire[key] for key in _QUESTION if key in wire}

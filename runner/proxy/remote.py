@@ -29,6 +29,7 @@ from mcp_types import (
 from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from runner.dialects import WIDGET_CALL_META
 from runner.internals.proxy import ask_remote, learn_tools, relaying_session
 from runner.model_resources import RemoteError
 
@@ -54,6 +55,7 @@ _OF_CONNECTIONS = (
     CLIENT_CAPABILITIES_META_KEY,
     "progressToken",
     "toolcell/artifacts",
+    WIDGET_CALL_META,
 )
 _GONE = ("session terminated", "session not found", "connection closed")
 

@@ -103,7 +103,7 @@ def test_whoever_wants_to_be_asked_decides_on_each_call_of_a_widget(seen: Seen) 
     seen.page.get_by_label("Tool calls").select_option("ask")
 
     seen.run()
-    asks = calls(seen).get_by_role("alert")
+    asks = seen.call.get_by_role("alert")
     expect(asks).to_contain_text("alpha_whoami")
     expect(asks).to_contain_text('{"loud":true}')
     assert faults(seen) == []

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from fastmcp import FastMCP
+from mcp_types import ToolAnnotations
 
 NAME = sys.argv[1]
 WHO = "ui://widget/who.html"
@@ -50,7 +51,7 @@ def show() -> dict[str, Any]:
     return {"shown": NAME}
 
 
-@mcp.tool(meta={"ui": {"visibility": ["model", "app"]}})
+@mcp.tool(annotations=ToolAnnotations(read_only_hint=True), meta={"ui": {"visibility": ["model", "app"]}})
 def whoami(loud: bool = False) -> str:
     """Say who is there."""
     return NAME.upper() if loud else NAME

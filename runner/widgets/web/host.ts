@@ -3,7 +3,8 @@
  *
  * The widget runs in a frame without an origin, inside a proxy page that another origin serves. Nothing it says
  * is believed: messages are checked by window, origin and shape, methods are an allow-list, tools are called
- * only where they say that a widget may, sizes and rates have limits.
+ * only where they say that a widget may, sizes, rates and the time that messages take have limits. A widget that
+ * hangs, floods or leaves its page is told of.
  *
  * Source: MCP Apps 2026-01-26; design notes on shown content.
  */
@@ -15,13 +16,18 @@ import type { Dict, DisplayMode, ToolResult } from "./bridge/types.ts";
 import { METHOD_NOT_FOUND, Wire } from "./bridge/wire.ts";
 import type { Incoming } from "./bridge/wire.ts";
 import type { Csp } from "./hosting/document.ts";
-import { LIMITS, Rate, clampHeight } from "./hosting/limits.ts";
+import { Budget, LIMITS, clampHeight } from "./hosting/limits.ts";
 import type { Limits } from "./hosting/limits.ts";
+import { isOwn, withoutOwn } from "./hosting/own.ts";
 
 export type { Csp, Limits, ToolResult };
 
 const READY = "ui/notifications/sandbox-proxy-ready";
 const RESOURCE = "ui/notifications/sandbox-resource-ready";
+const LEFT = "ui/notifications/sandbox-left";
+const FLOODED = "ui/notifications/sandbox-flooded";
+const PING = "toolcell/ping";
+const PONG = "toolcell/pong";
 const STATE = "toolcell/widget-state";
 const REFUSED = -32000;
 const BAD_PARAMS = -32602;
@@ -32,6 +38,9 @@ export interface LogEntry {
   /** Why the message went no further; absent where it did. */
   dropped?: string;
 }
+
+/** It answers nothing any more; it sent its own frame elsewhere; it sent more than anyone could take. */
+export type Trouble = "hangs" | "left" | "flooded";
 
 /** What the page around does for a widget. What is left out, the widget is told it cannot have. */
 export interface HostActions {
@@ -47,6 +56,8 @@ export interface HostActions {
    */
   keepState?(state: unknown): void;
   closed?(): void;
+  /** The widget is in trouble, or out of it again. After `left` and `flooded` it is stopped. */
+  troubled?(trouble: Trouble | undefined): void;
   log?(entry: LogEntry): void;
 }
 
@@ -60,7 +71,7 @@ export interface HostOptions {
   /** Theme, locale, display modes and the rest of MCP Apps' host context. */
   context?: Dict;
   widgetState?: unknown;
-  /** Who may call a tool, by its `_meta.ui.visibility`; `undefined` for a tool that does not exist. */
+  /** Who may call a tool, as its `_meta.ui.visibility` says, nobody where it says nothing; `undefined` for a tool that does not exist. */
   visibility?(tool: string): readonly string[] | undefined;
   actions?: HostActions;
   limits?: Partial<Limits>;
@@ -75,7 +86,9 @@ export class WidgetHost {
   readonly #actions: HostActions;
   readonly #limits: Limits;
   readonly #origin: string;
-  readonly #rate: Rate;
+  readonly #rate: Budget;
+  readonly #time: Budget;
+  readonly #calls: Budget;
   readonly #wire: Wire;
   readonly #listen = (event: MessageEvent): void => this.#receive(event);
   #context: Dict;
@@ -84,6 +97,13 @@ export class WidgetHost {
   #loaded = false;
   #refused: string | undefined;
   #open = 0;
+  #heard = 0;
+  #looked = 0;
+  #pings = 0;
+  #pinging: ReturnType<typeof setInterval> | undefined;
+  #trouble: Trouble | undefined;
+  #height: number | undefined;
+  #resizing = false;
   #closing: Promise<void> | undefined;
 
   constructor(options: HostOptions) {
@@ -94,7 +114,9 @@ export class WidgetHost {
     this.#options = options;
     this.#actions = options.actions ?? {};
     this.#limits = { ...LIMITS, ...options.limits };
-    this.#rate = new Rate(this.#limits);
+    this.#rate = new Budget(this.#limits.messagesPerSecond, this.#limits.burst);
+    this.#time = new Budget(this.#limits.busyMsPerSecond, this.#limits.busyBurstMs);
+    this.#calls = new Budget(this.#limits.callsPerSecond, this.#limits.callsBurst);
     this.#origin = url.origin;
     this.#context = { theme: "light", displayMode: "inline", availableDisplayModes: ["inline"], ...options.context };
     this.ready = new Promise((resolve) => (this.#initialised = resolve));
@@ -134,27 +156,72 @@ export class WidgetHost {
     return this.#closing;
   }
 
+  /** Take the widget's frame away at once, without asking it. */
+  stop(): void {
+    this.#closing ??= Promise.resolve();
+    this.#remove("the widget was stopped");
+  }
+
   async #end(): Promise<void> {
-    if (this.#waiting === undefined) {
+    if (this.#waiting === undefined && this.#trouble === undefined) {
       await this.#wire.request("ui/resource-teardown", {}, this.#limits.teardownMs).catch(() => undefined);
     }
-    window.removeEventListener("message", this.#listen);
-    this.#wire.end("the widget is closed");
-    this.element.remove();
+    this.#remove("the widget is closed");
     this.#actions.closed?.();
+  }
+
+  #remove(why: string): void {
+    clearInterval(this.#pinging);
+    window.removeEventListener("message", this.#listen);
+    this.#wire.end(why);
+    this.element.remove();
+  }
+
+  // ---- whether it is alive
+
+  #watch(): void {
+    this.#heard = performance.now();
+    this.#pinging = setInterval(() => this.#look(), this.#limits.pingMs);
+  }
+
+  #look(): void {
+    const now = performance.now();
+    // What nobody sees the browser lets wait, and a page that was held up itself has heard nothing either.
+    const heldUp = now - this.#looked > 2 * this.#limits.pingMs;
+    if (heldUp || document.visibilityState === "hidden") this.#heard = now;
+    this.#looked = now;
+    if (now - this.#heard > this.#limits.hangMs) this.#tell("hangs");
+    this.#pings += 1;
+    this.element.contentWindow?.postMessage({ jsonrpc: "2.0", method: PING, params: { n: this.#pings } }, this.#origin);
+  }
+
+  #tell(trouble: Trouble | undefined): void {
+    if (this.#trouble === trouble) return;
+    this.#trouble = trouble;
+    this.#actions.troubled?.(trouble);
   }
 
   // ---- what comes
 
   #receive(event: MessageEvent): void {
     if (event.source !== this.element.contentWindow || event.origin !== this.#origin) return;
-    const message: unknown = event.data;
-    if (!isDict(message)) return;
+    const now = performance.now();
+    this.#heard = now;
+    if (this.#trouble === "hangs") this.#tell(undefined);
+    // Before the message is looked at: the browser reads it only then, and that is most of the work.
+    if (!this.#time.left(now) || !this.#rate.admits(now)) {
+      this.#drop({}, "too many messages");
+      return;
+    }
+    this.#take(event.data);
+    this.#time.charge(performance.now() - now);
+  }
+
+  #take(message: unknown): void {
+    if (!isDict(message) || own(message, "method") === PONG) return;
     const reason = this.#refusal(message);
     if (reason !== undefined) {
-      // Said once, and without what came: to show all of it would hold up the page that drops it.
-      if (reason !== this.#refused) this.#actions.log?.({ direction: "from-widget", message: named(message), dropped: reason });
-      this.#refused = reason;
+      this.#drop(named(message), reason);
       return;
     }
     this.#refused = undefined;
@@ -165,8 +232,13 @@ export class WidgetHost {
     else void this.#answer(incoming, incoming.id);
   }
 
+  /** Said once, and without what came: to show all of it would hold up the page that drops it. */
+  #drop(message: Dict, reason: string): void {
+    if (reason !== this.#refused) this.#actions.log?.({ direction: "from-widget", message, dropped: reason });
+    this.#refused = reason;
+  }
+
   #refusal(message: Dict): string | undefined {
-    if (!this.#rate.admits(performance.now())) return "too many messages";
     const length = jsonLength(message);
     if (length === undefined) return "not JSON";
     return length > this.#limits.messageChars ? `longer than ${this.#limits.messageChars} characters` : undefined;
@@ -176,6 +248,11 @@ export class WidgetHost {
     switch (method) {
       case READY:
         this.#load();
+        break;
+      case LEFT:
+      case FLOODED:
+        this.stop();
+        this.#tell(method === LEFT ? "left" : "flooded");
         break;
       case "ui/notifications/initialized":
         this.#release();
@@ -205,7 +282,8 @@ export class WidgetHost {
     // Once: a second document in the same frame would inherit what this one was allowed.
     if (this.#loaded) return;
     this.#loaded = true;
-    this.#wire.notify(RESOURCE, { html: this.#options.html, csp: this.#options.csp ?? {} });
+    this.#wire.notify(RESOURCE, { html: this.#options.html, csp: withoutOwn(this.#options.csp ?? {}, location) });
+    this.#watch();
   }
 
   #release(): void {
@@ -217,7 +295,21 @@ export class WidgetHost {
 
   #resize(params: Dict): void {
     const height = clampHeight(own(params, "height"), this.#limits);
-    if (height !== undefined && own(this.#context, "displayMode") === "inline") this.element.style.height = `${height}px`;
+    if (height === undefined) return;
+    this.#height = height;
+    if (this.#resizing) return;
+    // Each change lays the page out anew, so the last of several in a short time is enough.
+    this.#resizing = true;
+    this.#stretch();
+    setTimeout(() => {
+      this.#resizing = false;
+      this.#stretch();
+    }, this.#limits.resizeMs);
+  }
+
+  #stretch(): void {
+    if (this.#height === undefined || own(this.#context, "displayMode") !== "inline") return;
+    this.element.style.height = `${this.#height}px`;
   }
 
   async #answer({ method, params }: Incoming, id: string | number): Promise<void> {
@@ -283,7 +375,8 @@ export class WidgetHost {
     if (name === "" || !isDict(args)) throw new Refusal("tools/call needs a name and an object of arguments", BAD_PARAMS);
     const who = this.#options.visibility?.(name);
     if (who === undefined) throw new Refusal(`there is no tool ${name}`, BAD_PARAMS);
-    if (!who.includes("app")) throw new Refusal(`the tool ${name} may not be called by a widget`, REFUSED);
+    if (!who.includes("app")) throw new Refusal(`the tool ${name} may not be called by a widget: its _meta.ui.visibility does not name "app"`, REFUSED);
+    if (!this.#calls.admits(performance.now())) throw new Refusal(`a widget may call tools ${this.#limits.callsPerSecond} times a second`, REFUSED);
     return (await act.call(this.#actions, name, args)) as Dict;
   }
 
@@ -298,7 +391,8 @@ export class WidgetHost {
   async #openLink(params: Dict): Promise<Dict> {
     const act = offered(this.#actions.openLink, "links");
     const url = safeHref(own(params, "url"));
-    if (url === undefined) throw new Refusal("ui/open-link needs an http, https or mailto address", BAD_PARAMS);
+    if (url === undefined) throw new Refusal("ui/open-link needs an http, https or mailto address without a user name or password", BAD_PARAMS);
+    if (isOwn(new URL(url), location)) throw new Refusal("a widget may not lead to the server of the page it is shown in", REFUSED);
     await act.call(this.#actions, url);
     return {};
   }
@@ -328,8 +422,10 @@ export class WidgetHost {
   }
 
   #post(message: Dict): void {
+    const began = performance.now();
     this.#actions.log?.({ direction: "to-widget", message });
     this.element.contentWindow?.postMessage(message, this.#origin);
+    this.#time.charge(performance.now() - began);
   }
 }
 

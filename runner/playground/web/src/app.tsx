@@ -12,7 +12,7 @@ import { Guarded } from "./views/guarded";
 import { HistoryView } from "./views/history";
 import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ResourcesView } from "./views/resources";
-import { plain } from "./views/run";
+import { plain } from "./model/plain";
 import { ShowView } from "./views/show";
 import { ToolList } from "./views/tool_list";
 

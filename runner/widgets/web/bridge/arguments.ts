@@ -5,12 +5,12 @@ import type { Dict, DisplayMode } from "./types.ts";
 
 const LINKS = new Set(["http:", "https:", "mailto:"]);
 
-/** An absolute http, https or mailto address; `undefined` for anything else. */
+/** An absolute http, https or mailto address without credentials, which say one host and mean another; `undefined` for anything else. */
 export function safeHref(value: unknown): string | undefined {
   if (typeof value !== "string") return undefined;
   try {
     const url = new URL(value.trim());
-    return LINKS.has(url.protocol) ? url.href : undefined;
+    return LINKS.has(url.protocol) && url.username === "" && url.password === "" ? url.href : undefined;
   } catch {
     return undefined;
   }
@@ -19,7 +19,7 @@ export function safeHref(value: unknown): string | undefined {
 export function wantedHref(link: unknown): string {
   const given = typeof link === "string" ? link : own(link, "href");
   const href = safeHref(given);
-  if (href === undefined) throw new TypeError(`openExternal needs an http, https or mailto address, got ${show(given)}`);
+  if (href === undefined) throw new TypeError(`openExternal needs an http, https or mailto address without a user name, got ${show(given)}`);
   return href;
 }
 

@@ -7,6 +7,7 @@ import { keepAlone, withoutShadows } from "./guard.ts";
 export interface Csp {
   connectDomains?: string[];
   resourceDomains?: string[];
+  frameDomains?: string[];
 }
 
 const ORIGIN = /^(https?|wss?):\/\/(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:\d{1,5})?$/i;
@@ -15,7 +16,11 @@ const MAX_ORIGINS = 50;
 const TELLING =
   'addEventListener("securitypolicyviolation",e=>parent.postMessage({jsonrpc:"2.0",method:"toolcell/violation",' +
   'params:{directive:e.effectiveDirective,blocked:String(e.blockedURI).slice(0,500),line:e.lineNumber}},"*"));';
-const PRELUDE = `${TELLING}(${keepAlone})();`;
+// Whether the widget hangs is known in this frame only, too: it answers as long as it can do anything at all.
+const ANSWERING =
+  'addEventListener("message",e=>{if(e.source!==parent||e.data?.method!=="toolcell/ping")return;e.stopImmediatePropagation();' +
+  'parent.postMessage({jsonrpc:"2.0",method:"toolcell/pong",params:e.data.params},"*")},true);';
+const PRELUDE = `${TELLING}${ANSWERING}(${keepAlone})();`;
 
 /** Put the policy before anything the widget brings. A second doctype is ignored, attributes of `html` are merged. */
 export function framedDocument(html: string, csp: unknown): string {

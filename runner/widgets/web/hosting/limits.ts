@@ -1,4 +1,4 @@
-/** How much of the page a widget may take: its height, and how often it may speak. */
+/** How much of the page a widget may take: its height, its time, and how often it may speak. */
 
 export interface Limits {
   minHeight: number;
@@ -6,12 +6,23 @@ export interface Limits {
   /** Messages a second, and how many at once after a silence. */
   messagesPerSecond: number;
   burst: number;
+  /** Milliseconds of the page's time that messages may take in a second, and at once after a silence. */
+  busyMsPerSecond: number;
+  busyBurstMs: number;
+  /** Tool calls a second, and at once after a silence. */
+  callsPerSecond: number;
+  callsBurst: number;
   /** Requests that wait for an answer at the same time. */
   open: number;
   /** Characters of JSON in one message. */
   messageChars: number;
   /** Milliseconds a widget has to clean up before its frame goes. */
   teardownMs: number;
+  /** Milliseconds between two questions whether the widget is alive, and of silence until it counts as hanging. */
+  pingMs: number;
+  hangMs: number;
+  /** Milliseconds between two changes of its height. */
+  resizeMs: number;
 }
 
 export const LIMITS: Limits = {
@@ -19,9 +30,16 @@ export const LIMITS: Limits = {
   maxHeight: 2_000,
   messagesPerSecond: 50,
   burst: 100,
+  busyMsPerSecond: 100,
+  busyBurstMs: 200,
+  callsPerSecond: 5,
+  callsBurst: 20,
   open: 16,
   messageChars: 1_000_000,
   teardownMs: 500,
+  pingMs: 1_000,
+  hangMs: 5_000,
+  resizeMs: 100,
 };
 
 /** A height that may be used, or nothing where none was given. */
@@ -30,21 +48,35 @@ export function clampHeight(given: unknown, { minHeight, maxHeight }: Limits): n
   return Math.round(Math.min(Math.max(given, minHeight), maxHeight));
 }
 
-/** Tells whether one more message may pass. Time is an argument, in milliseconds. */
-export class Rate {
-  readonly #limits: Limits;
+/** So much a second, and more at once after a silence. Time is an argument, in milliseconds. */
+export class Budget {
+  readonly #perSecond: number;
+  readonly #most: number;
   #left: number;
   #at: number | undefined;
 
-  constructor(limits: Limits) {
-    this.#limits = limits;
-    this.#left = limits.burst;
+  constructor(perSecond: number, most: number) {
+    this.#perSecond = perSecond;
+    this.#most = most;
+    this.#left = most;
   }
 
-  admits(now: number): boolean {
+  /** Whether there is something left; looking costs nothing. */
+  left(now: number): boolean {
     const passed = now - (this.#at ?? now);
     this.#at = now;
-    this.#left = Math.min(this.#limits.burst, this.#left + (passed / 1000) * this.#limits.messagesPerSecond);
+    this.#left = Math.min(this.#most, this.#left + (passed / 1000) * this.#perSecond);
+    return this.#left > 0;
+  }
+
+  /** Take something that was used, whether or not it was left: what is owed is waited for. */
+  charge(amount: number): void {
+    this.#left -= amount;
+  }
+
+  /** Take one, if there is one. */
+  admits(now: number): boolean {
+    this.left(now);
     if (this.#left < 1) return false;
     this.#left -= 1;
     return true;

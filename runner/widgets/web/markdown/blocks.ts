@@ -3,7 +3,7 @@
 export type Block =
   | { kind: "heading"; level: number; text: string }
   | { kind: "paragraph"; text: string }
-  | { kind: "code"; text: string }
+  | { kind: "code"; text: string; language: string }
   | { kind: "rule" }
   | { kind: "quote"; children: Block[] }
   | { kind: "list"; ordered: boolean; start: number; items: ListItem[] }
@@ -16,7 +16,7 @@ export interface ListItem {
 }
 
 const MAX_DEPTH = 8;
-const FENCE = /^ {0,3}(`{3,}|~{3,})[^`]*$/;
+const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+|$)/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const QUOTE = /^ {0,3}> ?/;
@@ -61,17 +61,17 @@ class Reader {
 
   #fenced(): Block {
     const opening = this.#line();
-    const fence = (FENCE.exec(opening)?.[1] ?? "```");
+    const [, fence = "```", language = ""] = FENCE.exec(opening) ?? [];
     const closes = (line: string): boolean => line.trim().length >= fence.length && line.trim() === fence.charAt(0).repeat(line.trim().length);
     this.#at += 1;
     const lines = this.#while((line) => !closes(line));
     this.#at += 1;
-    return { kind: "code", text: lines.join("\n") };
+    return { kind: "code", text: lines.join("\n"), language: language.trim() };
   }
 
   #indented(): Block {
     const lines = this.#while((line) => line.startsWith("    ") || blank(line));
-    return { kind: "code", text: lines.map((line) => line.slice(4)).join("\n").trimEnd() };
+    return { kind: "code", text: lines.map((line) => line.slice(4)).join("\n").trimEnd(), language: "" };
   }
 
   #heading(): Block {

@@ -29,6 +29,11 @@ export function inlines(source: string, depth = 0): Inline[] {
   return new Reader(source, depth).read();
 }
 
+/** What is read of a tree, without what it looks like. */
+export function textOf(list: readonly Inline[]): string {
+  return list.map((one) => ("children" in one ? textOf(one.children) : one.kind === "image" ? one.alt : one.kind === "break" ? " " : one.text)).join("");
+}
+
 class Reader {
   readonly #source: string;
   readonly #depth: number;

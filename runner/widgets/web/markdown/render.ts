@@ -3,15 +3,16 @@
 import { safeHref } from "../bridge/arguments.ts";
 import { h, spoken } from "../lib/dom.ts";
 import type { Child } from "../lib/dom.ts";
+import { HIDDEN } from "../lib/hidden.ts";
 import { icon } from "../lib/icons.ts";
 import type { Scene } from "../lib/page.ts";
 import { link } from "../lib/parts.ts";
 import type { Block, ListItem } from "./blocks.ts";
 import { inlines } from "./inline.ts";
+import { textOf } from "./inline.ts";
 import type { Inline } from "./inline.ts";
+import { leadsTo, namesAnotherHost } from "./links.ts";
 
-// Characters that turn the direction of text or have no width, except the joiners that scripts need.
-const HIDDEN = /([\u061C\u200B\u200E\u200F\u202A-\u202E\u2060\u2066-\u2069\uFEFF])/;
 // More elements than anyone reads, and fewer than make a browser slow.
 const MAX_ELEMENTS = 5_000;
 const HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"] as const;
@@ -112,7 +113,9 @@ export class Renderer {
     const content = this.#inline(children.filter(({ kind }) => kind !== "link"));
     const href = safeHref(address);
     if (href === undefined) return h("span", null, this.#inline(children));
-    return link(this.#scene, href, children.some(({ kind }) => kind === "link") ? address : content, { title: href });
+    const drawn = link(this.#scene, href, children.some(({ kind }) => kind === "link") ? address : content, { title: href });
+    if (!namesAnotherHost(textOf(children), href)) return drawn;
+    return [drawn, h("span", { class: "leads", dir: "ltr" }, ` (leads to ${leadsTo(href)})`)];
   }
 
   /** A picture from elsewhere would tell its server who reads; the reader may go there. */

@@ -6,7 +6,7 @@ import { size, until } from "../model/words";
 import { Download } from "../views/download";
 import { Tabs, type Tab } from "../views/tabs";
 import { Guarded } from "../views/guarded";
-import { plain } from "../views/run";
+import { plain } from "../model/plain";
 import { MediaView, ImageView } from "./media";
 import { PageView } from "./page";
 import type { Item, Shown } from "./items";

@@ -15,7 +15,8 @@ import typescript from "highlight.js/lib/languages/typescript";
 import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
 import { count } from "../model/words";
-import { plain } from "../views/run";
+import { plain } from "../model/plain";
+import { Folded, hasLongLine } from "../views/folded";
 import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
@@ -49,9 +50,10 @@ interface Piece {
 
 export function Coloured({ text, language }: { text: string; language: string | null }): JSX.Element {
   const shown = plain(text);
-  const pieces = useMemo(() => (language === null || shown.length > MOST_COLOURED ? null : piecesOf(shown, language)), [shown, language]);
+  // What is one endless line is no code that anyone reads by its colours.
+  const pieces = useMemo(() => (language === null || shown.length > MOST_COLOURED || hasLongLine(text) ? null : piecesOf(shown, language)), [shown, language]);
   return (
-    <pre class="code" tabIndex={0}><code>{pieces === null ? shown : pieces.map((piece, index) => (piece.scope === null ? piece.text : <span key={index} class={piece.scope}>{piece.text}</span>))}</code></pre>
+    <pre class="code" tabIndex={0}><code>{pieces === null ? <Folded text={text} /> : pieces.map((piece, index) => (piece.scope === null ? piece.text : <span key={index} class={piece.scope}>{piece.text}</span>))}</code></pre>
   );
 }
 

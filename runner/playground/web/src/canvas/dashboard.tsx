@@ -7,8 +7,9 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { isObject, parseJson, toJson } from "../model/json";
 import { recall, remember } from "../model/keep";
-import { plain } from "../views/run";
+import { plain } from "../model/plain";
 import type { Tab } from "../views/tabs";
+import { Framed } from "./framed";
 import { panelOf, type Panel } from "./items";
 
 const PINNED = "dashboards";
@@ -90,10 +91,12 @@ export function DashboardView({ panel }: { panel: Panel }): JSX.Element {
   if (origin === null) return <p class="problem" role="alert">The address of this dashboard cannot be read.</p>;
   return (
     <div class="stack">
-      <div class="row"><b class="grow">{plain(panel.title)}</b><span class="badge">{panel.persistence}</span><span class="soft small mono">{origin}</span>
+      <div class="row"><b class="grow">{plain(panel.title)}</b><span class="badge">{panel.persistence}</span>
         <button class="button quiet" onClick={() => closeDashboard(panel)}>Close</button></div>
       {problem.value !== null && <p class="problem" role="alert">{problem.value}</p>}
-      <iframe ref={frame} class="paper" src={panel.url} sandbox={sandbox(panel)} title={panel.title} referrerpolicy="no-referrer" />
+      <Framed what="A page of another server." hint={`It comes from ${origin}, and is not part of this one.`}>
+        <iframe ref={frame} class="paper" src={panel.url} sandbox={sandbox(panel)} title={panel.title} referrerpolicy="no-referrer" />
+      </Framed>
     </div>
   );
 }

@@ -4,7 +4,8 @@ import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { count, size } from "../model/words";
-import { plain } from "../views/run";
+import { plain } from "../model/plain";
+import { Folded } from "../views/folded";
 import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
@@ -30,7 +31,7 @@ function Whole({ item }: { item: Item }): JSX.Element {
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
   if (loaded.value === null) return <Waiting />;
   const { value, text } = loaded.value;
-  if (value === undefined) return <pre class="code" tabIndex={0}>{plain(text.slice(0, PART))}</pre>;
+  if (value === undefined) return <pre class="code" tabIndex={0}><Folded text={text.slice(0, PART)} /></pre>;
   return <div class="code tree" role="tree" aria-label={item.name}><Node name={null} value={value} open /></div>;
 }
 
@@ -39,7 +40,7 @@ export function Node({ name, value, open }: { name: string | null; value: Json; 
   const most = useSignal(CHILDREN);
   const children = childrenOf(value);
   const label = name === null ? null : <span class="key">{plain(name)}: </span>;
-  if (children === null) return <div role="treeitem" class="leaf">{label}<span class={kind(value)}>{plain(toJson(value)).slice(0, 20_000)}</span></div>;
+  if (children === null) return <div role="treeitem" class="leaf">{label}<span class={kind(value)}><Folded text={toJson(value)} /></span></div>;
   const summary = Array.isArray(value) ? `[${count(children.length)}]` : `{${count(children.length)}}`;
   return (
     <div role="treeitem" aria-expanded={opened.value}>
@@ -86,5 +87,5 @@ function Part({ item, at }: { item: Item; at: number }): JSX.Element {
     return new TextDecoder().decode(await (await bytes(item.uri, { from: at * PART, to }, signal)).arrayBuffer());
   });
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
-  return loaded.value === null ? <Waiting /> : <pre class="code" tabIndex={0}>{plain(loaded.value)}</pre>;
+  return loaded.value === null ? <Waiting /> : <pre class="code" tabIndex={0}><Folded text={loaded.value} /></pre>;
 }

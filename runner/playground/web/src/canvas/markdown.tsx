@@ -1,16 +1,25 @@
-/** Markdown: written as elements of the page, one by one. HTML in it is shown as text, pictures from elsewhere are only named. */
+/**
+ * Markdown: written as elements of the page, one by one. HTML in it is shown as text, pictures from elsewhere are only
+ * named, links say where they lead. It is read as the widgets read it: in a time that grows with its length, and no deeper
+ * than anyone indents.
+ */
 import type { ComponentChildren, JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { lexer, type Token, type Tokens } from "marked";
+import { safeHref } from "../../../../widgets/web/bridge/arguments.ts";
+import { isOwn } from "../../../../widgets/web/hosting/own.ts";
+import { blocks, type Block } from "../../../../widgets/web/markdown/blocks.ts";
+import { inlines, textOf, type Inline } from "../../../../widgets/web/markdown/inline.ts";
+import { leadsTo, namesAnotherHost } from "../../../../widgets/web/markdown/links.ts";
+import { plain } from "../model/plain";
 import { count } from "../model/words";
-import { plain } from "../views/run";
 import { Trouble, Waiting } from "./canvas";
 import { Coloured } from "./code";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
 
 const MOST = 500_000;
-const MAX_DEPTH = 40;
+// More elements than anyone reads, and fewer than hold the page up.
+const MOST_ELEMENTS = 10_000;
 
 export function MarkdownView({ item }: { item: Item }): JSX.Element {
   const loaded = useLoaded(item, (signal) => head(item, MOST, signal));
@@ -25,80 +34,104 @@ export function MarkdownView({ item }: { item: Item }): JSX.Element {
 }
 
 export function Markdown({ text }: { text: string }): JSX.Element {
-  const tokens = useMemo(() => lexer(text), [text]);
-  return <article class="prose">{blocks(tokens, 0)}</article>;
-}
-
-function blocks(tokens: Token[], depth: number): ComponentChildren {
-  return depth > MAX_DEPTH ? null : tokens.map((token, index) => <Block key={index} token={token as Tokens.Generic} depth={depth + 1} />);
-}
-
-function Block({ token, depth }: { token: Tokens.Generic; depth: number }): JSX.Element | null {
-  switch (token.type) {
-    case "space": return null;
-    case "heading": return heading(token as Tokens.Heading, depth);
-    case "paragraph": return <p>{inline(token.tokens, depth)}</p>;
-    case "blockquote": return <blockquote>{blocks(token.tokens ?? [], depth)}</blockquote>;
-    case "code": return <Coloured text={String(token["text"])} language={language(String(token["lang"] ?? ""))} />;
-    case "hr": return <hr />;
-    case "list": return list(token as Tokens.List, depth);
-    case "table": return table(token as Tokens.Table, depth);
-    case "text": return <>{inline(token.tokens ?? [token], depth)}</>;
-    default: return <p>{plain(token.raw)}</p>;
-  }
-}
-
-function heading(token: Tokens.Heading, depth: number): JSX.Element {
-  // Under the page's own heading.
-  const Level = `h${Math.min(6, token.depth + 1)}` as "h2";
-  return <Level>{inline(token.tokens, depth)}</Level>;
-}
-
-function list(token: Tokens.List, depth: number): JSX.Element {
-  const items = token.items.map((item, index) => (
-    <li key={index}>{item.task && <input type="checkbox" disabled checked={item.checked ?? false} aria-label={item.checked ? "done" : "open"} />}{blocks(item.tokens, depth)}</li>
-  ));
-  return token.ordered ? <ol start={Number(token.start) || 1}>{items}</ol> : <ul>{items}</ul>;
-}
-
-function table(token: Tokens.Table, depth: number): JSX.Element {
+  const writer = useMemo(() => {
+    const made = new Writer();
+    return { children: made.blocks(blocks(text)), cut: made.cut };
+  }, [text]);
   return (
-    <div class="scroll"><table class="grid">
-      <thead><tr>{token.header.map((cell, index) => <th key={index} scope="col">{inline(cell.tokens, depth)}</th>)}</tr></thead>
-      <tbody>{token.rows.map((row, at) => <tr key={at}>{row.map((cell, index) => <td key={index}>{inline(cell.tokens, depth)}</td>)}</tr>)}</tbody>
-    </table></div>
+    <>
+      <article class="prose">{writer.children}</article>
+      {writer.cut && <p class="soft small">It has more parts than are shown here. Download it for the rest.</p>}
+    </>
   );
 }
 
-function inline(tokens: Token[] | undefined, depth: number): ComponentChildren {
-  return depth > MAX_DEPTH ? null : (tokens ?? []).map((token, index) => <Inline key={index} token={token as Tokens.Generic} depth={depth + 1} />);
-}
+/** Writes blocks as elements, as long as there are not too many. */
+class Writer {
+  #left = MOST_ELEMENTS;
 
-function Inline({ token, depth }: { token: Tokens.Generic; depth: number }): JSX.Element {
-  switch (token.type) {
-    case "strong": return <strong>{inline(token.tokens, depth)}</strong>;
-    case "em": return <em>{inline(token.tokens, depth)}</em>;
-    case "del": return <del>{inline(token.tokens, depth)}</del>;
-    case "codespan": return <code>{plain(String(token["text"]))}</code>;
-    case "br": return <br />;
-    case "link": return <Link href={String(token["href"])}>{inline(token.tokens, depth)}</Link>;
-    case "image": return <span class="badge" title={String(token["href"])}>picture: {plain(String(token["text"] || token["href"]))}</span>;
-    case "escape": return <>{plain(String(token["text"]))}</>;
-    case "text": return <>{token.tokens === undefined ? plain(decoded(String(token["raw"]))) : inline(token.tokens, depth)}</>;
-    default: return <>{plain(token.raw)}</>;
+  get cut(): boolean {
+    return this.#left < 0;
+  }
+
+  blocks(list: readonly Block[]): ComponentChildren {
+    return this.#each(list, (block) => this.#block(block));
+  }
+
+  #each<T>(list: readonly T[], write: (one: T, index: number) => ComponentChildren): ComponentChildren {
+    const written: ComponentChildren[] = [];
+    for (const [index, one] of list.entries()) {
+      this.#left -= 1;
+      if (this.#left < 0) break;
+      written.push(write(one, index));
+    }
+    return written;
+  }
+
+  #block(block: Block): ComponentChildren {
+    switch (block.kind) {
+      case "heading": {
+        // Under the page's own heading.
+        const Level = `h${Math.min(6, block.level + 1)}` as "h2";
+        return <Level>{this.#text(block.text)}</Level>;
+      }
+      case "paragraph": return <p>{this.#text(block.text)}</p>;
+      case "quote": return <blockquote>{this.blocks(block.children)}</blockquote>;
+      case "code": return <Coloured text={block.text} language={language(block.language)} />;
+      case "rule": return <hr />;
+      case "list": {
+        const items = this.#each(block.items, ({ done, children }) => <li>{done !== undefined && <input type="checkbox" disabled checked={done} aria-label={done ? "done" : "open"} />}{this.#item(children)}</li>);
+        return block.ordered ? <ol start={block.start}>{items}</ol> : <ul>{items}</ul>;
+      }
+      case "table": return (
+        <div class="scroll"><table class="grid">
+          <thead><tr>{this.#each(block.head, (cell) => <th scope="col">{this.#text(cell)}</th>)}</tr></thead>
+          <tbody>{this.#each(block.rows, (row) => <tr>{this.#each(row, (cell) => <td>{this.#text(cell)}</td>)}</tr>)}</tbody>
+        </table></div>
+      );
+    }
+  }
+
+  #item(children: readonly Block[]): ComponentChildren {
+    const [only] = children;
+    return children.length === 1 && only?.kind === "paragraph" ? this.#text(only.text) : this.blocks(children);
+  }
+
+  #text(source: string): ComponentChildren {
+    return this.#inlines(inlines(source));
+  }
+
+  #inlines(list: readonly Inline[]): ComponentChildren {
+    return this.#each(list, (one) => this.#inline(one));
+  }
+
+  #inline(one: Inline): ComponentChildren {
+    switch (one.kind) {
+      case "text": return plain(decoded(one.text));
+      case "code": return <code>{plain(one.text)}</code>;
+      case "break": return <br />;
+      case "image": return <span class="badge" title={plain(one.address)}>picture: {plain(one.alt || one.address)}</span>;
+      case "strong": return <strong>{this.#inlines(one.children)}</strong>;
+      case "em": return <em>{this.#inlines(one.children)}</em>;
+      case "del": return <del>{this.#inlines(one.children)}</del>;
+      // A link in the text of a link is text.
+      case "link": return <Link address={one.address} text={textOf(one.children)}>{this.#inlines(one.children.filter(({ kind }) => kind !== "link"))}</Link>;
+    }
   }
 }
 
-export function Link({ href, children }: { href: string; children: ComponentChildren }): JSX.Element {
-  return safe(href) ? <a href={href} target="_blank" rel="noopener noreferrer nofollow">{children}</a> : <span title={`This address is not opened: ${plain(href).slice(0, 200)}`}>{children}</span>;
+/** A link of a document, if it leads somewhere that a document may lead to; with the place, if its text names another. */
+export function Link({ address, text, children }: { address: string; text: string; children: ComponentChildren }): JSX.Element {
+  const href = safeHref(address);
+  if (href === undefined) return <Closed address={address} why="it is none of the web, or has a user name in it">{children}</Closed>;
+  if (isOwn(new URL(href), location)) return <Closed address={address} why="it leads to this server, where it would act as you">{children}</Closed>;
+  const shown = text === address ? plain(text) : children;
+  const link = <a href={href} title={href} target="_blank" rel="noopener noreferrer nofollow">{shown}</a>;
+  return namesAnotherHost(text, href) ? <>{link} <span class="badge network">leads to {plain(leadsTo(href))}</span></> : link;
 }
 
-export function safe(href: string): boolean {
-  try {
-    return ["http:", "https:", "mailto:"].includes(new URL(href).protocol);
-  } catch {
-    return false;
-  }
+function Closed({ address, why, children }: { address: string; why: string; children: ComponentChildren }): JSX.Element {
+  return <span class="closed" title={`${plain(address).slice(0, 200)} is not opened: ${why}`}>{children}</span>;
 }
 
 function language(named: string): string | null {

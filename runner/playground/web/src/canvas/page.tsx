@@ -5,6 +5,7 @@ import DOMPurify from "dompurify";
 import { info } from "../model/info";
 import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
+import { Framed } from "./framed";
 import type { Item } from "./items";
 
 const MOST = 20_000_000;
@@ -15,17 +16,31 @@ export function PageView({ item }: { item: Item }): JSX.Element {
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
   if (loaded.value === null) return <Waiting />;
   if (origin === null) return <Trouble problem="this server has no second origin to show pages on; the operator sets playground_frames_url" />;
-  return <Still html={clean(loaded.value.text)} origin={origin} title={item.name} />;
+  return (
+    <Framed what="A page that a tool made." hint="It is not part of this one: its fields and links do nothing, and nothing you are asked for in it is needed.">
+      <Still html={clean(loaded.value.text)} origin={origin} title={item.name} />
+    </Framed>
+  );
 }
 
-/** Take out what could act or load; the frame would stop it all the same. */
+const FIELDS = "input,textarea,select,button,[contenteditable],[autofocus]";
+
+/** Take out what could act or load; the frame would stop it all the same. Fields stay to be seen, and take nothing. */
 export function clean(html: string): string {
-  return DOMPurify.sanitize(html, {
+  const whole = DOMPurify.sanitize(html, {
+    RETURN_DOM: true,
     WHOLE_DOCUMENT: true,
     FORBID_TAGS: ["base", "meta", "link", "form", "iframe", "object", "embed", "script", "template", "dialog"],
     FORBID_ATTR: ["srcset", "ping", "action", "formaction", "background"],
     ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#|data:image\/(?:png|jpeg|gif|webp|svg\+xml)[;,])/i,
-  });
+  }) as HTMLElement;
+  for (const field of whole.querySelectorAll(FIELDS)) {
+    field.removeAttribute("contenteditable");
+    field.removeAttribute("autofocus");
+    field.setAttribute("disabled", "");
+    field.setAttribute("autocomplete", "off");
+  }
+  return whole.outerHTML;
 }
 
 export function Still({ html, origin, title }: { html: string; origin: string; title: string }): JSX.Element {

@@ -5,7 +5,7 @@ import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { toJson } from "../model/json";
 import { count } from "../model/words";
-import { plain } from "../views/run";
+import { plain } from "../model/plain";
 import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";

@@ -1,18 +1,22 @@
 /** The widget of a tool, in a host like those it will meet: both dialects, any theme, language, width and mode. */
 import type { JSX } from "preact";
-import { useSignal } from "@preact/signals";
+import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { WidgetHost, type Csp, type LogEntry, type ToolResult } from "../../../../widgets/web/host.ts";
+import { WidgetHost, type Csp, type LogEntry, type ToolResult, type Trouble } from "../../../../widgets/web/host.ts";
 import { info } from "../model/info";
 import { isObject, toJson } from "../model/json";
 import { request, type Params } from "../model/mcp";
 import { start, type Run } from "../model/runs";
 import { serverOfTool, toolOf, uriOf } from "../model/servers";
-import { byName, type Tool } from "../model/tools";
-import { abandon, askFirst, asksFirst, callForWidget } from "../model/widget_calls";
+import type { Tool } from "../model/tools";
+import { abandon, askFirst, asksFirst, callForWidget, visibilityOf } from "../model/widget_calls";
 import { keepState, recallState } from "../model/widget_states";
-import { plain } from "../views/run";
-import { WidgetCalls } from "./widget_calls";
+import { brief, plain } from "../model/plain";
+import { leadsTo } from "../../../../widgets/web/markdown/links.ts";
+import { paced } from "../model/pace";
+import { Consent } from "../views/consent";
+import { Framed } from "./framed";
+import { AskedCall, WidgetCalls } from "./widget_calls";
 
 type Dialect = "mcp-app" | "skybridge";
 
@@ -25,11 +29,16 @@ interface Choice {
 }
 
 const MAX_LOG = 500;
+const NOTES_MS = 400;
+const MOST_REFUSED_LINKS = 3;
 
 export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element {
   const origin = info.value?.frames ?? null;
   const choice = useSignal<Choice>({ dialect: "mcp-app", theme: dark() ? "dark" : "light", locale: navigator.language, width: "full", mode: "inline" });
   const log = useSignal<Line[]>([]);
+  const watched = useSignal(false);
+  const life = useSignal(0);
+  const note = useNotes(log);
   if (origin === null) return <p class="problem">This server has no second origin to show widgets on. The operator sets <code>playground_frames_url</code>.</p>;
   const set = (part: Partial<Choice>): void => { choice.value = { ...choice.value, ...part }; };
   return (
@@ -42,13 +51,12 @@ export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element
         <Pick label="Tool calls" value={asksFirst.value ? "ask" : "run"} choices={{ run: "Run at once", ask: "Ask first" }} pick={(how) => askFirst(how === "ask")} />
         <label class="small soft">Language <input class="input compact" value={choice.value.locale} size={7} onChange={(event) => set({ locale: event.currentTarget.value })} /></label>
       </div>
-      <Frame key={`${run.id} ${choice.value.dialect}`} run={run} tool={tool} origin={origin} choice={choice.value} set={set}
-        log={(entry) => { log.value = [...log.value, lineOf(entry)].slice(-MAX_LOG); }} />
+      <Frame key={`${run.id} ${choice.value.dialect} ${life.value}`} run={run} tool={tool} origin={origin} choice={choice.value} set={set} log={note} again={() => { life.value += 1; }} />
       <WidgetCalls run={run} />
-      <details>
+      <details onToggle={(event) => { watched.value = event.currentTarget.open; }}>
         <summary class="small">Messages and violations <span class="soft">{log.value.length}</span></summary>
-        <ol class="logs" tabIndex={0}>{log.value.map((entry, index) => (
-          <li key={index} class={entry.bad ? "error" : ""}>
+        <ol class="logs" tabIndex={0}>{watched.value && log.value.map((entry) => (
+          <li key={entry.number} class={entry.bad ? "error" : ""}>
             <span>{entry.direction}</span><span>{entry.dropped ? "dropped" : ""}</span>
             <span>{entry.text}</span>
           </li>
@@ -58,7 +66,22 @@ export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element
   );
 }
 
+/** Write messages down, and show them at a pace at which they can be followed. */
+function useNotes(log: Signal<Line[]>): (entry: LogEntry) => void {
+  const notes = useRef({ waiting: [] as Line[], count: 0 }).current;
+  const shown = useRef(paced(() => {
+    log.value = [...log.value, ...notes.waiting].slice(-MAX_LOG);
+    notes.waiting = [];
+  }, NOTES_MS)).current;
+  return (entry) => {
+    notes.count += 1;
+    notes.waiting = [...notes.waiting.slice(1 - MAX_LOG), lineOf(entry, notes.count)];
+    shown.soon();
+  };
+}
+
 interface Line {
+  number: number;
   direction: string;
   dropped: boolean;
   bad: boolean;
@@ -66,12 +89,13 @@ interface Line {
 }
 
 /** What of a message is shown, made once: a widget may send many long ones. */
-function lineOf({ direction, message, dropped }: LogEntry): Line {
+function lineOf({ direction, message, dropped }: LogEntry, number: number): Line {
   return {
+    number,
     direction: direction === "from-widget" ? "widget →" : "→ widget",
     dropped: dropped !== undefined,
     bad: dropped !== undefined || message["method"] === "toolcell/violation",
-    text: plain(`${dropped ?? ""} ${toJson(message)}`.trim().slice(0, 2000)),
+    text: plain(`${dropped ?? ""} ${toJson(message)}`.trim().slice(0, 500)),
   };
 }
 
@@ -83,19 +107,22 @@ function Pick<T extends string>({ label, value, choices, pick }: { label: string
   );
 }
 
-function Frame({ run, tool, origin, choice, set, log }: {
+function Frame({ run, tool, origin, choice, set, log, again }: {
   run: Run;
   tool: Tool;
   origin: string;
   choice: Choice;
   set: (part: Partial<Choice>) => void;
   log: (entry: LogEntry) => void;
+  again: () => void;
 }): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const host = useRef<WidgetHost | null>(null);
   const problem = useSignal<string | null>(null);
   const closed = useSignal(false);
+  const trouble = useSignal<Trouble | "stopped" | undefined>(undefined);
   const link = useSignal<string | null>(null);
+  const refusedLinks = useRef(0);
   const server = serverOfTool(tool.name);
   useEffect(() => {
     let left = false;
@@ -111,15 +138,21 @@ function Frame({ run, tool, origin, choice, set, log }: {
           csp: page.csp,
           context: context(choice),
           widgetState: recallState(run.id),
-          visibility: (name) => visibility(toolOf(server, name)),
+          visibility: (name) => visibilityOf(toolOf(server, name)),
           actions: {
             callTool: (name, args) => callForWidget(run.id, toolOf(server, name), args as Params) as Promise<ToolResult>,
             sendMessage: (prompt) => log({ direction: "from-widget", message: { said: prompt } }),
-            openLink: (url) => { link.value = url; },
+            openLink: (url) => {
+              // The address under a button that somebody is about to press stays what it is.
+              if (link.value !== null) throw new Error("a person is being asked about another address");
+              if (refusedLinks.current >= MOST_REFUSED_LINKS) throw new Error("the person at the page does not want this widget to open addresses");
+              link.value = url;
+            },
             setDisplayMode: (mode) => { set({ mode }); return mode; },
             updateModelContext: (given) => log({ direction: "from-widget", message: { "context for the model": given } }),
             keepState: (state) => keepState(run.id, state),
             closed: () => { closed.value = true; },
+            troubled: (what) => { trouble.value = what; },
             log,
           },
         });
@@ -144,21 +177,48 @@ function Frame({ run, tool, origin, choice, set, log }: {
     <div class="stack">
       {problem.value !== null && <p class="problem" role="alert">The widget cannot be shown: {problem.value}</p>}
       {closed.value && <p class="notice row" role="status"><span class="grow">The widget has closed itself.</span><button class="button" onClick={() => start(run.tool, run.args)}>Run again</button></p>}
-      {link.value !== null && <Leave url={link.value} end={() => { link.value = null; }} />}
+      <div class={`consents ${choice.mode}`}>
+        {trouble.value !== undefined && <Troubled trouble={trouble.value} again={again} stop={() => { host.current?.stop(); abandon(run.id); trouble.value = "stopped"; }} />}
+        {link.value !== null && <Leave url={link.value} decide={(allowed) => {
+          const url = link.value;
+          link.value = null;
+          if (!allowed) refusedLinks.current += 1;
+          else if (url !== null) open(url, "_blank", "noopener,noreferrer");
+        }} />}
+        {link.value === null && <AskedCall run={run} />}
+      </div>
       {choice.mode !== "inline" && <div><button class="button leave" onClick={() => set({ mode: "inline" })}>{choice.mode === "fullscreen" ? "Leave fullscreen" : "Put it back"}</button></div>}
-      <div ref={box} class={`stage ${choice.mode} ${choice.theme}`} style={{ width, maxWidth: "100%" }} />
+      <div class={`stage ${choice.mode} ${choice.theme}`} style={{ width, maxWidth: "100%" }}>
+        <Framed what={`The widget of ${plain(tool.name)}.`} hint="It is not part of this page."><div ref={box} class="box" /></Framed>
+      </div>
     </div>
   );
 }
 
-/** An address says something to whoever is there, so a person decides whether it is opened. */
-function Leave({ url, end }: { url: string; end: () => void }): JSX.Element {
+const TROUBLES: Record<Trouble | "stopped", string> = {
+  hangs: "The widget has not answered for some seconds: it hangs, or it has left its page.",
+  left: "The widget sent its own frame elsewhere, and was stopped.",
+  flooded: "The widget sent more messages than can be read, and was stopped.",
+  stopped: "You stopped the widget.",
+};
+
+function Troubled({ trouble, stop, again }: { trouble: Trouble | "stopped"; stop: () => void; again: () => void }): JSX.Element {
   return (
-    <p class="notice row" role="alert">
-      <span class="grow">The widget wants to open <code>{plain(url)}</code></span>
-      <button class="button" onClick={() => { end(); open(url, "_blank", "noopener,noreferrer"); }}>Open</button>
-      <button class="button quiet" onClick={end}>Do not open</button>
+    <p class="notice row" role="status">
+      <span class="grow">{TROUBLES[trouble]}</span>
+      {trouble === "hangs" && <button class="button" onClick={stop}>Stop it</button>}
+      <button class="button" onClick={again}>Start it again</button>
     </p>
+  );
+}
+
+/** An address says something to whoever is there, so a person decides whether it is opened. */
+function Leave({ url, decide }: { url: string; decide: (allowed: boolean) => void }): JSX.Element {
+  return (
+    <Consent yes="Open" no="Do not open" decide={decide}>
+      <p>The widget wants to open {url.startsWith("mailto:") ? "a mail to" : "a page of"} <b class="mono">{plain(leadsTo(url))}</b></p>
+      <pre class="code">{brief(url, 1_000)}</pre>
+    </Consent>
   );
 }
 
@@ -184,14 +244,6 @@ function declaredBy(tool: Tool, dialect: Dialect): string | null {
   const ui = tool.meta["ui"];
   const uri = dialect === "skybridge" ? tool.meta["openai/outputTemplate"] : ((isObject(ui) ? ui["resourceUri"] : undefined) ?? tool.meta["ui/resourceUri"]);
   return typeof uri === "string" ? uri : null;
-}
-
-function visibility(name: string): readonly string[] | undefined {
-  const tool = byName.value.get(name);
-  if (tool === undefined) return undefined;
-  const ui = tool.meta["ui"];
-  const said = isObject(ui) ? ui["visibility"] : undefined;
-  return Array.isArray(said) ? said.map(String) : ["model", "app"];
 }
 
 function context(choice: Choice): Record<string, unknown> {

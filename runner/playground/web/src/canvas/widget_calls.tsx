@@ -1,16 +1,17 @@
-/** What a widget called, a line for each call, and the question where a person wants to be asked first. */
+/** What a widget called, a line for each call, and the question before a call that a person decides on. */
 import type { JSX } from "preact";
 import { to } from "../model/route";
 import type { Run } from "../model/runs";
 import { decide, type WidgetCall } from "../model/widget_calls";
 import { duration } from "../model/words";
-import { plain } from "../views/run";
+import { plain } from "../model/plain";
+import { Consent } from "../views/consent";
+import { Folded } from "../views/folded";
 
 export function WidgetCalls({ run }: { run: Run }): JSX.Element {
   const calls = run.widgetCalls ?? [];
   return (
     <section class="stack" aria-label="Calls of the widget">
-      {calls.filter((call) => call.status === "asked").map((call) => <Ask key={call.id} call={call} />)}
       <h2 class="part">Tools the widget called</h2>
       {calls.length === 0 ? <p class="soft small">None so far.</p> : (
         <div class="scroll calls">
@@ -36,15 +37,17 @@ export function WidgetCalls({ run }: { run: Run }): JSX.Element {
 const WORDS: Record<WidgetCall["status"], string> = { asked: "asks", running: "running", done: "done", failed: "failed", refused: "not allowed", left: "page left" };
 const BADGE: Record<WidgetCall["status"], string> = { asked: "running", running: "running", done: "done", failed: "failed", refused: "cancelled", left: "cancelled" };
 
-function Ask({ call }: { call: WidgetCall }): JSX.Element {
+/** The first of the calls that wait for a person; the others wait behind it. */
+export function AskedCall({ run }: { run: Run }): JSX.Element | null {
+  const waiting = (run.widgetCalls ?? []).filter((call) => call.status === "asked");
+  const [call] = waiting;
+  if (call === undefined) return null;
   return (
-    <div class="question stack" role="alert">
-      <p>The widget wants to call <b class="mono">{plain(call.tool)}</b> with</p>
-      <pre class="code" tabIndex={0}>{plain(call.args)}</pre>
-      <div class="row">
-        <button class="button main" onClick={() => decide(call.id, true)}>Call it</button>
-        <button class="button" onClick={() => decide(call.id, false)}>Do not call it</button>
-      </div>
-    </div>
+    <Consent key={call.id} yes="Call it" no="Do not call it" decide={(allowed) => decide(call.id, allowed)}>
+      <p>The widget wants to call <b class="mono">{plain(call.tool)}</b>{call.args !== "{}" && " with"}</p>
+      {call.args !== "{}" && <pre class="code" tabIndex={0}><Folded text={call.args} /></pre>}
+      {call.destructive === true && <p class="soft small">This tool does not say that it leaves everything as it is, so a person is asked each time.</p>}
+      {waiting.length > 1 && <p class="soft small">{waiting.length - 1} more {waiting.length === 2 ? "call waits" : "calls wait"} behind this one.</p>}
+    </Consent>
   );
 }

@@ -4,6 +4,7 @@ import { isObject, toJson, type Json } from "./json";
 import { McpError, request, SessionEnded, type Params, type Wire } from "./mcp";
 import { door } from "./info";
 import { keepRun, keptRuns } from "./keep";
+import { paced } from "./pace";
 import type { WidgetCall } from "./widget_calls";
 
 export type Status = "running" | "done" | "failed" | "cancelled";
@@ -60,6 +61,7 @@ export interface Run {
 
 const MAX_LOGS = 2000;
 const MAX_WIRE = 500;
+const MOST_SAID = 2_000;
 const MAX_RUNS = 200;
 
 export const runs = signal<Signal<Run>[]>([]);
@@ -133,11 +135,38 @@ export function answer(run: Signal<Run>, responses: Params): void {
   });
 }
 
+/** What came of a run and is not shown yet. */
+interface Heard {
+  wire: Wire[];
+  said: { method: string; params: Params; at: number }[];
+}
+
+/** Keep the last `most`, or a few more. */
+function push<T>(list: T[], item: T, most: number): void {
+  list.push(item);
+  if (list.length > 2 * most) list.splice(0, list.length - most);
+}
+
+function withHeard(run: Run, { wire, said }: Heard): Run {
+  const now: Run = { ...run, wire: [...run.wire, ...wire].slice(-MAX_WIRE), progress: [...run.progress], logs: [...run.logs] };
+  for (const { method, params, at } of said) hear(now, method, params, at);
+  return { ...now, progress: now.progress.slice(-MAX_LOGS), logs: now.logs.slice(-MAX_LOGS) };
+}
+
 async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
   const abort = new AbortController();
   cancels.set(run.value.id, abort);
   const zero = performance.now() - (run.value.took ?? 0);
+  const heard: Heard = { wire: [], said: [] };
+  const take = (): void => {
+    if (heard.wire.length + heard.said.length === 0) return;
+    run.value = withHeard(run.value, heard);
+    heard.wire = [];
+    heard.said = [];
+  };
+  const paints = paced(take);
   const change = (part: Partial<Run>): void => {
+    take();
     run.value = { ...run.value, ...part };
   };
   try {
@@ -145,8 +174,14 @@ async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
       live: true,
       signal: abort.signal,
       meta: { "toolcell/report": true },
-      onWire: (wire) => change({ wire: [...run.value.wire, { ...wire, at: wire.at - zero }].slice(-MAX_WIRE) }),
-      onNotification: (method, heard) => change(hear(run.value, method, heard, performance.now() - zero)),
+      onWire: (wire) => {
+        push(heard.wire, { ...wire, at: wire.at - zero }, MAX_WIRE);
+        paints.soon();
+      },
+      onNotification: (method, params) => {
+        push(heard.said, { method, params, at: performance.now() - zero }, MAX_LOGS);
+        paints.soon();
+      },
     });
     const took = performance.now() - zero;
     if (result["resultType"] === "input_required") change({ question: result, took });
@@ -171,31 +206,33 @@ function ended(error: unknown, aborted: boolean): Partial<Run> {
   return { status: "failed", problem: `The server cannot be reached: ${error instanceof Error ? error.message : String(error)}` };
 }
 
-function hear(run: Run, method: string, params: Params, at: number): Partial<Run> {
+/** Write into a copy of a run what was heard of it. */
+function hear(run: Run, method: string, params: Params, at: number): void {
   if (method === "notifications/progress") {
-    const said = typeof params["message"] === "string" ? params["message"] : null;
+    const said = typeof params["message"] === "string" ? params["message"].slice(0, MOST_SAID) : null;
     const before = run.progress.at(-1)?.progress ?? 0;
-    const value = Number(params["progress"] ?? 0);
+    const given = Number(params["progress"] ?? 0);
+    const value = Number.isFinite(given) ? given : before;
     if (said !== null && params["total"] === undefined && value - before < 1e-6 && value > before) {
       // The least that progress can grow: the runner says how long the tool has been silent.
-      return { logs: [...run.logs, { at, level: "notice", logger: null, text: said, notice: true }].slice(-MAX_LOGS) };
+      run.logs.push({ at, level: "notice", logger: null, text: said, notice: true });
+      return;
     }
-    const heard: Progress = {
-      at,
-      progress: value,
-      total: typeof params["total"] === "number" ? params["total"] : null,
-      message: said,
-    };
-    return { heard: at, progress: [...run.progress, heard].slice(-MAX_LOGS) };
+    run.heard = at;
+    run.progress.push({ at, progress: value, total: typeof params["total"] === "number" ? params["total"] : null, message: said });
+    return;
   }
-  if (method !== "notifications/message") return { heard: at };
+  if (method !== "notifications/message") {
+    run.heard = at;
+    return;
+  }
   const data = params["data"];
   const told = isObject(data) && typeof data["msg"] === "string" ? data["msg"] : data;
   const logger = typeof params["logger"] === "string" ? params["logger"] : null;
   const notice = logger === "runner";
-  const line: LogLine = { at, level: String(params["level"] ?? "info"), logger, text: asText(told), notice };
   // What the runner says of silence does not end it.
-  return { heard: notice ? run.heard : at, logs: [...run.logs, line].slice(-MAX_LOGS) };
+  if (!notice) run.heard = at;
+  run.logs.push({ at, level: String(params["level"] ?? "info"), logger, text: asText(told), notice });
 }
 
 function asText(value: Json | undefined): string {

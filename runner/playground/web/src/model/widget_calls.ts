@@ -1,13 +1,16 @@
 /**
  * Tools that a widget calls: of its own server only, each written down with the run whose result the widget shows, and
- * where a person wants to be asked, after asking. Source: MCP Apps 2026-01-26, "Tool Visibility" and "Mitigations".
+ * after asking where the tool may destroy something or a person wants to be asked.
+ *
+ * Source: MCP Apps 2026-01-26, "Tool Visibility" and "Mitigations"; MCP 2025-11-25, `ToolAnnotations`.
  */
 import type { Signal } from "@preact/signals";
 import { signal } from "@preact/signals";
-import { toJson } from "./json";
+import { isObject, toJson } from "./json";
 import { keepRun, recall, remember } from "./keep";
 import { request, type Params } from "./mcp";
 import { runById, type Run } from "./runs";
+import { byName, type Tool } from "./tools";
 
 export interface WidgetCall {
   id: string;
@@ -16,6 +19,8 @@ export interface WidgetCall {
   args: string;
   /** Milliseconds from the start to the end; null before. */
   took: number | null;
+  /** Whether it is asked for because the tool may destroy something, not because a person wants to be asked. */
+  destructive?: boolean;
   status: "asked" | "running" | "done" | "failed" | "refused" | "left";
 }
 
@@ -34,12 +39,33 @@ export function askFirst(on: boolean): void {
   remember("widgets ask first", on ? "yes" : null);
 }
 
+/** The key of `_meta` under which a call says that a widget made it; the server has its own look at it. */
+const WIDGET_META = "toolcell/widget";
+
+/** Who may call a tool, as it says itself: nobody where it says nothing. `undefined` for a tool that does not exist. */
+export function visibilityOf(name: string): readonly string[] | undefined {
+  const tool = byName.value.get(name);
+  if (tool === undefined) return undefined;
+  const ui = tool.meta["ui"];
+  const said = isObject(ui) ? ui["visibility"] : undefined;
+  if (Array.isArray(said)) return said.map(String);
+  // The other dialect says the same in its own words.
+  return tool.meta["openai/widgetAccessible"] === true ? ["model", "app"] : [];
+}
+
+/** Whether a tool may destroy something. As MCP has it, one that says nothing may. */
+export function mayDestroy({ annotations }: Pick<Tool, "annotations">): boolean {
+  return annotations["readOnlyHint"] !== true && annotations["destructiveHint"] !== false;
+}
+
 /** Call a tool for the widget of a run. Throws an Error where a person said no, or the call cannot be made. */
 export async function callForWidget(runId: string, tool: string, args: Params): Promise<Params> {
   const run = runById(runId);
   const text = toJson(args);
   const short = text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text;
-  const call: WidgetCall = { id: crypto.randomUUID(), tool, args: short, took: null, status: asksFirst.value ? "asked" : "running" };
+  const known = byName.value.get(tool);
+  const destructive = known === undefined || mayDestroy(known);
+  const call: WidgetCall = { id: crypto.randomUUID(), tool, args: short, took: null, destructive, status: destructive || asksFirst.value ? "asked" : "running" };
   note(run, call);
   if (call.status === "asked" && !(await new Promise<boolean>((answer) => answers.set(call.id, answer)))) {
     note(run, { ...call, status: "refused" });
@@ -49,7 +75,7 @@ export async function callForWidget(runId: string, tool: string, args: Params): 
   const began = performance.now();
   const end = (status: "done" | "failed"): void => note(run, { ...call, took: performance.now() - began, status });
   try {
-    const result = await request("tools/call", { name: tool, arguments: args });
+    const result = await request("tools/call", { name: tool, arguments: args }, { meta: { [WIDGET_META]: call.status === "asked" ? "asked" : "unasked" } });
     end(result["isError"] === true ? "failed" : "done");
     return result;
   } catch (error) {

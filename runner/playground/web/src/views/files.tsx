@@ -10,7 +10,7 @@ import { toJson, isObject } from "../model/json";
 import { blank } from "../model/schema";
 import { ago, size, until } from "../model/words";
 import { Download } from "./download";
-import { plain } from "./run";
+import { plain } from "../model/plain";
 
 const UNDO_MS = 8000;
 

@@ -11,7 +11,9 @@ import { forgetStates } from "../model/widget_states";
 import { ago, duration } from "../model/words";
 import { EXPORTS } from "../model/exports";
 import { CopyButton } from "./copy";
-import { plain, RunView } from "./run";
+import { plain } from "../model/plain";
+import { Folded } from "./folded";
+import { RunView } from "./run";
 import { contractOf, modelText } from "./result";
 import { Tabs } from "./tabs";
 
@@ -79,7 +81,7 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
       <div class="call">
         <section class="card" aria-label="Arguments">
           <header><h2>Arguments</h2></header>
-          <div class="body"><pre class="code" tabIndex={0}>{plain(toJson(value.args, 2))}</pre></div>
+          <div class="body"><pre class="code" tabIndex={0}><Folded text={toJson(value.args, 2)} /></pre></div>
           <header><h2>Take along</h2></header>
           <Tabs label="Forms" chosen={chosen.value} choose={(id) => { chosen.value = id; }}
             tabs={EXPORTS.map((each) => ({ id: each.id, title: each.title, body: () => <Copied key={each.id} text={each.make(value)} /> }))} />
@@ -93,7 +95,7 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
 function Copied({ text }: { text: string }): JSX.Element {
   return (
     <div class="stack">
-      <pre class="code" tabIndex={0}>{plain(text)}</pre>
+      <pre class="code" tabIndex={0}><Folded text={text} /></pre>
       <div><CopyButton text={() => text} /></div>
     </div>
   );

@@ -6,7 +6,7 @@ import { isObject, type Json } from "../model/json";
 import { answer, cancel, type Run } from "../model/runs";
 import { blank } from "../model/schema";
 import type { Schema } from "../model/tools";
-import { plain } from "./run";
+import { plain } from "../model/plain";
 
 interface Asked {
   key: string;

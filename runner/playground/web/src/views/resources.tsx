@@ -6,7 +6,8 @@ import type { Params } from "../model/mcp";
 import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource, type ResourceTemplate } from "../model/resources";
 import { route, to } from "../model/route";
 import { count, size } from "../model/words";
-import { plain } from "./run";
+import { plain } from "../model/plain";
+import { Folded } from "./folded";
 
 export function ResourcesView(): JSX.Element {
   useEffect(() => {
@@ -133,7 +134,7 @@ function Content({ content }: { content: Params }): JSX.Element {
     return (
       <>
         <p class="soft small">{mime}, {count(text.length)} characters</p>
-        <pre class="code" tabIndex={0}>{plain(text.slice(0, MOST))}{text.length > MOST ? `\n… ${count(text.length - MOST)} more` : ""}</pre>
+        <pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST)} />{text.length > MOST ? `\n… ${count(text.length - MOST)} more` : ""}</pre>
       </>
     );
   }

@@ -7,7 +7,8 @@ import { reportOf, type Run } from "../model/runs";
 import { count, duration, size } from "../model/words";
 import { ADVISING, adviceOf, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
-import { plain } from "./run";
+import { Folded } from "./folded";
+import { plain } from "../model/plain";
 
 export function contractOf(result: Params): Params | null {
   const meta = result["_meta"];
@@ -110,7 +111,7 @@ export function MessagesTab({ run }: { run: Run }): JSX.Element {
         <li key={index}>
           <details open={run.wire.length < 4}>
             <summary class="small"><span class="mono">{duration(wire.at)}</span> {wire.direction === "sent" ? "→" : "←"} {title(wire.message)}</summary>
-            <pre class="code" tabIndex={0}>{plain(clipped(toJson(wire.message, 2)))}</pre>
+            <pre class="code" tabIndex={0}><Folded text={clipped(toJson(wire.message, 2))} /></pre>
           </details>
         </li>
       ))}
@@ -128,7 +129,7 @@ function title(message: Json): string {
 export function Text({ text }: { text: string }): JSX.Element {
   return (
     <div class="text">
-      <pre class="code" tabIndex={0}>{plain(clipped(text))}</pre>
+      <pre class="code" tabIndex={0}><Folded text={clipped(text)} /></pre>
       <CopyButton text={() => text} />
     </div>
   );

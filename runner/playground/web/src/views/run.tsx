@@ -4,12 +4,14 @@ import { useSignal, type Signal } from "@preact/signals";
 import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef } from "preact/hooks";
 import { deadlinesOf } from "../model/info";
-import { cancel, reportOf, type Run } from "../model/runs";
+import { brief, plain } from "../model/plain";
+import { cancel, reportOf, type Progress, type Run } from "../model/runs";
 import { widgetOf, type Tool } from "../model/tools";
 import { duration, seconds } from "../model/words";
 import { Canvas } from "../canvas/canvas";
 import { boardTab, boardTabs, endEphemeral, openDashboard } from "../canvas/dashboard";
 import { shownOf } from "../canvas/items";
+import { Folded } from "./folded";
 import { Question } from "./question";
 import { ContractTab, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
 import { Tabs, type Tab } from "./tabs";
@@ -86,7 +88,7 @@ function Live({ run }: { run: Run }): JSX.Element {
   const silent = Math.max(0, went - run.heard);
   const last = run.progress.at(-1);
   const told = run.logs.findLast((line) => line.notice);
-  const part = last?.total ? Math.min(1, last.progress / last.total) : null;
+  const part = partOf(last);
   return (
     <div class="stack">
       {part !== null && (
@@ -97,13 +99,22 @@ function Live({ run }: { run: Run }): JSX.Element {
           <span class="small soft">{Math.round(part * 100)} %{eta(run, part, went)}</span>
         </div>
       )}
-      {last?.message && <p aria-live="polite">{last.message}</p>}
-      {told !== undefined && told.at > run.heard && <p class="notice" role="status">{plain(told.text)}</p>}
+      {last?.message && <p aria-live="polite">{brief(last.message, MOST_TOLD)}</p>}
+      {told !== undefined && told.at > run.heard && <p class="notice" role="status">{brief(told.text, MOST_TOLD)}</p>}
       <Limit name="Silence" used={silent / 1000} limit={idle_s} />
       <Limit name="In all" used={went / 1000} limit={total_s} />
       <Logs run={run} />
     </div>
   );
+}
+
+const MOST_TOLD = 500;
+const MOST_LEFT_MS = 24 * 3_600_000;
+
+/** How much is done, from 0 to 1; null where that cannot be said. A tool may report any numbers. */
+export function partOf(last: Progress | undefined): number | null {
+  const part = last === undefined || last.total === null ? Number.NaN : last.progress / last.total;
+  return Number.isNaN(part) ? null : Math.min(1, Math.max(0, part));
 }
 
 function Limit({ name, used, limit }: { name: string; used: number; limit: number }): JSX.Element {
@@ -118,8 +129,9 @@ function Limit({ name, used, limit }: { name: string; used: number; limit: numbe
 
 function eta(run: Run, part: number, went: number): string {
   const first = run.progress.find((each) => each.total !== null && each.progress > 0);
-  if (first === undefined || part <= 0 || part >= 1 || run.progress.length < 2) return "";
-  return `, about ${seconds(((went / part) * (1 - part)) / 1000)} to go`;
+  const left = (went / part) * (1 - part);
+  if (first === undefined || part <= 0 || part >= 1 || run.progress.length < 2 || left > MOST_LEFT_MS) return "";
+  return `, about ${seconds(left / 1000)} to go`;
 }
 
 export function Logs({ run }: { run: Run }): JSX.Element {
@@ -132,17 +144,11 @@ export function Logs({ run }: { run: Run }): JSX.Element {
     <ol class="logs" ref={list} tabIndex={0} aria-label="Log">
       {run.logs.map((line, index) => (
         <li key={index} class={line.notice ? "notice" : line.level}>
-          <span>{seconds(line.at / 1000)}</span><span>{line.level}</span><span>{plain(line.text)}</span>
+          <span>{seconds(line.at / 1000)}</span><span>{brief(line.level, 20)}</span><span><Folded text={line.text} /></span>
         </li>
       ))}
     </ol>
   );
-}
-
-/** Control characters, escape sequences of terminals and characters that turn the direction are shown, not obeyed. */
-export function plain(text: string): string {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g, (character) =>
-    character < " " ? String.fromCodePoint(0x2400 + character.charCodeAt(0)) : `\u27e8U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
 }
 
 function useClock(): number {
