@@ -68,6 +68,7 @@ def test_links_lead_where_their_text_says_or_say_where(seen: Seen) -> None:
         "https://evil.example/x",
         "https://evil.example/y",
     ]
+    assert [text for text, _ in links][-2:] == ["your bank.example.com", "https://b\u0430nk.example/"]
     assert told == ["leads to evil.example", "leads to evil.example"]
     assert closed == ["own", "local", "hidden", "user", "name"]
     expect(prose).to_contain_text("Tagged⟨U+E0041⟩⟨U+E0042⟩ and ⟨U+202E⟩turned and a⟨U+009B⟩control")

@@ -21,8 +21,9 @@ export function namesAnotherHost(text: string, href: string): boolean {
   });
 }
 
-function related(one: string, other: string): boolean {
-  return one === other || one.endsWith(`.${other}`) || other.endsWith(`.${one}`);
+/** The same, or a part of the real one. Not the other way round: below some hosts anybody may have a name. */
+function related(named: string, real: string): boolean {
+  return named === real || named.endsWith(`.${real}`);
 }
 
 function hostOf(name: string): string | undefined {

@@ -113,7 +113,7 @@ export class Renderer {
     const content = this.#inline(children.filter(({ kind }) => kind !== "link"));
     const href = safeHref(address);
     if (href === undefined) return h("span", null, this.#inline(children));
-    const drawn = link(this.#scene, href, children.some(({ kind }) => kind === "link") ? address : content, { title: href });
+    const drawn = link(this.#scene, href, children.some(({ kind }) => kind === "link") ? visible(textOf(children)) : content, { title: href });
     if (!namesAnotherHost(textOf(children), href)) return drawn;
     return [drawn, h("span", { class: "leads", dir: "ltr" }, ` (leads to ${leadsTo(href)})`)];
   }

@@ -115,7 +115,7 @@ class Writer {
       case "em": return <em>{this.#inlines(one.children)}</em>;
       case "del": return <del>{this.#inlines(one.children)}</del>;
       // A link in the text of a link is text.
-      case "link": return <Link address={one.address} text={textOf(one.children)}>{this.#inlines(one.children.filter(({ kind }) => kind !== "link"))}</Link>;
+      case "link": return <Link address={one.address} text={textOf(one.children)}>{one.children.some(({ kind }) => kind === "link") ? plain(textOf(one.children)) : this.#inlines(one.children)}</Link>;
     }
   }
 }
