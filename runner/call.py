@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -21,7 +21,7 @@ from runner.catalog import ToolSpec
 from runner.cell import Cell
 from runner.contract.announce import announce
 from runner.contract.display import decide
-from runner.contract.envelope import file_not_found, tool_not_found
+from runner.contract.envelope import file_not_found, lost, no_process, tool_not_found
 from runner.contract.normalise import Normalised, normalise
 from runner.errors import CallError, Code
 from runner.homes import HomeLease
@@ -41,7 +41,7 @@ from runner.store.protocol import Origin, Record
 from runner.telemetry import CallScope
 from runner.verdict import judge
 from sandbox.deadlines import Rung
-from sandbox.errors import LoadError, SandboxError, ZygoteDied
+from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.lease import Lease
 from sandbox.outcome import Ending, Outcome
 
@@ -59,6 +59,8 @@ _ENDED = (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT, Ending.OVER_LIMIT)
 # What is longer is worth a thread, so that it holds up no other call.
 _SHORT_BYTES = 64 * 1024
 _LAST_NOTICE_S = 1.0
+# How often a call that has not begun is tried anew, where the forkserver ends and ends.
+_ANEW = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +146,7 @@ async def _admitted(
     most = cell.terms(name).calls_per_minute
     cell.throttle.admit(request.user.segment, name, most=most, now=now)
     check_json(request.params)
-    return await _seated(cell, request, spec, listener)
+    return await _begun(partial(_in_a_seat, cell, request, spec, listener), request.user)
 
 
 async def _failure(cell: Cell, request: Request, error: Exception) -> Processed:
@@ -155,15 +157,18 @@ async def _failure(cell: Cell, request: Request, error: Exception) -> Processed:
     return failed(unexpected(error, call=request.id))
 
 
-async def _seated(cell: Cell, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:
-    """Run a call in a worker of its user; in one of a new zygote, if the present one ends before that."""
-    try:
-        return await _in_a_seat(cell, request, spec, listener)
-    except ZygoteDied:
-        # Perhaps for what another call of the user did. This one has not begun: whoever has a worker
-        # hears of its end in another way.
-        log.warning("a zygote ended before a call had its worker", extra={"user": request.user.name})
-        return await _in_a_seat(cell, request, spec, listener)
+async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
+    """Do what needs a worker; once more, or a few times, if its zygote ends before it has begun."""
+    for _ in range(_ANEW):
+        try:
+            return await act()
+        except ZygoteDied as error:
+            # Perhaps for what another call of the user did, or with the forkserver. This one has not begun:
+            # whoever has a worker hears of its end in another way.
+            log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
+            if not isinstance(error, ForkserverDied):
+                break
+    return await act()
 
 
 async def _in_a_seat(cell: Cell, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:
@@ -186,14 +191,19 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
     check_json(request.params)
     listener = _listener(cell, request, None)
     try:
-        async with (
-            cell.admission.admit(request.user.segment),
-            cell.seat(request.user, Access.NONE) as seat,
-        ):
-            _, outcome = await _lease(cell, request, request.params, seat, listener, tool=None)
+        outcome = await _begun(partial(_relayed, cell, request, listener), request.user)
     except SandboxError as error:
         raise _unavailable(error) from error
     return judge(outcome, listener, home=None, limits=cell.terms().limits)
+
+
+async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outcome:
+    async with (
+        cell.admission.admit(request.user.segment),
+        cell.seat(request.user, Access.NONE) as seat,
+    ):
+        _, outcome = await _lease(cell, request, request.params, seat, listener, tool=None)
+        return outcome
 
 
 async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listener: CallListener) -> Completed:
@@ -281,6 +291,8 @@ async def _lease(
         ended = outcome is None or outcome.ending in _ENDED
         if ended and leftovers is not None and seat.home is not None and seat.calls == 1:
             await asyncio.to_thread(leftovers.discard, seat.home.fd)
+    if not outcome.begun:
+        raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     if outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT):
         # A client that takes nothing must not keep the place of a call that is over.
         with contextlib.suppress(TimeoutError):
@@ -385,6 +397,10 @@ def _annotated(cell: Cell, processed: Processed, listener: CallListener, outcome
 def _unavailable(error: SandboxError) -> CallError:
     if isinstance(error, LoadError):
         return CallError(Code.E_TOOL, f"The tool file cannot be loaded any more: {error}")
+    if isinstance(error, NoProcess):
+        return no_process(str(error))
+    if isinstance(error, ForkserverDied):
+        return lost(str(error))
     return CallError(
         Code.E_ISOLATION, f"No worker could be confined: {error}", details={"problem": str(error)}
     )

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,13 +20,14 @@ from runner.admission import Admission
 from runner.bounds import Bounds
 from runner.catalog import Catalog
 from runner.environment import framework_environment
-from runner.errors import CallError
+from runner.errors import CallError, RunnerError
 from runner.events import Events
 from runner.file_events import tell
 from runner.homes import Homes
 from runner.identity import User
 from runner.isolation import has_ids, in_force
 from runner.links import DownloadLinks
+from runner.load_check import LoadCheck
 from runner.my_files import Library, MyFiles, open_library
 from runner.rights import program_files
 from runner.room import told_of_no_room
@@ -43,9 +44,9 @@ from runner.throttle import Throttle
 from runner.tokens import Tokens
 from runner.uids import Uids
 from sandbox.errors import SandboxError
-from sandbox.forkserver import Forkserver
 from sandbox.launch import Launched
 from sandbox.probe import Tier
+from sandbox.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from runner.loopback import Loopback
@@ -74,6 +75,7 @@ class Cell:
         admission: Who may start a call.
         throttle: How often users have called tools that have a limit.
         catalog: What the files offer.
+        load_check: Whether they can be loaded now.
         keep_s: How long homes are kept after this cell, in seconds.
     """
 
@@ -81,7 +83,7 @@ class Cell:
     targets: tuple[str, ...]
     homes: Homes
     library: Library
-    forkserver: Forkserver
+    forkserver: Supervisor
     environment: Mapping[str, str]
     tier: Tier
     keep_s: float = 0
@@ -92,6 +94,7 @@ class Cell:
     claims: Path = field(init=False)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
+    load_check: LoadCheck = field(init=False)
     _seating: Seating = field(init=False)
     _terms: Mapping[str | None, Terms] = field(init=False)
     _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
@@ -100,6 +103,8 @@ class Cell:
     _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
+        self.forkserver.renewed = self._revive
+        self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
@@ -154,7 +159,7 @@ class Cell:
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
-        forkserver = await Forkserver.start(
+        forkserver = await Supervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
         cell = cls(
@@ -223,14 +228,15 @@ class Cell:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        with told_of_no_room(user.name):
+        with told_of_no_room(user.name), self._doubting():
             seat = await self._seat(user, SeatKey(user.segment, access, links, self.terms(tool).rights))
         seat.calls += 1
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
         try:
             # Counted before: whoever waits for workers must not lose the seat meanwhile.
-            await seat.ready()
+            with self._doubting():
+                await seat.ready()
             async with self.files(user).in_use():
                 yield seat
         finally:
@@ -258,9 +264,7 @@ class Cell:
             raise
         old, self._seats, self.catalog = self._seats, {NOBODY: nobody}, catalog
         for key, task in old.items():
-            retired = asyncio.create_task(self._replace(key, task))
-            self._retiring.add(retired)
-            retired.add_done_callback(self._retiring.discard)
+            self._in_background(self._replace(key, task))
 
     async def _replace(self, key: SeatKey, old: "asyncio.Task[Seat]") -> None:
         """Let a seat of the files before go, once one of the files now holds its home."""
@@ -305,6 +309,48 @@ class Cell:
             task = self._start(key, None if key.access is Access.NONE else user)
         # Shielded: a caller that goes away must not take the seat from the others who wait for it.
         return await asyncio.shield(task)
+
+    @contextlib.contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """Where one user's workers cannot be had, find out whether anybody's can."""
+        try:
+            yield
+        except SandboxError:
+            self.load_check.begin()
+            raise
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    def _revive(self) -> None:
+        """Begin to start all that ended with a forkserver: first what shows that calls work."""
+        self._in_background(self._revived())
+
+    async def _revived(self) -> None:
+        self.load_check.begin()
+        await self.load_check.done()
+        for seat in tuple(self._seated()):
+            # Not who gave its workers up. One after the other, so that calls that wait come between.
+            if seat.pool.zygote.loss is not None:
+                with contextlib.suppress(SandboxError, RunnerError):
+                    await seat.ready()
+
+    def _keep_nobodys(self, seat: Seat) -> bool:
+        """Take a new pool bound to nobody, where there is none that can be used."""
+        task = self._seats.get(NOBODY)
+        if task is not None and (not task.done() or _usable(task)):
+            return False
+        if task is not None and not task.cancelled() and task.exception() is None:
+            self._in_background(task.result().retire())
+        self._seats[NOBODY] = asyncio.create_task(_is(seat))
+        return True
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+        found = {"forkserver": await self.forkserver.fault(), "tools": self.load_check.fault}
+        return {part: fault for part, fault in found.items() if fault is not None}
 
     def _start(self, key: SeatKey, user: User | None) -> "asyncio.Task[Seat]":
         task = asyncio.create_task(self._make(user, key))
@@ -383,6 +429,7 @@ class Cell:
             await self.library.end_idle_sessions(self.settings.session_idle_s)
 
     async def _close(self) -> None:
+        await self.load_check.close()
         for retired in list(self._retiring):
             retired.cancel()
             await asyncio.wait({retired})
@@ -410,3 +457,11 @@ def _stay_for_now() -> Iterator[None]:
 def _homes(settings: Settings, tier: Tier) -> Homes:
     uids = Uids(settings.state_dir, settings.uids, settings.homes) if has_ids(tier) else None
     return Homes.of(settings, uids)
+
+
+async def _is(seat: Seat) -> Seat:
+    return seat
+
+
+def _usable(task: "asyncio.Task[Seat]") -> bool:
+    return not task.cancelled() and task.exception() is None and task.result().pool.alive

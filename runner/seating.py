@@ -24,8 +24,7 @@ from runner.rights import with_rights
 from runner.seat import Access, Seat, SeatKey, Workers
 from runner.settings import Settings
 from sandbox import descriptors
-from sandbox.forkserver import Forkserver
-from sandbox.pool import Pool
+from sandbox.pool import Pool, Source
 from sandbox.stock import Stock
 
 __all__ = ["Seating"]
@@ -61,7 +60,7 @@ class Seating:
 
     settings: Settings
     bounds: Bounds
-    forkserver: Forkserver
+    forkserver: Source
     links: Callable[[], DownloadLinks]
     seats: Callable[[], Iterable[Seat]]
     keep_s: float = 0

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -78,6 +78,9 @@ class Served(Protocol):
 
     def make_room(self) -> bool:
         """Give up descriptors that nobody needs now; False if there are none at once."""
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
 
 
 S = TypeVar("S", bound=Served)
@@ -170,6 +173,7 @@ async def _serve_http(
         events=served.events,
         tokens=served.links.tokens,
         tier=served.tier,
+        faults=served.faults,
     )
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers)

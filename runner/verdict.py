@@ -70,7 +70,12 @@ def judge(
 def _crash(outcome: Outcome, limits: Limits) -> CallError:
     if "MemoryError" in outcome.output[-2000:]:
         return _ran_into("memory_bytes", limits, outcome.memory_peak_bytes)
-    return crashed(outcome.status, memory_peak_bytes=outcome.memory_peak_bytes, output=outcome.output[-4000:])
+    return crashed(
+        outcome.status,
+        cause=outcome.cause,
+        memory_peak_bytes=outcome.memory_peak_bytes,
+        output=outcome.output[-4000:],
+    )
 
 
 def _over(reached: Reached, limits: Limits, memory_peak_bytes: int | None) -> CallError:

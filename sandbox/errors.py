@@ -6,15 +6,19 @@ SandboxError
 ├── FrameError            the peer broke the frame protocol
 │   └── FrameTooLong      by a frame above its limit
 ├── LoadError             the program could not be loaded in the zygote
-└── ZygoteDied            a zygote or the forkserver ended unexpectedly
+├── NoProcess             the kernel lets no further process be started
+└── ZygoteDied            a zygote ended unexpectedly
+    └── ForkserverDied    with the forkserver, and so did every other zygote
 """
 
 __all__ = [
     "ConfinementError",
+    "ForkserverDied",
     "FrameError",
     "FrameTooLong",
     "IsolationUnavailable",
     "LoadError",
+    "NoProcess",
     "SandboxError",
     "ZygoteDied",
 ]
@@ -80,5 +84,13 @@ class LoadError(SandboxError):
         self.line = line
 
 
+class NoProcess(SandboxError):
+    """The kernel lets no further process be started, for want of memory or by a limit; later it may."""
+
+
 class ZygoteDied(SandboxError):
-    """A zygote or the forkserver ended although nobody asked it to."""
+    """A zygote ended although nobody asked it to."""
+
+
+class ForkserverDied(ZygoteDied):
+    """The forkserver ended although nobody asked it to, or had to be ended; its zygotes ended with it."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox.errors import FrameError, FrameTooLong
 
-__all__ = ["CONTROL_BYTES", "GATE", "Decoder", "Kind", "decode", "encode", "receive", "send"]
+__all__ = ["CONTROL_BYTES", "GATE", "NO_PROCESS", "Decoder", "Kind", "decode", "encode", "receive", "send"]
 
 _HEADER = struct.Struct(">Ic")
 
@@ -24,6 +24,9 @@ CONTROL_BYTES = 64 * 1024 * 1024
 
 GATE = b"gate"
 """What a zygote says as it hands over the descriptor of its gate, before anything else."""
+
+NO_PROCESS = b"no process: "
+"""With what the announcement of a worker begins that could not be forked; why follows."""
 
 _MAX_DESCRIPTORS = 8
 
@@ -44,6 +47,7 @@ class Kind(bytes, enum.Enum):
     # Host to forkserver, host to zygote.
     ZYGOTE = b"Z"
     FORK = b"F"
+    PING = b"P"
     # Forkserver and zygote to host.
     STARTED = b"S"
     LOADED = b"L"

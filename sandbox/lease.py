@@ -120,6 +120,8 @@ class Lease:
     _readers: Readers | None = field(init=False, default=None)
     _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
     _look_at: float = field(init=False, default=0.0)
+    _heard: bool = field(init=False, default=False)
+    _begun: bool = field(init=False, default=True)
     _is_behind: bool = field(init=False, default=False)
     _is_dead: bool = field(init=False, default=False)
     _sender: "asyncio.Task[None] | None" = field(init=False, default=None)
@@ -170,7 +172,9 @@ class Lease:
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
             answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
+            begun=self._begun or ending is not Ending.CRASHED,
             status=self._status,
+            cause=str(self.zygote.loss) if ending is Ending.CRASHED and self.zygote.loss else None,
             fault=self._fault,
             reached=self._reached,
             memory_peak_bytes=self._peak_bytes(),
@@ -238,6 +242,8 @@ class Lease:
     def _give_up(self, error: Exception) -> None:
         """End a call whose worker hears or says nothing any more."""
         log.debug("worker connection ended", extra={"fault": str(error)})
+        # The kernel says so of a socket that was closed before all that was sent had been read.
+        self._begun = self._heard or not isinstance(error, ConnectionError)
         self._end(Ending.ANSWERED)
 
     def _died(self) -> None:
@@ -293,6 +299,7 @@ class Lease:
             self._break(error)
             return
         if data:
+            self._heard = True
             self._take_in(data)
         elif data is not None:
             self._end(Ending.ANSWERED)

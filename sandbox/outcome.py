@@ -57,7 +57,9 @@ class Outcome:
         ending: The kind of end.
         answer: The program's answer frame, for `ANSWERED`.
         answer_bytes: Length of that frame.
+        begun: Whether the worker may have begun; one that crashed before it had read its call has not.
         status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
+        cause: Why the worker ended, for `CRASHED`, where that was no fault of its own.
         fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.
         reached: The limit that ended it, for `OVER_LIMIT`; for `BROKE_PROTOCOL` if its answer was too long.
         memory_peak_bytes: Most memory that its processes were seen to have together, if it was looked at.
@@ -70,7 +72,9 @@ class Outcome:
     ending: Ending
     answer: Mapping[str, object] | None = None
     answer_bytes: int = 0
+    begun: bool = True
     status: str | None = None
+    cause: str | None = None
     fault: str | None = None
     reached: Reached | None = None
     memory_peak_bytes: int | None = None

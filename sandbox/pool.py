@@ -9,22 +9,37 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from sandbox import descriptors
 from sandbox.errors import ZygoteDied
-from sandbox.forkserver import Forkserver
 from sandbox.lease import Lease
 from sandbox.policy import Limits, Policy
 from sandbox.stock import CALM_S, Stock
 from sandbox.usage import has_memory_to_spare
 from sandbox.zygote import Loaded, Zygote
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "Source"]
 
 log = logging.getLogger(__name__)
 
 # A fork keeps a processor busy for milliseconds, which the answer of the last call needs first.
 _REST_S = 0.003
+
+
+class Source(Protocol):
+    """Where zygotes come from: a forkserver, or what keeps one running."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether zygotes can still be had."""
+        ...
+
+    async def zygote(
+        self, policy: Policy, config: Mapping[str, object], *, home_fd: int | None, once: bool = False
+    ) -> Zygote:
+        """Have a zygote forked: see `sandbox.forkserver.Forkserver.zygote`."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -36,7 +51,7 @@ class Pool:
         forks: Whether workers are forked from the zygote; otherwise each is a one-shot interpreter.
     """
 
-    forkserver: Forkserver
+    forkserver: Source
     policy: Policy
     config: Mapping[str, object]
     home_fd: int | None
@@ -54,7 +69,7 @@ class Pool:
     @classmethod
     async def start(
         cls,
-        forkserver: Forkserver,
+        forkserver: Source,
         policy: Policy,
         config: Mapping[str, object],
         *,
@@ -138,7 +153,7 @@ class Pool:
         if self.forks:
             self._note_demand()
         else:
-            zygote = await (self._oneshots.popleft() if self._oneshots else self._oneshot())
+            zygote = await (self._stocked() or self._oneshot())
         worker = await zygote.take(self.load_timeout_s)
         narrows = limits != self.policy.limits
         return Lease(zygote=zygote, worker=worker, limits=limits, narrows=narrows, home_fd=self.home_fd)
@@ -162,6 +177,14 @@ class Pool:
         self.stock.calm()
         self.zygote.dismiss(self.zygote.idle - self.stock.size)
         self._calm_later()
+
+    def _stocked(self) -> "asyncio.Task[Zygote] | None":
+        """Return a one-shot that is there or on its way, past those that have ended meanwhile."""
+        while self._oneshots:
+            task = self._oneshots.popleft()
+            if not task.done() or (_succeeded(task) and task.result().alive):
+                return task
+        return None
 
     def close(self) -> None:
         """Kill every zygote and worker of this pool."""
@@ -199,5 +222,9 @@ def _has_room() -> bool:
 
 
 def _close_unused(oneshot: "asyncio.Task[Zygote]") -> None:
-    if not oneshot.cancelled() and oneshot.exception() is None:
+    if _succeeded(oneshot):
         oneshot.result().close()
+
+
+def _succeeded(oneshot: "asyncio.Task[Zygote]") -> bool:
+    return not oneshot.cancelled() and oneshot.exception() is None

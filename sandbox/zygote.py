@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from sandbox.closer import Closer
 from sandbox.connection import Connection
 from sandbox.destinations import Destinations
-from sandbox.errors import ConfinementError, FrameError, LoadError, SandboxError, ZygoteDied
+from sandbox.errors import ConfinementError, FrameError, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.exits import Exits
-from sandbox.frames import CONTROL_BYTES, GATE, Decoder, Kind, decode, encode
+from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, Kind, decode, encode
 from sandbox.gate import Gate
 from sandbox.outcome import Denial, describe_status
 from sandbox.policy import Policy
@@ -68,6 +68,7 @@ class Zygote:
         once: Whether it becomes the one worker itself.
         closer: Closes what it and its workers gave us.
         oom_kills: Processes killed in its control group for want of memory, when it was last asked.
+        loss: Why it ended, where that was no fault of its own.
     """
 
     pid: int
@@ -78,6 +79,7 @@ class Zygote:
     once: bool
     closer: Closer = field(default_factory=Closer)
     oom_kills: int = field(init=False, default=0)
+    loss: ZygoteDied | None = field(init=False, default=None)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _waiters: "deque[asyncio.Future[Worker]]" = field(init=False, default_factory=deque)
@@ -169,7 +171,7 @@ class Zygote:
                 return worker
             self.bury(self._dismissed(worker))
         if self._closed:
-            raise ZygoteDied("the zygote has ended")
+            raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         self._waiters.append(future)
         self.order(len(self._waiters) - self._ordered)
@@ -251,8 +253,22 @@ class Zygote:
             )
         self.close()
 
+    def lost(self, error: ZygoteDied) -> None:
+        """Take note that the zygote has ended with the forkserver, or is being ended with it.
+
+        Args:
+            error: Told to everybody who waits for it, and to the calls in its workers.
+        """
+        # Whoever ends what a forkserver leaves behind ends it too: its number may be another's by now.
+        self._reaped_itself = True
+        self.loss = self.loss or error
+        self._close(error)
+
     def close(self) -> None:
         """Kill the zygote and let go of its workers; they die with it."""
+        self._close(ZygoteDied("the zygote has ended"))
+
+    def _close(self, error: ZygoteDied) -> None:
         if self._closed:
             return
         self._closed = True
@@ -269,7 +285,7 @@ class Zygote:
         self.control.close()
         self.parked.close()
         os.close(self.output)
-        self._disappoint(ZygoteDied("the zygote has ended"))
+        self._disappoint(error)
 
     def _disappoint(self, error: ZygoteDied) -> None:
         """Tell everybody who waits for this zygote, and let go of what nobody took."""
@@ -347,8 +363,7 @@ class Zygote:
         """Make a worker of what announced itself, after checking what it is."""
         if len(descriptors) != 2:
             self.closer.close(*descriptors)
-            reason = message.decode(errors="replace").removeprefix("failed: ")
-            return SandboxError(reason[:_REASON_CHARS])
+            return _refusal(message)
         held = list(descriptors)
         try:
             pid = maker_of(descriptors[0])
@@ -432,6 +447,14 @@ class Zygote:
         self._output_left -= len(kept)
         for line in kept.decode(errors="replace").splitlines():
             log.info("tool file printed while it was imported", extra={"line": line})
+
+
+def _refusal(message: bytes) -> SandboxError:
+    """Return why a worker could not get ready, as its zygote or it has said."""
+    if message.startswith(NO_PROCESS):
+        why = message.removeprefix(NO_PROCESS).decode(errors="replace")[:_REASON_CHARS]
+        return NoProcess(f"no process could be started for a call: {why}")
+    return SandboxError(message.decode(errors="replace").removeprefix("failed: ")[:_REASON_CHARS])
 
 
 def _give_up(future: "asyncio.Future[int | None]") -> None:

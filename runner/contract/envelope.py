@@ -28,7 +28,9 @@ __all__ = [
     "invalid_argument",
     "invalid_result",
     "legible",
+    "lost",
     "network_denied",
+    "no_process",
     "not_for_widgets",
     "notice",
     "out_of_descriptors",
@@ -46,6 +48,7 @@ __all__ = [
 
 TEXT_MAX_CHARS = 4096
 PATH_MAX_CHARS = 255
+_NO_PROCESS_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +188,18 @@ def tool_raised(
     return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
 
 
-def crashed(status: str | None, *, memory_peak_bytes: int | None = None, output: str = "") -> CallError:
+def crashed(
+    status: str | None,
+    *,
+    cause: str | None = None,
+    memory_peak_bytes: int | None = None,
+    output: str = "",
+) -> CallError:
     """Return the error of a worker that died.
 
     Args:
         status: The wait status in words, where known.
+        cause: Why it ended, where that was no fault of the tool.
         memory_peak_bytes: Its memory peak, where known.
         output: Last lines it wrote to standard output and error.
     """
@@ -198,11 +208,37 @@ def crashed(status: str | None, *, memory_peak_bytes: int | None = None, output:
         details["memory_peak_bytes"] = memory_peak_bytes
     if output:
         details["output"] = legible(output)
+    if cause is not None:
+        details["suggestion"] = "Call again; whether the call had done its work already, nobody can say"
+        return CallError(Code.E_CRASHED, f"The call was ended while it ran: {cause}", details=details)
     details["suggestion"] = "Look at the tool's own output; native code that fails ends the whole process"
     return CallError(
         Code.E_CRASHED,
         f"The tool's process ended before it answered ({status or 'for an unknown reason'})",
         details=details,
+    )
+
+
+def lost(problem: str) -> CallError:
+    """Return the error of a call whose workers ended, each time that it was tried, before it had begun."""
+    return CallError(
+        Code.E_CRASHED,
+        f"The call could not begin: {problem}",
+        details={"problem": problem, "suggestion": "Call again in a moment; nothing of it has been done"},
+    )
+
+
+def no_process(problem: str) -> CallError:
+    """Return the error of a call for which no process could be started."""
+    return CallError(
+        Code.E_BUSY,
+        f"The call could not begin: {problem}; try again in {_NO_PROCESS_S} seconds",
+        details={
+            "retry_after_seconds": _NO_PROCESS_S,
+            "problem": problem,
+            "suggestion": "Try again; or raise what the server may have of processes and memory: "
+            "user_processes, and the limits of its container or service (--pids-limit, TasksMax, --memory)",
+        },
     )
 
 

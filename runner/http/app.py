@@ -18,6 +18,7 @@ from runner.http import browser, downloads, files, health, stream
 from runner.http.answers import Refusal, fails, refuses
 from runner.http.endpoint import set_up_endpoint
 from runner.http.origins import protection
+from runner.http.readiness import Readiness
 from runner.http.shares import Shares
 from runner.http.site import Site
 from runner.isolation import in_force
@@ -40,7 +41,7 @@ def make_web(
     web = mcp.http_app(path="/mcp", middleware=[Middleware(Shares, site=site)], **protection(site.settings))
     web.router.routes.extend(
         [
-            *health.routes(tier=tier, version=version("toolcell"), ready=lambda: True),
+            *health.routes(tier=tier, version=version("toolcell"), faults=Readiness(site).faults),
             # Before the routes that take any key.
             *downloads.routes(site.tokens, site.library, clock=site.clock),
             *files.routes(site),

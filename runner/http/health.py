@@ -1,9 +1,9 @@
-"""`/healthz`: the process answers. `/readyz`: it can take calls.
+"""`/healthz`: the process answers. `/readyz`: a call would work now, and if not, why.
 
 They say nothing of users, files or tools, so they need no token.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -17,21 +17,23 @@ PATHS = ("/healthz", "/readyz")
 _HEADERS = {"Cache-Control": "no-store"}
 
 
-def routes(*, tier: str, version: str, ready: Callable[[], bool]) -> list[Route]:
+def routes(*, tier: str, version: str, faults: Callable[[], Awaitable[Mapping[str, str]]]) -> list[Route]:
     """Return the two routes.
 
     Args:
         tier: Isolation tier in force.
         version: Version of the runner.
-        ready: Says whether the pool can take a call; asked on every request, so it must be quick.
+        faults: Says what keeps calls from working, by part; asked on every request.
     """
 
     async def healthz(_: Request) -> JSONResponse:
         return JSONResponse({"status": "ok", "tier": tier, "version": version}, headers=_HEADERS)
 
     async def readyz(_: Request) -> JSONResponse:
-        if ready():
+        failed = await faults()
+        if not failed:
             return JSONResponse({"status": "ready"}, headers=_HEADERS)
-        return JSONResponse({"status": "starting"}, status_code=503, headers={**_HEADERS, "Retry-After": "1"})
+        answer = {"status": "not ready", "failed": dict(failed)}
+        return JSONResponse(answer, status_code=503, headers={**_HEADERS, "Retry-After": "1"})
 
     return [Route(path, act, methods=["GET"]) for path, act in zip(PATHS, (healthz, readyz), strict=True)]

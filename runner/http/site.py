@@ -1,7 +1,7 @@
 """What the routes beside MCP work with: one value, made by `runner serve` and by tests alike."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from runner.events import Events
@@ -11,6 +11,10 @@ from runner.tokens import Tokens
 from sandbox.probe import Tier
 
 __all__ = ["Site"]
+
+
+async def _none() -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,7 @@ class Site:
         tokens: What signs and checks links and cookies.
         clock: Says the present time in seconds since the epoch.
         tier: Isolation tier of what is served; None for the one that the settings and the machine make.
+        faults: Says why what is served cannot take calls now, by part.
     """
 
     settings: Settings
@@ -32,3 +37,4 @@ class Site:
     tokens: Tokens
     clock: Callable[[], float] = time.time
     tier: Tier | None = None
+    faults: Callable[[], Awaitable[Mapping[str, str]]] = _none

@@ -245,6 +245,10 @@ class Desk:
     async def end_session(self, session: str) -> None:
         """Nothing to do: connections end with their clients, and files of a session once it is idle."""
 
+    async def faults(self) -> Mapping[str, str]:
+        """Say nothing: who cannot reach one server is told so, and calls of the others work."""
+        return {}
+
     def _of_user(self, user: User, server: str, announced: Announced) -> Backend:
         key = (user.name, server, announced.key)
         if key not in self._of_users:

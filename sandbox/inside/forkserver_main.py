@@ -98,7 +98,7 @@ class _Forkserver:
                 frame = receive(self.control, CONTROL_BYTES)
                 if frame is None:
                     return
-                self._fork_zygote(frame[1], frame[2])
+                self._answer(*frame)
 
     def end(self) -> None:
         """End every zygote and all that any of them left behind."""
@@ -121,10 +121,30 @@ class _Forkserver:
         if pid in self.zygotes:
             end_session(pid)
 
-    def _fork_zygote(self, value: object, descriptors: list[int]) -> None:
+    def _answer(self, kind: Kind, value: object, descriptors: list[int]) -> None:
         if not isinstance(value, Mapping):
             raise TypeError(f"the host sent an order that is no object: {value!r}")
-        namespaced, limits = bool(value["namespaces"]), Limits(**value["limits"])
+        if kind is Kind.PING:
+            send(self.control, Kind.PING, value)
+            return
+        try:
+            limits = Limits(**value["limits"])
+            pid = self._fork_zygote(limits, descriptors, namespaced=bool(value["namespaces"]))
+        except OSError as error:
+            # The others go on: what cannot be had for one user may be had for the next.
+            send(self.control, Kind.FAILED, {"order": value["order"], "message": error.strerror})
+        else:
+            send(self.control, Kind.STARTED, {"order": value["order"], "pid": pid})
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _fork_zygote(self, limits: Limits, descriptors: list[int], *, namespaced: bool) -> int:
+        """Fork one; return its process id.
+
+        Raises:
+            OSError: No process can be started.
+        """
         parent = 0 if namespaced else os.getpid()
         pid, cgroups, fault = self._fork(limits) if namespaced else (os.fork(), (), None)
         if pid == 0:
@@ -144,9 +164,7 @@ class _Forkserver:
             finally:
                 os._exit(70)
         self.zygotes[pid] = cgroups
-        for descriptor in descriptors:
-            os.close(descriptor)
-        send(self.control, Kind.STARTED, {"order": value["order"], "pid": pid})
+        return pid
 
     def _fork(self, limits: Limits) -> tuple[int, tuple[Path, ...], ConfinementError | None]:
         """Fork into a cgroup and a pid namespace; why these could not be had, the child has to tell."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import ConfinementError, LoadError
-from sandbox.frames import CONTROL_BYTES, GATE, Kind, receive, send
+from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Kind, receive, send
 from sandbox.guard.install import install_guard
 from sandbox.guard.paths import Rules
 from sandbox.inside import sharing
@@ -159,12 +159,23 @@ def _serve(control: socket.socket, birth: Birth) -> None:
                 return
             count, rehearse = _fork_order(frame[1])
             for _ in range(count):
-                worker = os.fork()
+                worker = _fork(birth.parked)
+                if worker is None:
+                    continue
                 if worker == 0:
                     reaper.forget()
                     control.close()
                     run_worker(birth, parent=me, rehearse=rehearse)
                 workers.add(worker)
+
+
+def _fork(parked: socket.socket) -> int | None:
+    """Fork, and return as `os.fork`; where no process can be started, say so and return None."""
+    try:
+        return os.fork()
+    except OSError as error:
+        parked.send(NO_PROCESS + str(error.strerror).encode())
+        return None
 
 
 def _report_ends(control: socket.socket, reaper: Reaper, workers: set[int]) -> None:

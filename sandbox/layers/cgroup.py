@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sandbox.policy import Limits
 
-__all__ = ["Place", "apply", "find", "make", "places", "remove"]
+__all__ = ["Place", "apply", "find", "make", "places", "remove", "sweep"]
 
 _PREFIX = "toolcell-"
 _DELEGATED = ("user.delegate", "trusted.delegate")
@@ -80,6 +80,12 @@ def remove(folders: Sequence[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def sweep() -> None:
+    """Remove the control groups of forkservers that were killed before they could."""
+    for place in places():
+        _forget_left_over(place.folder)
 
 
 def _values(place: Place, limits: Limits) -> Iterator[tuple[str, int]]:

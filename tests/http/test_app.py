@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from fastmcp import FastMCP
@@ -15,10 +15,13 @@ LIMIT = 6 * 1024 * 1024
 HEADERS = {"accept": "application/json, text/event-stream"}
 
 
-def served(settings: Settings, *, ready: bool = True) -> Starlette:
+def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> Starlette:
+    async def faults() -> Mapping[str, str]:
+        return failed or {}
+
     server: FastMCP[None] = FastMCP("test")
     app = server.http_app(**protection(settings))
-    app.router.routes.extend(health.routes(tier="process", version="1.2.3", ready=lambda: ready))
+    app.router.routes.extend(health.routes(tier="process", version="1.2.3", faults=faults))
     set_up_endpoint(app, max_bytes=LIMIT, direct=None)
     return app
 
@@ -44,13 +47,15 @@ def test_healthz_says_tier_and_version(client: TestClient) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_readyz_is_503_until_the_pool_is_ready(client: TestClient) -> None:
-    assert client.get("/readyz").status_code == 200
+def test_readyz_is_503_and_names_each_part_that_is_at_fault(client: TestClient) -> None:
+    assert (client.get("/readyz").status_code, client.get("/readyz").json()) == (200, {"status": "ready"})
 
-    with TestClient(served(Settings(), ready=False), base_url="http://127.0.0.1:8000") as starting:
+    failed = {"store": "its disk is full"}
+    with TestClient(served(Settings(), failed=failed), base_url="http://127.0.0.1:8000") as starting:
         answer = starting.get("/readyz")
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json() == {"status": "not ready", "failed": failed}
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/mcp"])

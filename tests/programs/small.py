@@ -26,6 +26,15 @@ def _written(path: Path) -> object:
     return {}
 
 
+def _bred(config: Mapping[str, object]) -> Mapping[str, object]:
+    if not config.get("breeds"):
+        return {}
+    child = os.fork()
+    if child == 0:
+        time.sleep(3600)
+    return {"child": child}
+
+
 class Small:
     """Loads, prepares and serves as its configuration and calls tell it."""
 
@@ -50,7 +59,7 @@ class Small:
                 return _written(Path(str(config["path"])))
         self._prepare = config.get("prepare")
         digest = hashlib.sha256(self._kept).hexdigest() if config.get("load") == "grows" else None
-        return {"pid": os.getpid(), "digest": digest}
+        return {"pid": os.getpid(), "digest": digest, **_bred(config)}
 
     def warm_up(self) -> None:
         self.warmed_up = os.getpid()

@@ -1,0 +1,124 @@
+"""Whether a call would work now: what `/readyz` answers, asked at any rate by whoever sends requests here.
+
+Each part is asked at most once a second, by one task at a time, and nobody waits for it for long: what
+takes its time is answered from the last look, while that is not too old.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.http.site import Site
+
+__all__ = ["Readiness"]
+
+Ask = Callable[[], Awaitable[Mapping[str, str]]]
+
+_FRESH_S = 1.0
+_STALE_S = 5.0
+# Orchestrators wait for a second by default.
+_PATIENCE_S = 0.7
+_LEAST_BYTES = 64 * 1024 * 1024
+_LEAST_SHARE = 0.02
+_MIB = 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """One thing to ask, and what it said last."""
+
+    name: str
+    ask: Ask
+    _asking: "asyncio.Task[Mapping[str, str]] | None" = field(init=False, default=None)
+    _said: Mapping[str, str] = field(init=False, default_factory=dict)
+    _said_at: float = field(init=False, default=float("-inf"))
+
+    async def faults(self) -> Mapping[str, str]:
+        """Return what is wrong, by part."""
+        if time.monotonic() - self._said_at < _FRESH_S:
+            return self._said
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        await asyncio.wait({self._asking}, timeout=_PATIENCE_S)
+        if time.monotonic() - self._said_at < _STALE_S:
+            return self._said
+        return {self.name: "it could not be checked yet: the check takes unusually long; ask again"}
+
+    async def _ask(self) -> Mapping[str, str]:
+        try:
+            self._said = await self.ask()
+        except OSError as error:
+            self._said = {self.name: f"it could not be checked: {error.strerror}"}
+        finally:
+            self._asking = None
+        self._said_at = time.monotonic()
+        return self._said
+
+
+class Readiness:
+    """Says what keeps a server from taking calls.
+
+    Args:
+        site: The server.
+    """
+
+    def __init__(self, site: Site) -> None:
+        settings = site.settings
+
+        async def store() -> Mapping[str, str]:
+            said = await site.library.store.fault()
+            return {} if said is None else {"store": said}
+
+        async def disk() -> Mapping[str, str]:
+            return await asyncio.to_thread(_disk_faults, settings.state_dir, settings.homes)
+
+        self._parts = (_Part("tools", site.faults), _Part("store", store), _Part("state", disk))
+
+    async def faults(self) -> Mapping[str, str]:
+        """Return a sentence for each part at fault, by its name; empty if a call would work."""
+        found: dict[str, str] = {}
+        for faults in await asyncio.gather(*(part.faults() for part in self._parts)):
+            found |= faults
+        return found
+
+
+def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, folder, setting in (("state", state, "state_dir"), ("homes", homes, "homes")):
+        fault = _writing_fault(folder)
+        if fault is not None:
+            found[name] = (
+                f"nothing can be written in the folder {setting}: {fault}; see to its disk and owner"
+            )
+            continue
+        room = _room_fault(folder)
+        if room is not None:
+            found["disk"] = f"the disk of {setting} {room}; delete something, or give {setting} a larger one"
+    return found
+
+
+def _writing_fault(folder: Path) -> str | None:
+    """Say why no file can be made and written in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"ready?")
+            file.flush()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None
+
+
+def _room_fault(folder: Path) -> str | None:
+    """Say that there is too little room for a call."""
+    there = os.statvfs(folder)
+    free, total = there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
+    if free < min(_LEAST_BYTES, int(_LEAST_SHARE * total)):
+        return f"has {free // _MIB} MiB left of {total // _MIB}"
+    # Some file systems have no table of files, and say that none is left in it.
+    if there.f_files and not there.f_favail:
+        return "can take no further file, though it has room"
+    return None

@@ -1,0 +1,94 @@
+"""What a forkserver leaves behind when it is killed: found by its sessions, killed, and waited for.
+
+Zygotes and workers die with their parents, but what a call has started does not, and who has just been
+forked does not yet. Each of them carries the session of its zygote, or of the forkserver, for life.
+
+Source: setsid(2), pidfd_send_signal(2); proc_pid_stat(5), "starttime" and "session".
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+__all__ = ["end_orphans", "started_at"]
+
+_END_S = 5.0
+_PAUSE_S = 0.005
+_STAT_BYTES = 4096
+_DEAD = (b"Z", b"X")
+
+
+class _Process(NamedTuple):
+    pid: int
+    state: bytes
+    session: int
+    started: int
+
+
+def started_at(pid: int) -> int | None:
+    """Return when a process began, in ticks since the machine did; None if it has ended."""
+    process = _process(pid)
+    return None if process is None else process.started
+
+
+def end_orphans(sessions: Mapping[int, int | None]) -> bool:
+    """Kill every process of some sessions until none is left; say whether that was so within five seconds.
+
+    Args:
+        sessions: The leader of each, and when it began, if that is known. One whose number another
+            process has by now has no member left.
+    """
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        left = list(_members(sessions))
+        if not left:
+            return True
+        for member in left:
+            _kill(member)
+        time.sleep(_PAUSE_S)
+    return False
+
+
+def _members(sessions: Mapping[int, int | None]) -> Iterator[_Process]:
+    """Yield what lives of these sessions, and reap what has ended and is ours."""
+    everybody = [found for name in os.listdir("/proc") if name.isdecimal() and (found := _process(int(name)))]
+    leaders = {process.pid: process.started for process in everybody}
+    # The kernel gives a number away again once nobody's session bears it any more.
+    past = {pid for pid, began in sessions.items() if began is not None and leaders.get(pid, began) != began}
+    for process in everybody:
+        if process.session in sessions and process.session not in past:
+            if process.state not in _DEAD:
+                yield process
+            else:
+                # Only if it has become our child, as in a container whose first process we are.
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+
+
+def _kill(process: _Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            # Asked once more: between the look and the descriptor the number may have been given away.
+            if started_at(process.pid) == process.started:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+
+
+def _process(pid: int) -> _Process | None:
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    try:
+        fields = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split()
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(descriptor)
+    # The third field of the manual page comes first here.
+    return _Process(pid=pid, state=fields[0], session=int(fields[3]), started=int(fields[19]))

@@ -1,0 +1,119 @@
+"""What `/readyz` says of a store, a folder and a disk that cannot be used, and of a check that hangs."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from site_support import Served
+
+from runner.http.readiness import Readiness
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@contextmanager
+def small_disk(at: Path, options: str) -> Iterator[Path]:
+    """Mount a small file system in memory; needs the right to mount."""
+    at.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "small", at], capture_output=True, text=True, check=False
+    )
+    assert mounted.returncode == 0, f"run this as root, who may mount: {mounted.stderr}"
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", "-l", at], check=True)
+
+
+def make_read_only(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+
+
+async def faults(served: Served) -> Mapping[str, str]:
+    return await Readiness(served.site).faults()
+
+
+async def test_a_server_with_a_store_and_folders_that_work_is_ready(tmp_path: Path) -> None:
+    assert await faults(Served.at(tmp_path)) == {}
+
+
+async def test_a_full_disk_is_named_with_its_setting_and_the_room_that_is_left(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "size=8m") as disk:
+        served = Served.at(tmp_path, homes=disk)
+        assert await faults(served) == {}
+        (disk / "full").write_bytes(b"x" * (8 * 1024 * 1024 - 8192))
+
+        said = await faults(served)
+
+    assert said == {
+        "disk": "the disk of homes has 0 MiB left of 8; delete something, or give homes a larger one"
+    }
+
+
+async def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "size=8m") as disk:
+        served = Served.at(tmp_path, homes=disk)
+        assert await faults(served) == {}
+        make_read_only(disk)
+
+        said = await faults(served)
+
+    said_of = "nothing can be written in the folder homes: Read-only file system; see to its disk and owner"
+    assert said == {"homes": said_of}
+
+
+async def test_a_state_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    served = Served.at(tmp_path)
+    os.rename(tmp_path / "state", tmp_path / "elsewhere")
+
+    said = await faults(served)
+
+    assert "No such file or directory" in said["state"]
+
+
+async def test_a_check_that_hangs_is_answered_soon_and_asked_by_one_task(tmp_path: Path) -> None:
+    asked, go = [], asyncio.Event()
+
+    async def hangs() -> Mapping[str, str]:
+        asked.append(1)
+        await go.wait()
+        return {}
+
+    readiness = Readiness(replace(Served.at(tmp_path).site, faults=hangs))
+    began = time.monotonic()
+    first, second = await asyncio.gather(readiness.faults(), readiness.faults())
+
+    assert time.monotonic() - began < 5
+    assert (
+        first == second == {"tools": "it could not be checked yet: the check takes unusually long; ask again"}
+    )
+    assert len(asked) == 1
+    go.set()
+    assert await readiness.faults() == {}
+    assert len(asked) == 1
+
+
+async def test_checks_are_not_repeated_within_a_second(tmp_path: Path) -> None:
+    asked = []
+
+    async def counts() -> Mapping[str, str]:
+        asked.append(1)
+        return {}
+
+    readiness = Readiness(replace(Served.at(tmp_path).site, faults=counts))
+
+    for _ in range(50):
+        await readiness.faults()
+
+    assert len(asked) < 50

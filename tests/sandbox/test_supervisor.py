@@ -1,0 +1,286 @@
+"""A forkserver that is killed, stopped, or cannot be started: what is left of it, and what comes after it."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from support import alive, becomes
+
+from sandbox.deadlines import Deadlines, Rung
+from sandbox.errors import ForkserverDied, NoProcess
+from sandbox.forkserver import Forkserver
+from sandbox.layers import cgroup
+from sandbox.outcome import Ending, Outcome
+from sandbox.policy import Policy
+from sandbox.pool import Pool, Source
+from sandbox.readable import default_read
+from sandbox.stock import Stock
+from sandbox.supervisor import Supervisor, pause_s
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TESTS = Path(__file__).parents[1]
+ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+
+
+class Ears:
+    """A listener that knows when it was told something."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.Event()
+
+    async def notify(self, value: object) -> None:
+        self.told.set()
+
+    async def request(self, value: object) -> dict[str, object]:
+        self.told.set()
+        await asyncio.Event().wait()
+        return {}
+
+    def waits_for_client(self, value: object) -> bool:
+        return True
+
+    async def rung(self, rung: Rung) -> None:
+        return None
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def supervised(
+    program: str = "programs.small", environment: dict[str, str] | None = None
+) -> AsyncIterator[Supervisor]:
+    supervisor = await Supervisor.start(program, environment=environment or ENVIRONMENT, lasting=False)
+    try:
+        yield supervisor
+    finally:
+        await supervisor.close()
+
+
+@asynccontextmanager
+async def pool_of(source: Source, folder: Path, **config: object) -> AsyncIterator[Pool]:
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    read, list_only = default_read(deny=(), tool_file=TESTS / "programs" / "small.py", extra=(TESTS,))
+    policy = Policy(scratch=scratch, read=read, list_only=list_only, environment={"PATH": os.environ["PATH"]})
+    stock = Stock(least=1, most=1)
+    pool = await Pool.start(source, policy, config, home_fd=None, load_timeout_s=30, stock=stock)
+    try:
+        yield pool
+    finally:
+        pool.close()
+        await pool.zygote.settled()
+
+
+async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None) -> Outcome:
+    lease = await pool.lease(pool.policy.limits)
+    call = {"act": act, "args": list(args)}
+    outcome = await lease.run(call, deadlines=Deadlines(), listener=ears or Ears())
+    await lease.buried()
+    return outcome
+
+
+def process(supervisor: Supervisor) -> int:
+    return supervisor._current.process.pid
+
+
+async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path: Path) -> None:
+    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+        before = (await run(pool, "pid")).answer
+        killed = process(supervisor)
+        os.kill(killed, signal.SIGKILL)
+        assert await becomes(lambda: not pool.alive and supervisor._current.alive)
+
+        async with pool_of(supervisor, tmp_path) as after:
+            again = await run(after, "echo", "here")
+
+        assert before is not None
+        assert (again.ending, again.answer) == (Ending.ANSWERED, {"value": "here"})
+        assert process(supervisor) != killed
+        assert await supervisor.fault() is None
+        assert not alive(killed)
+
+
+async def test_a_call_under_way_ends_at_once_and_says_why_when_the_forkserver_is_killed(
+    tmp_path: Path,
+) -> None:
+    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+        ears = Ears()
+        running = asyncio.create_task(run(pool, "ask_and_sleep", "?", ears=ears))
+        await asyncio.wait_for(ears.told.wait(), 30)
+        began = time.monotonic()
+        os.kill(process(supervisor), signal.SIGKILL)
+
+        outcome = await running
+
+    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, True)
+    assert outcome.cause is not None
+    assert "SIGKILL" in outcome.cause
+    # Without the forkserver's word, its end used to be waited for for twenty seconds.
+    assert time.monotonic() - began < 10
+
+
+async def test_a_call_whose_worker_died_before_it_read_it_has_not_begun(tmp_path: Path) -> None:
+    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+        lease = await pool.lease(pool.policy.limits)
+        os.kill(lease.worker.pid, signal.SIGSTOP)
+        running = asyncio.create_task(
+            lease.run({"act": "echo", "args": [1]}, deadlines=Deadlines(), listener=Ears())
+        )
+        await asyncio.sleep(0)
+        os.kill(process(supervisor), signal.SIGKILL)
+
+        outcome = await running
+
+    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, False)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_nothing_that_an_import_has_started_outlives_its_forkserver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    if not ended:
+        # The control: without the search by session, the child of a killed zygote lives on.
+        monkeypatch.setattr("sandbox.forkserver.end_orphans", lambda _sessions: True)
+    async with supervised() as supervisor, pool_of(supervisor, tmp_path, breeds=True) as pool:
+        child = int(str(pool.loaded.hello["child"]))
+        assert alive(child)
+        first = process(supervisor)
+        os.kill(first, signal.SIGKILL)
+        assert await becomes(lambda: process(supervisor) != first)
+        async with pool_of(supervisor, tmp_path) as after:
+            await run(after, "echo", 1)
+
+        assert alive(child) is not ended
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+
+
+async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) -> None:
+    async with supervised() as supervisor:
+        os.kill(process(supervisor), signal.SIGKILL)
+        with suppress(ForkserverDied):
+            async with pool_of(supervisor, tmp_path):
+                pass
+
+        async with pool_of(supervisor, tmp_path) as pool:
+            outcome = await run(pool, "echo", 1)
+
+    assert outcome.answer == {"value": 1}
+
+
+async def test_a_stopped_forkserver_is_found_out_ended_and_replaced(tmp_path: Path) -> None:
+    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+        stopped = process(supervisor)
+        supervisor._current.order_s = 0.5
+        os.kill(stopped, signal.SIGSTOP)
+
+        with pytest.raises(ForkserverDied, match=r"took no order for 0\.5 s"):
+            await supervisor._current.zygote(pool.policy, {}, home_fd=None)
+
+        assert not pool.alive
+        async with pool_of(supervisor, tmp_path) as after:
+            assert (await run(after, "echo", 1)).answer == {"value": 1}
+        assert not alive(stopped)
+
+
+async def test_an_order_that_a_stopped_forkserver_did_not_carry_out_is_given_to_the_next(
+    tmp_path: Path,
+) -> None:
+    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+        supervisor._current.order_s = 0.5
+        os.kill(process(supervisor), signal.SIGSTOP)
+
+        zygote = await supervisor.zygote(pool.policy, {}, home_fd=None)
+        loaded = await zygote.load(30)
+
+        assert loaded.threads == 1
+        zygote.close()
+
+
+async def test_a_stopped_forkserver_is_found_out_by_who_only_asks_whether_it_is_well() -> None:
+    async with supervised() as supervisor:
+        await supervisor._current.up()
+        assert await supervisor.fault() is None
+        supervisor._current.order_s = 2.0
+        stopped = process(supervisor)
+        os.kill(stopped, signal.SIGSTOP)
+
+        said = await supervisor.fault()
+
+        assert said == "the forkserver has not answered for 1.5 seconds"
+        assert await becomes(lambda: process(supervisor) != stopped and supervisor._current.alive)
+
+
+async def test_more_orders_than_its_socket_holds_reach_a_forkserver_that_was_stopped(tmp_path: Path) -> None:
+    async with supervised() as supervisor, pool_of(supervisor, tmp_path):
+        await supervisor._current.answers()
+        stopped = process(supervisor)
+        os.kill(stopped, signal.SIGSTOP)
+        waiting = [asyncio.create_task(supervisor._current.answers()) for _ in range(2000)]
+        await asyncio.sleep(0.1)
+        assert not any(each.done() for each in waiting)
+
+        os.kill(stopped, signal.SIGCONT)
+
+        await asyncio.gather(*waiting)
+        assert process(supervisor) == stopped
+
+
+async def test_one_that_can_be_started_no_more_is_told_soon_and_tried_until_it_can(tmp_path: Path) -> None:
+    source = (TESTS / "programs" / "small.py").read_text()
+    program = tmp_path / "brittle.py"
+    program.write_text(source)
+    environment = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}:{TESTS}"}
+    async with supervised("brittle", environment) as supervisor:
+        await supervisor._current.up()
+        program.write_text("raise SystemExit(3)")
+        os.kill(process(supervisor), signal.SIGKILL)
+
+        assert await becomes(lambda: supervisor._fault is not None)
+        began = time.monotonic()
+        with pytest.raises(ForkserverDied, match=r"times in a row.*exit status 3"):
+            await supervisor.zygote(Policy(), {}, home_fd=None)
+
+        assert time.monotonic() - began < 1
+        assert "times in a row" in str(await supervisor.fault())
+        program.write_text(source)
+        assert await becomes(lambda: supervisor._fault is None)
+        async with pool_of(supervisor, tmp_path) as pool:
+            assert (await run(pool, "echo", 1)).answer == {"value": 1}
+
+
+async def test_a_forkserver_that_may_start_no_process_says_so_and_lives(tmp_path: Path) -> None:
+    assert cgroup.places(), "mount control groups with the controllers memory and pids"
+    server = await Forkserver.start("programs.small", environment=ENVIRONMENT, lasting=False)
+    place = next(place for place in cgroup.places() if place.pids)
+    group = place.folder / f"full-{os.getpid()}"
+    group.mkdir()
+    assert place.pids is not None
+    try:
+        async with pool_of(server, tmp_path) as pool:
+            (group / "cgroup.procs").write_text(str(server.process.pid))
+            (group / place.pids).write_text("1")
+
+            with pytest.raises(NoProcess, match="Resource temporarily unavailable"):
+                await server.zygote(pool.policy, {}, home_fd=None)
+
+            assert (await run(pool, "echo", 1)).answer == {"value": 1}
+            (group / place.pids).write_text("100")
+            async with pool_of(server, tmp_path) as later:
+                assert (await run(later, "echo", 2)).answer == {"value": 2}
+    finally:
+        await server.close()
+        group.rmdir()
+
+
+def test_the_pause_before_a_start_grows_to_ten_seconds() -> None:
+    assert [pause_s(ends) for ends in (0, 1, 2, 3, 100)] == [0.0, 0.1, 0.2, 0.4, 10.0]
