@@ -279,7 +279,8 @@ async def _lease(
     request.steps.done("lease")
     outcome: Outcome | None = None
     try:
-        outcome = await lease.run(frame, deadlines=listener.deadlines, listener=listener)
+        running = lease.run(frame, deadlines=listener.deadlines, listener=listener)
+        outcome = await cell.memory_guard.watched(lease, running)
         if leftovers is not None and seat.home is not None and outcome.ending is Ending.ANSWERED:
             reached = await leftovers.overfilled(seat.home.fd, limits)
             if reached is not None:

@@ -26,6 +26,7 @@ from runner.file_events import tell
 from runner.homes import Homes
 from runner.identity import User
 from runner.isolation import has_ids, in_force
+from runner.limits import warn_of_memory
 from runner.links import DownloadLinks
 from runner.load_check import LoadCheck
 from runner.my_files import Library, MyFiles, open_library
@@ -45,7 +46,9 @@ from runner.tokens import Tokens
 from runner.uids import Uids
 from sandbox.errors import SandboxError
 from sandbox.launch import Launched
+from sandbox.memory_guard import MemoryGuard
 from sandbox.probe import Tier
+from sandbox.server_memory import find_server_memory
 from sandbox.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ class Cell:
         throttle: How often users have called tools that have a limit.
         catalog: What the files offer.
         load_check: Whether they can be loaded now.
+        memory_guard: Sees to it that all calls together leave the host its memory.
         keep_s: How long homes are kept after this cell, in seconds.
     """
 
@@ -95,6 +99,7 @@ class Cell:
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
     load_check: LoadCheck = field(init=False)
+    memory_guard: MemoryGuard = field(init=False)
     _seating: Seating = field(init=False)
     _terms: Mapping[str | None, Terms] = field(init=False)
     _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
@@ -104,6 +109,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         self.forkserver.renewed = self._revive
+        self.memory_guard = MemoryGuard(memory=find_server_memory())
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
@@ -181,6 +187,7 @@ class Cell:
             if isinstance(cell.library.store, SpoolingStore):
                 sweepers.append(asyncio.create_task(cell.library.store.run()))
             if keep_s == 0:
+                warn_of_memory(settings, cell.memory_guard.memory)
                 # A single call has no time for it: a server, or `runner doctor --repair`, does it.
                 sweepers.append(asyncio.create_task(sweep_now_and_then(cell.library.store)))
             yield cell
@@ -430,6 +437,7 @@ class Cell:
 
     async def _close(self) -> None:
         await self.load_check.close()
+        await self.memory_guard.close()
         for retired in list(self._retiring):
             retired.cancel()
             await asyncio.wait({retired})

@@ -3,18 +3,45 @@
 Source: docs/limits.md, which has a row for each of these; the table of error codes in `docs/cli.md`.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from runner.errors import CallError, Code
 from sandbox.outcome import Reached
 from sandbox.policy import MIB, Limits
+from sandbox.server_memory import ServerMemory
 
-__all__ = ["DISK_FULL", "LIMITS", "Facts", "disk_full", "limits_of", "over_limit"]
+__all__ = [
+    "DISK_FULL",
+    "LIMITS",
+    "Facts",
+    "Memories",
+    "disk_full",
+    "limits_of",
+    "memory_promised",
+    "over_limit",
+    "server_memory_full",
+    "warn_of_memory",
+]
+
+log = logging.getLogger(__name__)
 
 DISK_FULL = "disk"
 """What is reached where the disk below the homes is full, or a quota of its file system; no limit of ours."""
+
+
+class Memories(Protocol):
+    """The settings that say how much memory calls may have."""
+
+    @property
+    def max_calls(self) -> int:
+        """Calls that run at the same time."""
+
+    @property
+    def call_memory_mb(self) -> int:
+        """Memory of all processes of a call, in MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +193,64 @@ def over_limit(reached: Reached, *, memory_peak_bytes: int | None = None) -> Cal
     details["suggestion"] = f"{facts.cure}, or {raising}"
     said = facts.says.format(limit=_amount(reached.value, facts), used=_amount(reached.used, facts))
     return CallError(facts.code, said, details=details)
+
+
+def server_memory_full(reached: Reached, *, memory_peak_bytes: int | None = None) -> CallError:
+    """Return the error of a call that was ended because the server as a whole ran out of memory.
+
+    Args:
+        reached: The limit of the server's container or machine, and what the call used of it.
+        memory_peak_bytes: Most memory of the call that was seen, where it was looked at.
+    """
+    used = "" if reached.used is None else f", of which this call had {_mib(reached.used)}"
+    details = {
+        "limit": reached.limit,
+        "value": reached.value,
+        "used": reached.used,
+        "unit": "bytes",
+        "setting": "call_memory_mb",
+        "suggestion": "Need less in one call, or run fewer at a time. For the operator: give the server more "
+        "memory (--memory of its container, MemoryMax of its service), or lower call_memory_mb or max_calls",
+    }
+    if memory_peak_bytes is not None:
+        details["memory_peak_bytes"] = memory_peak_bytes
+    return CallError(
+        Code.E_RESOURCE_LIMIT,
+        f"The server's memory was used up: it has {_mib(reached.value)} for all calls together{used}",
+        details=details,
+        # Who had little of it may find room at another time.
+        retryable=reached.used is not None and 2 * reached.used < reached.value,
+    )
+
+
+def memory_promised(*, max_calls: int, call_memory_mb: int) -> int:
+    """Return how much memory, in bytes, the settings let all calls have together."""
+    return max_calls * call_memory_mb * MIB
+
+
+def warn_of_memory(settings: "Memories", memory: ServerMemory) -> None:
+    """Log a warning where the settings promise calls more than the server has."""
+    promised = memory_promised(max_calls=settings.max_calls, call_memory_mb=settings.call_memory_mb)
+    room = memory.limit_bytes - memory.reserve_bytes
+    if promised <= room:
+        return
+    fits = max(1, room // settings.max_calls // MIB)
+    log.log(
+        # Most machines have less than the defaults add up to; whoever sets a limit wants to hear of it.
+        logging.INFO if memory.group is None else logging.WARNING,
+        "calls may use more memory together than there is; the largest is ended when it is used up",
+        extra={
+            "promised": f"max_calls ({settings.max_calls}) x call_memory_mb ({settings.call_memory_mb}) "
+            f"= {_mib(promised)}",
+            "limit": f"{_mib(memory.limit_bytes)} of {memory.whose}",
+            "cure": f"--max-calls {max(1, room // settings.call_memory_mb // MIB)}, "
+            f"or call_memory_mb = {fits}, or more memory",
+        },
+    )
+
+
+def _mib(number: int) -> str:
+    return f"{number // MIB} MiB"
 
 
 def disk_full() -> CallError:

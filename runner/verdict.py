@@ -20,8 +20,9 @@ from runner.contract.envelope import (
 )
 from runner.errors import CallError
 from runner.ladder import CallListener
-from runner.limits import DISK_FULL, disk_full, over_limit
+from runner.limits import DISK_FULL, disk_full, over_limit, server_memory_full
 from runner.request import WireError
+from sandbox.memory_guard import SERVER_MEMORY
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
 
@@ -80,6 +81,8 @@ def _crash(outcome: Outcome, limits: Limits) -> CallError:
 
 def _over(reached: Reached, limits: Limits, memory_peak_bytes: int | None) -> CallError:
     """Return the error of a limit that the host has seen exceeded."""
+    if reached.limit == SERVER_MEMORY:
+        return server_memory_full(reached, memory_peak_bytes=memory_peak_bytes)
     # A home that was too full before the call has more room for it; the limit is the setting's.
     value = min(reached.value, getattr(limits, reached.limit))
     return over_limit(replace(reached, value=value), memory_peak_bytes=memory_peak_bytes)

@@ -86,7 +86,7 @@ class _Backlog:
         self.size -= size
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Lease:
     """One worker, for one call.
 
@@ -197,6 +197,12 @@ class Lease:
         # The host hears the name alone; the worker knows for which port it was.
         told |= {path.rpartition(":")[0] for path in told}
         return (*self._denials, *(denial for denial in refused if denial.path not in told))
+
+    def exceeds(self, reached: Reached) -> None:
+        """End the call for a limit that somebody else has seen exceeded."""
+        if not self._over.done():
+            self._reached = reached
+            self._end(Ending.OVER_LIMIT)
 
     async def buried(self) -> None:
         """Wait until no process of the call is alive."""

@@ -131,11 +131,16 @@ def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: i
 
 
 def oom_kills(pid: int) -> int:
-    """Return how many processes were killed so far for the memory limit of a process's control group."""
+    """Return how many processes were killed so far for the memory limit of a process's control group.
+
+    None where that group is ours too: its limit is no limit of that process.
+    """
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text()
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:
+        return 0
+    if groups == Path("/proc/self/cgroup").read_text():
         return 0
     return max((_oom_kills_in(file) for file in _memory_events(groups, mounts)), default=0)
 

@@ -4,7 +4,8 @@ A zygote, before it loads the author's file:
 
 1. Descriptors first: what was inherited by accident must not be there for anything that follows.
 2. The environment: it needs nothing, and later layers read none of it.
-3. The cgroup, while its folder can be seen and written.
+3. The cgroup, while its folder can be seen and written; and that this process ends before the host does
+   where memory runs out, while /proc can be written.
 4. Namespaces before everything that opens a file for later: what was opened outside leads outside.
 5. A session of its own, before seccomp makes setsid a word without effect: from here on every
    descendant carries this session id, so the host can find each of them.
@@ -51,6 +52,7 @@ from sandbox.layers import (
     landlock,
     mounts,
     namespaces,
+    oom,
     privileges,
     rlimits,
     seccomp,
@@ -210,6 +212,7 @@ def confine_zygote(
     _take("descriptors", wanted, lambda: descriptors.apply(kept))
     _take("environment", wanted, lambda: environment.apply(policy.environment))
     _take("cgroup", wanted, lambda: cgroup.apply(cgroups))
+    _take("rlimits", _ALL, lambda: oom.offer(oom.CONFINED))
     if policy.namespaces and "namespaces" in wanted:
         home_fd = _take("namespaces", wanted, lambda: _leave(policy, home_fd))
     _take("session", wanted, os.setsid)

@@ -22,7 +22,7 @@ from sandbox.frames import GATE
 from sandbox.inside.confine import confine_zygote
 from sandbox.inside.reaper import Reaper
 from sandbox.inside.session import end_session
-from sandbox.layers import cgroup, namespaces
+from sandbox.layers import cgroup, namespaces, oom
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Policy
 
@@ -40,6 +40,8 @@ def main() -> None:
     file.unlink()
     ended = os.pidfd_open(host)
     adopt_orphans()
+    with contextlib.suppress(OSError):
+        oom.offer(oom.STARTS_OTHERS)
     wake, woken = os.pipe()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: os.write(woken, b"."))

@@ -30,7 +30,7 @@ from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
 from sandbox.inside.session import end_session
 from sandbox.inside.zygote_main import Order, run_zygote
-from sandbox.layers import cgroup, namespaces
+from sandbox.layers import cgroup, namespaces, oom
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Limits
 
@@ -43,6 +43,8 @@ def main() -> None:
     control.set_inheritable(False)
     host = _watch(int(sys.argv[2]))
     adopt_orphans()
+    with contextlib.suppress(OSError):
+        oom.offer(oom.STARTS_OTHERS)
     # What is forked from here works ahead of calls or is about to end: when it wakes up it must not take
     # the processor from the host, which has an answer to deliver. It gets its fair share all the same.
     with contextlib.suppress(OSError):

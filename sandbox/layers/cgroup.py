@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sandbox.policy import Limits
 
-__all__ = ["Place", "apply", "find", "make", "places", "remove", "sweep"]
+__all__ = ["Place", "apply", "find", "folders_of", "make", "places", "remove", "sweep"]
 
 _PREFIX = "toolcell-"
 _DELEGATED = ("user.delegate", "trusted.delegate")
@@ -97,7 +97,15 @@ def _values(place: Place, limits: Limits) -> Iterator[tuple[str, int]]:
         yield place.pids, limits.processes
 
 
-def _places(groups: str, mounts: str) -> Iterator[Place]:
+def folders_of(groups: str, mounts: str) -> Iterator[tuple[set[str], Path, Path]]:
+    """Yield, for each of a process's groups that can be seen, its controllers, its mount and its folder.
+
+    That of version 2 names no controllers.
+
+    Args:
+        groups: A process's list of groups, as /proc shows it.
+        mounts: Its list of mounts.
+    """
     mounted = list(_mounts(mounts))
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -106,8 +114,13 @@ def _places(groups: str, mounts: str) -> Iterator[Place]:
             fits = kind == "cgroup2" if not wanted else kind == "cgroup" and wanted <= options
             below = os.path.relpath(path, root)
             if fits and not below.startswith(".."):
-                yield from _at(point / below, wanted)
+                yield wanted, point, point / below
                 break
+
+
+def _places(groups: str, mounts: str) -> Iterator[Place]:
+    for controllers, _, folder in folders_of(groups, mounts):
+        yield from _at(folder, controllers)
 
 
 def _at(folder: Path, controllers: set[str]) -> Iterator[Place]:

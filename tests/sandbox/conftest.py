@@ -14,6 +14,7 @@ from forked import NOBODY, READ, Function, Report, answer, fork, received, run_i
 
 from sandbox.inside.confine import confine_zygote
 from sandbox.policy import Limits, Policy
+from sandbox.syscalls import PR_SET_DUMPABLE, prctl
 
 
 @pytest.fixture
@@ -61,6 +62,8 @@ class Confined:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
+            # As after an exec: until then /proc belongs to who this process was.
+            prctl(PR_SET_DUMPABLE, 1)
         kept = {0, 1, 2, write}
         layers = confine_zygote(policy, home_fd=home, keep=kept, parent=parent, without=without)
         if as_zygote:

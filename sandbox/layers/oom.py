@@ -1,0 +1,31 @@
+"""Who ends first where memory runs out: the tools, then what starts them, the host last of all.
+
+The kernel kills the process with the most memory, after adding to each what its score says, in thousandths
+of all there is. A score is inherited, and who has no privilege may raise its own, and lower it to where a
+process with CAP_SYS_RESOURCE set it last. Of that a worker makes nothing: it cannot write in /proc.
+
+Source: proc_pid_oom_score_adj(5); the kernel's filesystems/proc.rst, section 3.1.
+"""
+
+from pathlib import Path
+
+__all__ = ["CONFINED", "STARTS_OTHERS", "offer"]
+
+STARTS_OTHERS = 300
+"""Score of a forkserver: its end is undone, but all calls end with it."""
+
+CONFINED = 1000
+"""Score of all that may run author code; there is none above it."""
+
+_SCORE = Path("/proc/self/oom_score_adj")
+
+
+def offer(score: int) -> None:
+    """Give this process, and all that it will start, a score of at least this.
+
+    Raises:
+        OSError: The kernel does not take it.
+    """
+    # As bytes: what names an encoding may not be readable to who will run.
+    if int(_SCORE.read_bytes()) < score:
+        _SCORE.write_bytes(b"%d" % score)

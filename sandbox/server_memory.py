@@ -1,0 +1,135 @@
+"""How much memory the host and all below it may use together, and how much of it is left.
+
+It is the smallest limit of a control group that this process is in, or of one above that, in version 1 and
+version 2 alike; else it is the machine's. What the kernel would drop before it kills, copies of files, does
+not count as used.
+
+Source: the kernel's cgroup-v2.rst, "Memory Interface Files"; cgroup-v1/memory.rst; proc_meminfo(5).
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.layers.cgroup import folders_of
+
+__all__ = ["ServerMemory", "find_server_memory"]
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_LEAST_RESERVE_BYTES = 32 * _MIB
+_MOST_RESERVE_BYTES = 512 * _MIB
+_RESERVE_SHARE = 0.05
+_MEMINFO = Path("/proc/meminfo")
+_VMSTAT = Path("/proc/vmstat")
+_LINE = re.compile(r"^(\w+):?\s+(\d+)", re.MULTILINE)
+_FILES = {
+    2: ("memory.max", "memory.current", "memory.events"),
+    1: (
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "memory.oom_control",
+    ),
+}
+# In version 1 only the names that begin with "total_" count what lies below.
+_DROPPED = {
+    2: ("inactive_file", "active_file", "slab_reclaimable"),
+    1: ("total_inactive_file", "total_active_file"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMemory:
+    """A limit of memory, and where it can be seen how near it is.
+
+    Attributes:
+        limit_bytes: The limit.
+        group: Folder of the control group that has it; None if it is the machine's memory.
+        version: Version of that control group.
+        own: Folder of the control group that this process is in, if it is known.
+    """
+
+    limit_bytes: int
+    group: Path | None = None
+    version: int = 2
+    own: Path | None = None
+
+    @property
+    def whose(self) -> str:
+        """Say in words whose limit it is."""
+        return "the machine" if self.group is None else "the server's container or service (control group)"
+
+    @property
+    def reserve_bytes(self) -> int:
+        """How much of it is kept for the host, beyond what it uses now."""
+        share = int(_RESERVE_SHARE * self.limit_bytes)
+        return min(max(share, _LEAST_RESERVE_BYTES), _MOST_RESERVE_BYTES)
+
+    def left_bytes(self) -> int:
+        """Return how much could still be used before the kernel begins to kill.
+
+        Raises:
+            OSError: It cannot be seen any more.
+        """
+        available = _numbers(_MEMINFO)["MemAvailable"] * _KIB
+        if self.group is None:
+            return available
+        used = int((self.group / _FILES[self.version][1]).read_text("ascii"))
+        stat = _numbers(self.group / "memory.stat")
+        dropped = sum(stat.get(name, 0) for name in _DROPPED[self.version])
+        return min(available, self.limit_bytes - max(0, used - dropped))
+
+    def kills(self) -> int:
+        """Return how many processes of ours the kernel has killed so far for want of memory."""
+        with contextlib.suppress(OSError):
+            if self.own is not None:
+                return _numbers(self.own / _FILES[self.version][2]).get("oom_kill", 0)
+            return _numbers(_VMSTAT).get("oom_kill", 0)
+        return 0
+
+
+def find_server_memory(
+    groups: str | None = None, mounts: str | None = None, meminfo: Path = _MEMINFO
+) -> ServerMemory:
+    """Find the limit under which this process runs.
+
+    Args:
+        groups: What /proc/self/cgroup says, if not what it says now.
+        mounts: The same of /proc/self/mountinfo.
+        meminfo: What tells the memory of the machine.
+    """
+    groups = Path("/proc/self/cgroup").read_text() if groups is None else groups
+    mounts = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
+    found = ServerMemory(limit_bytes=_numbers(meminfo)["MemTotal"] * _KIB)
+    for version, own, path in _memory_groups(groups, mounts):
+        found = ServerMemory(limit_bytes=found.limit_bytes, group=found.group, version=version, own=own)
+        for group in path:
+            limit = _limit(group / _FILES[version][0])
+            if limit is not None and limit < found.limit_bytes:
+                found = ServerMemory(limit_bytes=limit, group=group, version=version, own=own)
+    return found
+
+
+def _memory_groups(groups: str, mounts: str) -> Iterator[tuple[int, Path, tuple[Path, ...]]]:
+    """Yield the group that counts our memory, with all above it that can be seen; the nearest first."""
+    for controllers, point, folder in folders_of(groups, mounts):
+        version = 2 if not controllers else 1
+        has_memory = "memory" in controllers or (folder / _FILES[2][1]).exists()
+        # The root of version 2 has no such file, and perhaps memory is counted by version 1.
+        above = [each for each in (folder, *folder.parents) if each.is_relative_to(point)]
+        if has_memory and (folder / _FILES[version][1]).exists():
+            yield version, folder, tuple(above)
+
+
+def _limit(file: Path) -> int | None:
+    try:
+        return int(file.read_text("ascii"))
+    except (OSError, ValueError):
+        # Not there, or "max".
+        return None
+
+
+def _numbers(file: Path) -> Mapping[str, int]:
+    return {name: int(number) for name, number in _LINE.findall(file.read_text("ascii"))}
