@@ -146,7 +146,8 @@ async def _admitted(
     most = cell.terms(name).calls_per_minute
     cell.throttle.admit(request.user.segment, name, most=most, now=now)
     check_json(request.params)
-    return await _begun(partial(_in_a_seat, cell, request, spec, listener), request.user)
+    async with cell.drain.call(listener.tell):
+        return await _begun(partial(_in_a_seat, cell, request, spec, listener), request.user)
 
 
 async def _failure(cell: Cell, request: Request, error: Exception) -> Processed:
@@ -191,7 +192,8 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
     check_json(request.params)
     listener = _listener(cell, request, None)
     try:
-        outcome = await _begun(partial(_relayed, cell, request, listener), request.user)
+        async with cell.drain.call(listener.tell):
+            outcome = await _begun(partial(_relayed, cell, request, listener), request.user)
     except SandboxError as error:
         raise _unavailable(error) from error
     return judge(outcome, listener, home=None, limits=cell.terms().limits)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from runner.admission import Admission
 from runner.bounds import Bounds
 from runner.catalog import Catalog
+from runner.drain import Drain
 from runner.environment import framework_environment
 from runner.errors import CallError, RunnerError
 from runner.events import Events
@@ -76,6 +77,7 @@ class Cell:
         tier: Isolation tier of every call.
         claims: Folder of the locks that say which call owns a staged name.
         admission: Who may start a call.
+        drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
         catalog: What the files offer.
         load_check: Whether they can be loaded now.
@@ -94,6 +96,7 @@ class Cell:
     state: SessionState = field(default_factory=SessionState)
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
+    drain: Drain = field(default_factory=Drain)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)
     admission: Admission = field(init=False)
@@ -356,7 +359,11 @@ class Cell:
 
     async def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
-        found = {"forkserver": await self.forkserver.fault(), "tools": self.load_check.fault}
+        found = {
+            "server": self.drain.fault,
+            "forkserver": await self.forkserver.fault(),
+            "tools": self.load_check.fault,
+        }
         return {part: fault for part, fault in found.items() if fault is not None}
 
     def _start(self, key: SeatKey, user: User | None) -> "asyncio.Task[Seat]":

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import uvicorn
@@ -21,6 +21,7 @@ from runner.artifacts.process import ArtifactFile
 from runner.cell import Cell
 from runner.connections import protocol_of
 from runner.direct import Answer
+from runner.drain import Drain
 from runner.events import Events
 from runner.host import DownloadUrl, Host, make_host
 from runner.http.app import make_web
@@ -46,6 +47,9 @@ __all__ = ["Served", "serve", "serve_application"]
 log = logging.getLogger(__name__)
 
 _THREADS = 64
+# For answers and ends that are on their way, once no call runs any more.
+_GRACE_S = 5
+_LAST_ANSWER_S = 0.2
 
 KEY_S = 30 * 24 * 3600.0
 """Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
@@ -55,6 +59,7 @@ class Served(Protocol):
     """What an application works with, as far as what stands beside it over HTTP needs it."""
 
     links: DownloadLinks
+    drain: Drain
     library: Library
     events: Events
 
@@ -124,24 +129,54 @@ async def serve_application(
         UsageError: The address cannot be listened on, or nobody says who may call.
     """
     check_startable(settings, transport)
-    stopped = asyncio.Event()
+    stopped, again = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     # A thread that copies a large file must not be what every other user waits for.
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, lambda: (again if stopped.is_set() else stopped).set())
     listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
     async with opened as served:
         if listener is None:
             app = make(served, None)
             await _until(stopped, asyncio.create_task(serve_stdio(app, direct=_direct(app))))
+            await _drained(served.drain, settings.drain_s, again)
+            # The last answers are on their way to a client that reads them, or not.
+            await asyncio.sleep(_LAST_ANSWER_S)
         else:
-            await _serve_http(served, make, settings, listener, stopped)
+            await _serve_http(served, make, settings, listener, _Ends(stopped, again, settings.drain_s))
     if transport == "stdio" and stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
         os._exit(0)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """How a server is told to end.
+
+    Attributes:
+        stopped: Set when it is to end.
+        again: Set when it is to end at once.
+        drain_s: How long calls may go on, in seconds.
+    """
+
+    stopped: asyncio.Event
+    again: asyncio.Event
+    drain_s: float
+
+
+async def _drained(drain: Drain, drain_s: float, again: asyncio.Event) -> None:
+    """Let the calls under way end, for so many seconds at most; at once, if that is asked for meanwhile."""
+    drain.begin(drain_s)
+    done, hurry = asyncio.create_task(drain.done()), asyncio.create_task(again.wait())
+    await asyncio.wait({done, hurry}, return_when=asyncio.FIRST_COMPLETED)
+    if not done.done():
+        drain.begin(0)
+        await asyncio.wait({done}, timeout=_GRACE_S)
+    for task in (done, hurry):
+        task.cancel()
 
 
 async def _until(stopped: asyncio.Event, server: "asyncio.Task[None]") -> None:
@@ -157,7 +192,7 @@ async def _serve_http(
     make: Callable[[S, DownloadUrl | None], FastMCP],
     settings: Settings,
     listener: socket.socket,
-    stopped: asyncio.Event,
+    ends: "_Ends",
 ) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -184,7 +219,7 @@ async def _serve_http(
         if playground is not None:
             address = playground_address(settings.public_url or f"http://{shown}:{port}", playground)
             print(f"Playground: {address}", file=sys.stderr, flush=True)  # noqa: T201
-        await _serve_web(web, served, settings, listener, stopped)
+        await _serve_web(web, served, settings, listener, ends)
 
 
 def _direct(app: FastMCP) -> Answer | None:
@@ -202,7 +237,7 @@ def _web(app: FastMCP, site: Site, playground: Playground | None) -> Starlette:
 
 
 async def _serve_web(
-    web: Starlette, served: Served, settings: Settings, listener: socket.socket, stopped: asyncio.Event
+    web: Starlette, served: Served, settings: Settings, listener: socket.socket, ends: "_Ends"
 ) -> None:
     config = uvicorn.Config(
         web,
@@ -211,11 +246,13 @@ async def _serve_web(
         log_config=None,
         access_log=False,
         lifespan="on",
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=_GRACE_S,
     )
     server = QuietServer(config, make_room=served.make_room)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    await _until(stopped, serving)
+    await _until(ends.stopped, serving)
+    # Until then it answers: new calls are told why they are refused, and /readyz that it is ending.
+    await _drained(served.drain, ends.drain_s, ends.again)
     server.should_exit = True
     # Streams of events would hold the shutdown up to the end of its grace.
     served.events.close()

@@ -231,6 +231,12 @@ class Settings(BaseSettings):
         8, ge=0, description="The same, while calls come faster than workers get ready."
     )
     load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
+    drain_s: float = Field(
+        25.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="How long calls under way may go on when the server is told to stop.",
+    )
     session_idle_s: Seconds = Field(
         1800.0, description="Silence of a user after which the session has ended."
     )

@@ -37,6 +37,8 @@ __all__ = [
     "outside_home",
     "program_denied",
     "socket_denied",
+    "stopped",
+    "stopping",
     "timed_out",
     "too_large",
     "too_often",
@@ -225,6 +227,30 @@ def lost(problem: str) -> CallError:
         Code.E_CRASHED,
         f"The call could not begin: {problem}",
         details={"problem": problem, "suggestion": "Call again in a moment; nothing of it has been done"},
+    )
+
+
+def stopping(retry_after_s: int) -> CallError:
+    """Return the error of a call that came as the server was being stopped."""
+    return CallError(
+        Code.E_BUSY,
+        f"The server is being stopped and takes no new calls; try again in {retry_after_s} seconds",
+        details={
+            "retry_after_seconds": retry_after_s,
+            "suggestion": "Try again: another server, or the next start of this one, will take the call",
+        },
+    )
+
+
+def stopped() -> CallError:
+    """Return the error of a call that was ended with its server."""
+    return CallError(
+        Code.E_CANCELLED,
+        "The server was stopped before the tool had answered",
+        details={
+            "suggestion": "Call again once the server is back. For the operator: drain_s says how long calls "
+            "may go on when the server is stopped"
+        },
     )
 
 

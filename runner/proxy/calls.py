@@ -240,7 +240,8 @@ class Calls:
             return await answered(send, params, watched.ask if has_sessions(ctx) else None)
 
         try:
-            return await watch(act, listener)
+            async with desk.drain.call(listener.tell):
+                return await watch(act, listener)
         except CallError:
             if not backend.busy and backend.ends_with_its_connection:
                 # It was asked to stop; a process that does not listen is ended, and started anew.

@@ -19,6 +19,7 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 
 from runner.admission import Admission
+from runner.drain import Drain
 from runner.errors import CallError, UsageError
 from runner.events import Events
 from runner.file_events import tell as tell_of_file
@@ -114,6 +115,7 @@ class Desk:
         about: What the proxy says of itself.
         levels: Says which log messages a client with sessions wants to get outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
+        drain: Ends calls when the server is to end.
     """
 
     settings: Settings
@@ -128,6 +130,7 @@ class Desk:
     state: SessionState = field(default_factory=SessionState)
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
+    drain: Drain = field(default_factory=Drain)
     _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -246,8 +249,8 @@ class Desk:
         """Nothing to do: connections end with their clients, and files of a session once it is idle."""
 
     async def faults(self) -> Mapping[str, str]:
-        """Say nothing: who cannot reach one server is told so, and calls of the others work."""
-        return {}
+        """Say whether it is being stopped. Who cannot reach one server is told so; calls of others work."""
+        return {} if self.drain.fault is None else {"server": self.drain.fault}
 
     def _of_user(self, user: User, server: str, announced: Announced) -> Backend:
         key = (user.name, server, announced.key)

@@ -1,0 +1,83 @@
+"""The end of a server while calls run: no new ones, some time for the others, and a word to their clients.
+
+A call that has waited for its place was taken, and ends like one that runs.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from runner.contract.envelope import stopped, stopping
+
+__all__ = ["Drain", "Tell"]
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[str], Awaitable[None]]
+"""Gives the client of a call a notice."""
+
+_LATER_S = 5
+
+
+@dataclass(slots=True, eq=False)
+class Drain:
+    """Counts the calls of one server, and ends them when it is to end."""
+
+    _running: "dict[asyncio.Timeout, Tell]" = field(init=False, default_factory=dict)
+    _telling: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _ends_at: float | None = field(init=False, default=None)
+    _empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+
+    @property
+    def fault(self) -> str | None:
+        """Say that the server takes no calls any more; None while it does."""
+        return None if self._ends_at is None else "the server is being stopped and takes no new calls"
+
+    @asynccontextmanager
+    async def call(self, tell: Tell) -> AsyncIterator[None]:
+        """Run a call in the block.
+
+        Raises:
+            CallError: `E_BUSY`, the server is being stopped; `E_CANCELLED`, the call was ended for it.
+        """
+        if self._ends_at is not None:
+            raise stopping(_LATER_S)
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._running[limit] = tell
+                try:
+                    yield
+                finally:
+                    del self._running[limit]
+                    if not self._running:
+                        self._empty.set()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise stopped() from error
+
+    def begin(self, left_s: float) -> None:
+        """Take no further call, and end those that run in so many seconds; again: sooner."""
+        now = asyncio.get_running_loop().time()
+        first, self._ends_at = self._ends_at is None, min(now + left_s, self._ends_at or math.inf)
+        log.info("server is being stopped", extra={"calls": len(self._running), "drain_s": left_s})
+        for limit, tell in self._running.items():
+            limit.reschedule(self._ends_at)
+            if first and left_s > 0:
+                task = asyncio.create_task(_told(tell, left_s))
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+
+    async def done(self) -> None:
+        """Wait until no call runs."""
+        while self._running:
+            self._empty.clear()
+            await self._empty.wait()
+
+
+async def _told(tell: Tell, left_s: float) -> None:
+    seconds = f"{left_s:g} second" + ("" if left_s == 1 else "s")
+    await tell(f"The server is being stopped. The tool will be ended in {seconds} if it has not answered.")

@@ -1,0 +1,128 @@
+"""SIGTERM while calls run: they may end, new ones are refused, what lasts is ended; a second one hurries."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastmcp import Client
+from mcp.shared.exceptions import MCPError
+from support import server_url
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TOOL = """
+import asyncio
+from pathlib import Path
+from fastmcp import Context, FastMCP
+
+mcp = FastMCP("slow")
+
+
+@mcp.tool
+async def takes(seconds: float, ctx: Context) -> str:
+    await ctx.report_progress(1)
+    await asyncio.sleep(seconds)
+    return "done"
+"""
+
+
+@contextmanager
+def serving(
+    environment: dict[str, str], folder: Path, **more: str
+) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    tool = folder / "slow.py"
+    tool.write_text(TOOL)
+    command = [sys.executable, "-m", "runner", "serve", str(tool), "--transport", "http", "--port", "0"]
+    with subprocess.Popen(
+        command, env={**environment, **more}, cwd=folder, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield server_url(process), process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+class Called:
+    """A call under way, and what its client heard."""
+
+    def __init__(self, url: str, seconds: float) -> None:
+        self.heard: list[str | None] = []
+        self.begun = asyncio.Event()
+        self.task = asyncio.create_task(self._run(url, seconds))
+
+    async def _run(self, url: str, seconds: float) -> str:
+        async def progress(_done: float, _total: float | None, message: str | None) -> None:
+            self.heard.append(message)
+            self.begun.set()
+
+        async with Client(url, progress_handler=progress) as client:
+            result = await client.call_tool("takes", {"seconds": seconds}, raise_on_error=False)
+        return " ".join(block.text for block in result.content if block.type == "text")
+
+
+async def refusal(client: Client) -> str:
+    """Return what a call is told; the client may ask for the list of tools too, which is refused as well."""
+    try:
+        result = await client.call_tool("takes", {"seconds": 0}, raise_on_error=False)
+    except MCPError as error:
+        return str(error)
+    return str(result.content)
+
+
+async def test_a_call_under_way_may_end_and_new_ones_are_refused(
+    environment: dict[str, str], folder: Path
+) -> None:
+    with serving(environment, folder) as (url, process):
+        running = Called(url, 6)
+        await asyncio.wait_for(running.begun.wait(), 60)
+        async with Client(url) as late:
+            os.kill(process.pid, signal.SIGTERM)
+            async with httpx2.AsyncClient() as http:
+                while (ready := await http.get(url.replace("/mcp", "/readyz"))).status_code == 200:
+                    await asyncio.sleep(0.05)
+            refused = await refusal(late)
+
+        assert "done" in await running.task
+        said = " ".join(filter(None, running.heard))
+        assert "The server is being stopped. The tool will be ended in 25 seconds" in said
+        assert "is being stopped and takes no new calls; try again" in refused
+        assert "server" in json.dumps(ready.json()["failed"])
+        assert await asyncio.to_thread(process.wait, 30) == 0
+
+
+async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
+    environment: dict[str, str], folder: Path
+) -> None:
+    with serving(environment, folder, RUNNER_DRAIN_S="1") as (url, process):
+        running = Called(url, 25)
+        await asyncio.wait_for(running.begun.wait(), 60)
+        os.kill(process.pid, signal.SIGTERM)
+
+        assert "E_CANCELLED" in await running.task
+        assert await asyncio.to_thread(process.wait, 30) == 0
+
+
+async def test_a_second_signal_ends_calls_at_once(environment: dict[str, str], folder: Path) -> None:
+    with serving(environment, folder, RUNNER_DRAIN_S="300") as (url, process):
+        running = Called(url, 25)
+        await asyncio.wait_for(running.begun.wait(), 60)
+        began = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        async with httpx2.AsyncClient() as http:
+            while (await http.get(url.replace("/mcp", "/readyz"))).status_code == 200:
+                await asyncio.sleep(0.05)
+        os.kill(process.pid, signal.SIGTERM)
+
+        assert "E_CANCELLED" in await running.task
+        assert time.monotonic() - began < 20
+        assert await asyncio.to_thread(process.wait, 30) == 0
