@@ -143,7 +143,9 @@ def auth_provider(settings: Settings) -> "TokenVerifier | None":
     if auth.kind == "none":
         return None
     # FastMCP takes 0.7 s to import; `config` and `doctor` do without it.
-    from fastmcp.server.auth.providers.jwt import JWTVerifier, StaticTokenVerifier  # noqa: PLC0415
+    from fastmcp.server.auth.providers.jwt import StaticTokenVerifier  # noqa: PLC0415
+
+    from runner.bearer import TimedVerifier  # noqa: PLC0415
 
     if auth.tokens_file is not None:
         users = _tokens(auth.tokens_file)
@@ -151,7 +153,7 @@ def auth_provider(settings: Settings) -> "TokenVerifier | None":
             {token: _static(user, settings.identity_claim) for token, user in users.items()}
         )
     try:
-        return JWTVerifier(
+        return TimedVerifier(
             jwks_uri=auth.jwks_uri,
             public_key=auth.public_key.get_secret_value() if auth.public_key else None,
             algorithm=auth.algorithm,

@@ -63,7 +63,11 @@ async def who(site: Site, request: Request) -> User:
     if token is not None:
         return _named(site, request, {"client_id": token.client_id, **token.claims})
     if site.settings.auth.kind != "none" and "authorization" in request.headers:
-        raise Refusal(401, "this token is not valid, or has expired; log in again", _CHALLENGE)
+        raise Refusal(
+            401,
+            "this token is not valid, or has expired (one without an end, exp, never counts); log in again",
+            _CHALLENGE,
+        )
     check_page(site, request)
     known = await of_cookie(site, request)
     return known or _named(site, request, None)

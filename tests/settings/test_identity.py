@@ -1,11 +1,16 @@
 import asyncio
 import json
+import math
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp.server.auth.providers.jwt import JWTVerifier, RSAKeyPair
+from joserfc import jwt
+from joserfc.jwk import RSAKey
 
+from runner.bearer import fault_in_times
 from runner.errors import UsageError
 from runner.identity import IdentityError, User, auth_provider, check_startable, is_loopback, resolve
 from runner.settings import Auth, Settings
@@ -186,6 +191,40 @@ def test_a_jwt_counts_only_with_the_right_key_issuer_and_audience() -> None:
     assert asyncio.run(user(others, "https://issuer", "toolcell")) is None
     assert asyncio.run(user(keys, "https://other", "toolcell")) is None
     assert asyncio.run(user(keys, "https://issuer", "elsewhere")) is None
+
+
+@pytest.mark.parametrize(
+    ("times", "counts"),
+    [
+        ({"exp": 600}, True),
+        ({"exp": 600, "nbf": -5}, True),
+        ({"exp": 600, "nbf": 30}, True),
+        ({"exp": 600, "nbf": 300}, False),
+        ({"exp": 600, "nbf": None}, True),
+        ({"exp": -1}, False),
+        ({"exp": None}, False),
+        ({}, False),
+    ],
+)
+def test_a_jwt_counts_only_in_its_time_and_none_counts_for_ever(
+    times: dict[str, int | None], counts: bool
+) -> None:
+    keys = RSAKeyPair.generate()
+    provider = auth_provider(jwt_settings(keys.public_key))
+    assert isinstance(provider, JWTVerifier)
+    now = int(time.time())
+    said = {name: None if after is None else now + after for name, after in times.items()}
+    claims = {"sub": "alice", "iss": "https://issuer", "aud": "toolcell", **said}
+    token = jwt.encode({"alg": "RS256"}, claims, RSAKey.import_key(keys.private_key.get_secret_value()))
+
+    assert (asyncio.run(provider.verify_token(token)) is not None) == counts
+
+
+@pytest.mark.parametrize("value", ["1e9", True, math.nan, math.inf, [1], {}])
+def test_a_time_that_is_no_number_of_seconds_is_a_fault(value: object) -> None:
+    assert fault_in_times({"exp": 10**12}, now=0) is None
+    assert fault_in_times({"exp": value}, now=0) is not None
+    assert fault_in_times({"exp": 10**12, "nbf": value}, now=0) is not None
 
 
 def test_an_algorithm_that_does_not_exist_is_refused_at_start() -> None:

@@ -1,0 +1,66 @@
+"""Bearer tokens that are JSON web tokens, and when they count: not for ever, and not before their time.
+
+FastMCP's verifier checks key, algorithm, issuer and audience, and an end if there is one. A token without an
+end would let whoever once saw it in for ever, so it is refused; so is one that counts only later.
+
+Source: RFC 7519, 4.1.4 (exp) and 4.1.5 (nbf); RFC 9700, 2.2 (tokens with a limited life).
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+
+from fastmcp.server.auth import AccessToken
+from fastmcp.server.auth.providers.jwt import JWTVerifier
+
+__all__ = ["LEEWAY_S", "TimedVerifier", "fault_in_times"]
+
+log = logging.getLogger(__name__)
+
+LEEWAY_S = 60
+"""By how many seconds the issuer's clock may be ahead of ours."""
+
+
+class TimedVerifier(JWTVerifier):
+    """FastMCP's verifier, for tokens that say until when they count."""
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        """Return what a token says, or None where it does not count now."""
+        try:
+            found = await super().load_access_token(token)
+        except OverflowError:
+            # An end that no clock reaches.
+            return None
+        if found is None:
+            return None
+        fault = fault_in_times(found.claims, now=time.time())
+        if fault is not None:
+            log.warning("a bearer token was refused", extra={"problem": fault})
+            return None
+        return found
+
+
+def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:
+    """Say what is wrong with the times of a token; None if it counts now.
+
+    Args:
+        claims: What it says, its signature checked.
+        now: Seconds since the epoch.
+    """
+    end, begin = claims.get("exp"), claims.get("nbf")
+    if end is None:
+        return "it has no exp, so it would count for ever; have the issuer give its tokens an end"
+    if not _is_time(end):
+        return "its exp is no number of seconds"
+    if float(str(end)) <= now:
+        return "its exp is over"
+    if begin is not None and not _is_time(begin):
+        return "its nbf is no number of seconds"
+    if begin is not None and float(str(begin)) > now + LEEWAY_S:
+        return "its nbf lies ahead; if it was made just now, set the clocks of issuer and server"
+    return None
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
