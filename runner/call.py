@@ -283,10 +283,12 @@ async def _lease(
     try:
         running = lease.run(frame, deadlines=listener.deadlines, listener=listener)
         outcome = await cell.memory_guard.watched(lease, running)
-        if leftovers is not None and seat.home is not None and outcome.ending is Ending.ANSWERED:
-            reached = await leftovers.overfilled(seat.home.fd, limits)
+        if leftovers is not None and lease.home_fd is not None and outcome.ending is Ending.ANSWERED:
+            reached = await leftovers.overfilled(lease.home_fd, limits)
             if reached is not None:
                 outcome = replace(outcome, ending=Ending.OVER_LIMIT, reached=reached)
+                # What it made is discarded, and none of it may be able to make more.
+                await lease.buried()
         request.steps.done("run")
         request.steps.outcome = outcome
     finally:

@@ -1,7 +1,8 @@
 """What a call finds in its home, and leaves there when it is ended: partial files, which are discarded.
 
-A home that is over its limit when a call begins, as bursts too short to be seen can fill it, may be made
-smaller by the call and not larger: it is measured when the call has answered.
+A home is measured once more when a call that may write it has answered, since a burst can be too short for
+any look at it. One that is over its limit when a call begins, as two calls at once can leave it, may be made
+smaller by the call and not larger.
 
 Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/limits.md.
 """
@@ -17,6 +18,7 @@ from runner.openat import CONFINED, openat2
 from sandbox.home_usage import HomeUsage, measure
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
+from sandbox.watch import overfull
 
 __all__ = ["Leftovers", "walk"]
 
@@ -65,16 +67,13 @@ class Leftovers:
         )
 
     async def overfilled(self, home_fd: int, limits: Limits) -> Reached | None:
-        """Return the limit that a call has exceeded which found its home full, or too full to be counted."""
-        if self.known is not None and not self._is_over(limits):
-            return None
+        """Return the limit that a call has exceeded which has answered; a home may stay as full as it was."""
         room = self.room(limits)
-        usage = await asyncio.to_thread(measure, home_fd, most_entries=room.home_entries)
-        if usage.bytes > room.home_bytes:
-            return Reached(limit="home_bytes", value=room.home_bytes, used=usage.bytes)
-        if usage.entries > room.home_entries:
-            return Reached(limit="home_entries", value=room.home_entries, used=usage.entries)
-        return None
+        usage = measure(home_fd, most_entries=min(_FEW_ENTRIES, room.home_entries))
+        if _FEW_ENTRIES < usage.entries <= room.home_entries:
+            # A home with much in it would hold up every other call.
+            usage = await asyncio.to_thread(measure, home_fd, most_entries=room.home_entries)
+        return overfull(usage, room)
 
     def _is_over(self, limits: Limits) -> bool:
         return self.usage.bytes > limits.home_bytes or self.usage.entries > limits.home_entries

@@ -3,7 +3,12 @@
 A home is measured while a hostile tool changes it, so nothing here follows a link, leaves the home or
 goes over a mount, one folder is open at a time, and the walk ends at a number of entries.
 
-Source: openat2(2), stat(2) on st_blocks, proc_pid_fd(5), proc_pid_maps(5).
+Two kinds of files without a name cannot be measured by anybody: one whose only descriptor is under way in a
+socket, and one that is mapped in part and open nowhere. That there are any can be seen. Then the home is
+taken to hold what its disk has lost (`Disk`), whoever took it.
+
+Source: openat2(2), stat(2) on st_blocks, statvfs(3), proc_pid_fd(5), proc_pid_maps(5), proc_pid_fdinfo(5);
+unix_show_fdinfo() in the kernel's net/unix/af_unix.c on scm_fds.
 """
 
 import contextlib
@@ -15,8 +20,9 @@ from dataclasses import dataclass, field
 
 from sandbox.guise import guise_of
 from sandbox.syscalls import Resolve, openat2
+from sandbox.usage import threads_of
 
-__all__ = ["HomeUsage", "measure"]
+__all__ = ["Disk", "HomeUsage", "measure"]
 
 _BLOCK_BYTES = 512
 _WITHIN = Resolve.BENEATH | Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS | Resolve.NO_XDEV
@@ -29,6 +35,9 @@ _DELETED = re.compile(
 )
 
 
+_IN_SOCKETS = re.compile(rb"^scm_fds: ([1-9]\d*)$", re.MULTILINE)
+
+
 @dataclass(slots=True)
 class HomeUsage:
     """What a home holds.
@@ -36,10 +45,12 @@ class HomeUsage:
     Attributes:
         bytes: On disk, in bytes: a sparse file counts by its blocks.
         entries: Files and folders, those without a name included.
+        hides: Whether its processes hold what may be files, and cannot be measured.
     """
 
     bytes: int = 0
     entries: int = 0
+    hides: bool = False
     _counted: set[int] = field(default_factory=set)
 
     def count(self, found: os.stat_result) -> None:
@@ -51,12 +62,44 @@ class HomeUsage:
             self._counted.add(found.st_ino)
         self.bytes += found.st_blocks * _BLOCK_BYTES
 
-    def count_unnamed(self, inode: int, size: int) -> None:
-        """Count a file that has no name; once, however many hold it."""
-        if inode not in self._counted:
-            self._counted.add(inode)
-            self.entries += 1
-            self.bytes += size
+    def count_unnamed(self, inode: int, size: int) -> bool:
+        """Count a file that has no name; once, however many hold it. Say whether this was the first time."""
+        if inode in self._counted:
+            return False
+        self._counted.add(inode)
+        self.entries += 1
+        self.bytes += size
+        return True
+
+
+@dataclass(slots=True)
+class Disk:
+    """What the file system of a home has lost since it was emptiest, to whomever.
+
+    Attributes:
+        folder: Descriptor of the home; `O_PATH` is enough.
+        free_bytes: How much of it was free when last asked.
+        free_entries: How many more files it had room for; 0 where it does not count them.
+    """
+
+    folder: int
+    free_bytes: int = field(init=False, default=0)
+    free_entries: int = field(init=False, default=0)
+    _most_free_bytes: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask how much is free now."""
+        found = os.fstatvfs(self.folder)
+        self.free_bytes, self.free_entries = found.f_bfree * found.f_frsize, found.f_ffree
+        self._most_free_bytes = max(self._most_free_bytes, self.free_bytes)
+
+    @property
+    def lost_bytes(self) -> int:
+        """How much less was free when last asked than when most was."""
+        return self._most_free_bytes - self.free_bytes
 
 
 def measure(
@@ -87,10 +130,17 @@ def measure(
     if origin is not None:
         with contextlib.suppress(OSError), guise_of(origin):
             inherited = frozenset(inode for inode, _, private in _mapped(origin, device) if private)
+    mapped: dict[int, int] = {}
     for pid in processes:
         # Ended, or not ours to look at.
         with contextlib.suppress(OSError), guise_of(pid):
-            _count_unnamed(pid, device, usage, inherited)
+            _count_open(pid, device, usage)
+            for inode, size, private in _mapped(pid, device):
+                if not (private and inode in inherited):
+                    mapped[inode] = max(size, mapped.get(inode, 0))
+    for inode, size in mapped.items():
+        # The last mapped byte says how long the file is at least, and nothing says how long it is.
+        usage.hides |= usage.count_unnamed(inode, size)
     return usage
 
 
@@ -123,23 +173,44 @@ def _open(home_fd: int, path: str) -> int:
         os.close(handle)
 
 
-def _count_unnamed(pid: int, device: int, usage: HomeUsage, inherited: frozenset[int]) -> None:
-    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+def _count_open(pid: int, device: int, usage: HomeUsage) -> None:
+    """Count the files without a name that a process has open, and note whether its sockets hold any more."""
+    folder, descriptors = _descriptors(pid)
+    for descriptor in descriptors:
         with contextlib.suppress(OSError):
-            found = os.stat(f"/proc/{pid}/fd/{descriptor}")
-            if found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
+            found = os.stat(f"{folder}/fd/{descriptor}")
+            if stat.S_ISSOCK(found.st_mode):
+                usage.hides |= _IN_SOCKETS.search(_content(f"{folder}/fdinfo/{descriptor}")) is not None
+            elif found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
                 usage.count_unnamed(found.st_ino, found.st_blocks * _BLOCK_BYTES)
-    for inode, size, private in _mapped(pid, device):
-        if not (private and inode in inherited):
-            usage.count_unnamed(inode, size)
+
+
+def _descriptors(pid: int) -> tuple[str, list[str]]:
+    """Return what a process has open; the filter sees to it that its threads have one table of it."""
+    for folder in threads_of(pid):
+        # A thread that has ended is nobody's any more, so that only root may ask what it has.
+        with contextlib.suppress(OSError):
+            descriptors = os.listdir(f"{folder}/fd")
+            if descriptors:
+                return folder, descriptors
+    return "", []
 
 
 def _mapped(pid: int, device: int) -> Iterator[tuple[int, int, bool]]:
     """Yield files without a name that are mapped: how far into it, and whether it cannot be written so."""
-    with open(f"/proc/{pid}/maps", "rb") as maps:
-        text = maps.read()
+    text = b""
+    for folder in threads_of(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            text = _content(f"{folder}/maps")
+        if text:
+            break
     if b" (deleted)" not in text:
         return
     for first, last, kind, offset, major, minor, inode in _DELETED.findall(text):
         if os.makedev(int(major, 16), int(minor, 16)) == device:
             yield int(inode), int(offset, 16) + int(last, 16) - int(first, 16), kind == b"p"
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

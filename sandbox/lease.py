@@ -18,11 +18,12 @@ from typing import Protocol
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import Decoder, Kind, decode, encode
+from sandbox.home_usage import Disk
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
 from sandbox.readers import Readers
 from sandbox.usage import Process, oom_kills, read_process
-from sandbox.watch import FIRST_LOOK_S, Watch, behind_death
+from sandbox.watch import FIRST_LOOK_S, Watch, behind_death, too_many_tasks
 from sandbox.worker import Worker
 from sandbox.zygote import Zygote
 
@@ -112,6 +113,7 @@ class Lease:
     _answer_bytes: int = field(init=False, default=0)
     _fault: str | None = field(init=False, default=None)
     _reached: Reached | None = field(init=False, default=None)
+    _disk: Disk | None = field(init=False, default=None)
     _watcher: Watch | None = field(init=False, default=None)
     _watching: "asyncio.Task[None] | None" = field(init=False, default=None)
     _over: "asyncio.Future[Ending]" = field(init=False)
@@ -149,6 +151,7 @@ class Lease:
         self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
         try:
             try:
+                self._disk = None if self.home_fd is None else Disk(self.home_fd)
                 self._begin(call)
                 ending = await self._over
             finally:
@@ -157,6 +160,9 @@ class Lease:
                 await self._drain()
         finally:
             left_others = self.zygote.has_strays(self.worker.pid)
+            if left_others or self._watcher is not None:
+                # A burst that no look has met, as on a machine with too much to do.
+                self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
             if self.measured:
                 self._at_last = read_process(self.worker.pid)
             self.worker.kill()
@@ -166,7 +172,9 @@ class Lease:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
         if ending is not Ending.ANSWERED or left_others:
             await self.buried()
-        if ending is Ending.CRASHED and self._died_of_a_limit():
+        if ending is Ending.CRASHED and self._reached is None:
+            self._reached = self._limit_behind_death()
+        if ending in (Ending.ANSWERED, Ending.CRASHED) and self._reached is not None:
             ending = Ending.OVER_LIMIT
         return Outcome(
             ending=ending,
@@ -341,7 +349,7 @@ class Lease:
 
     def _begin_to_watch(self) -> None:
         self._watcher = Watch(
-            worker=self.worker.pid, zygote=self.zygote.pid, home_fd=self.home_fd, limits=self.limits
+            worker=self.worker.pid, zygote=self.zygote.pid, disk=self._disk, limits=self.limits
         )
         self._watching = asyncio.create_task(self._look_after(self._watcher))
 
@@ -349,12 +357,11 @@ class Lease:
         self._reached = await watcher.run()
         self._end(Ending.OVER_LIMIT)
 
-    def _died_of_a_limit(self) -> bool:
+    def _limit_behind_death(self) -> Reached | None:
         last = None if self._watcher is None else self._watcher.last
         before, self.zygote.oom_kills = self.zygote.oom_kills, oom_kills(self.zygote.pid)
         oom_killed = self.zygote.oom_kills > before
-        self._reached = behind_death(self._status, last, self.limits, oom_killed=oom_killed)
-        return self._reached is not None
+        return behind_death(self._status, last, self.limits, oom_killed=oom_killed)
 
     def _frame(self, kind: Kind, value: object, size: int) -> None:
         if not isinstance(value, dict):

@@ -17,7 +17,15 @@ from pathlib import Path
 from sandbox.guise import guise_of
 from sandbox.worker import children_of
 
-__all__ = ["Process", "has_memory_to_spare", "memory_of", "oom_kills", "processes_of", "read_process"]
+__all__ = [
+    "Process",
+    "has_memory_to_spare",
+    "memory_of",
+    "oom_kills",
+    "processes_of",
+    "read_process",
+    "threads_of",
+]
 
 _KIB = 1024
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -25,7 +33,8 @@ _STATUS = re.compile(rb"^(VmRSS|VmSwap|RssAnon|RssShmem|Threads):\s*(\d+)", re.M
 _SHARES = re.compile(rb"^(?:Swap)?Pss:\s*(\d+) kB$", re.MULTILINE)
 _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _MOST_BYTES = 1 << 16
-
+# A process whose threads follow each other quickly is looked at again so many times.
+_LOOKS_AT_THREADS = 20
 
 _SPARE_SHARE = 0.1
 _MEMINFO = "/proc/meminfo"
@@ -91,10 +100,27 @@ def processes_of(worker: int, zygote: int) -> Iterator[int]:
                 pending += children_of(pid)
 
 
+def threads_of(pid: int) -> Iterator[str]:
+    """Yield folders of `/proc` that may show the memory and descriptors of a process: the usual one first.
+
+    That one shows the first thread, and nothing more once this has ended, however many others go on.
+    """
+    yield f"/proc/{pid}"
+    for _look in range(_LOOKS_AT_THREADS):
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        others = [thread for thread in threads if thread != str(pid)]
+        if not others:
+            return
+        yield from (f"/proc/{pid}/task/{thread}" for thread in others)
+
+
 def read_process(pid: int) -> Process | None:
     """Return what `/proc` says of a process; None if it has ended."""
     try:
-        status = dict(_STATUS.findall(_read(f"/proc/{pid}/status")))
+        status = _status_of(pid)
         times = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -166,6 +192,19 @@ def _oom_kills_in(file: Path) -> int:
     return 0 if found is None else int(found[1])
 
 
+def _status_of(pid: int) -> dict[bytes, bytes]:
+    """Return the numbers of a process, from whichever of its threads can still tell of its memory."""
+    status = dict(_STATUS.findall(_read(f"/proc/{pid}/status")))
+    if b"VmRSS" in status or int(status.get(b"Threads", 1)) == 1:
+        return status
+    for folder in threads_of(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            shown = dict(_STATUS.findall(_read(f"{folder}/status")))
+            if b"VmRSS" in shown:
+                return shown
+    return status
+
+
 def _orphans(worker: int, zygote: int) -> Iterator[int]:
     if zygote == worker:
         return
@@ -177,12 +216,19 @@ def _orphans(worker: int, zygote: int) -> Iterator[int]:
 
 
 def _share_of(pid: int) -> int:
-    try:
-        with guise_of(pid):
-            shares = _SHARES.findall(_read(f"/proc/{pid}/smaps_rollup"))
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return sum(map(int, shares)) * _KIB
+    refused: PermissionError | None = None
+    for folder in threads_of(pid):
+        try:
+            with guise_of(pid):
+                return sum(map(int, _SHARES.findall(_read(f"{folder}/smaps_rollup")))) * _KIB
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError as error:
+            # A thread that has ended is nobody's any more; only if every one refuses, nothing is known.
+            refused = error
+    if refused is not None:
+        raise refused
+    return 0
 
 
 def _read(path: str) -> bytes:

@@ -2,21 +2,28 @@
 
 A call that is over soon is never looked at. Afterwards a look comes every 50 ms while the call works,
 less often while it idles, and never so often that looking takes more than a small part of a processor.
-What a look finds is weighed by `exceeded`, which knows no clock and no kernel.
+Processes and homes are looked at apart, in threads that nothing else runs in: neither a home that takes long
+to measure nor a host that copies files keeps anybody from looking at processes.
+What a look finds is weighed by `exceeded` and `overfull`, which know no clock and no kernel.
 
 Source: sandbox notes, "Limits"; docs/limits.md.
 """
 
 import asyncio
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from sandbox.home_usage import HomeUsage, measure
+from sandbox.home_usage import Disk, HomeUsage, measure
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
-from sandbox.usage import memory_of, processes_of, read_process
+from sandbox.usage import Process, memory_of, processes_of, read_process
 
-__all__ = ["FIRST_LOOK_S", "Look", "Pace", "Watch", "behind_death", "exceeded"]
+__all__ = ["FIRST_LOOK_S", "Look", "Pace", "Watch", "behind_death", "exceeded", "overfull", "too_many_tasks"]
+
+T = TypeVar("T")
 
 FIRST_LOOK_S = 0.05
 """How long a call runs before it is looked at."""
@@ -25,6 +32,10 @@ _SLOWEST_S = 0.2
 # Looking may take one part in so many of a processor: at processes, and at a home that is large.
 _LOOK_SHARE = 20
 _HOME_SHARE = 50
+# And so much where the disk has lost meanwhile what the home still had room for.
+_HURRIED_SHARE = 5
+_PROCESS_LOOKS = ThreadPoolExecutor(2, thread_name_prefix="look-at-processes")
+_HOME_LOOKS = ThreadPoolExecutor(4, thread_name_prefix="look-at-home")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,26 +47,57 @@ class Look:
         memory_bytes: Their memory; above the limit it is exact.
         cpu_s: Processor seconds of the worker itself.
         all_cpu_s: Processor seconds of every process that lives.
-        home: What the home holds, if it was measured.
     """
 
     tasks: int
     memory_bytes: int
     cpu_s: float
     all_cpu_s: float
-    home: HomeUsage | None = None
 
 
 def exceeded(look: Look, limits: Limits) -> Reached | None:
     """Return the first limit that a look finds exceeded."""
     used = {"call_processes": look.tasks, "call_memory_bytes": look.memory_bytes}
-    if look.home is not None:
-        used |= {"home_bytes": look.home.bytes, "home_entries": look.home.entries}
+    return _first_exceeded(used, limits)
+
+
+def overfull(usage: HomeUsage, limits: Limits, *, lost_bytes: int = 0) -> Reached | None:
+    """Return the first limit that a home exceeds.
+
+    Args:
+        usage: What it holds.
+        limits: The limits.
+        lost_bytes: What the disk has lost since the call began, to whomever: what is hidden is part of it.
+    """
+    held = max(usage.bytes, lost_bytes) if usage.hides else usage.bytes
+    return _first_exceeded({"home_bytes": held, "home_entries": usage.entries}, limits)
+
+
+def _first_exceeded(used: dict[str, int], limits: Limits) -> Reached | None:
     for name, amount in used.items():
         limit: int = getattr(limits, name)
         if amount > limit:
             return Reached(limit=name, value=limit, used=amount)
     return None
+
+
+def too_many_tasks(worker: int, zygote: int, limits: Limits) -> Reached | None:
+    """Count the processes and threads of a call now; return the limit if there are more than it may have."""
+    tasks = sum(process.tasks for process in _processes(worker, zygote, most_tasks=limits.call_processes))
+    return _first_exceeded({"call_processes": tasks}, limits)
+
+
+def _processes(worker: int, zygote: int, *, most_tasks: int) -> list[Process]:
+    """Return the processes of a call, or those first found once they are too many."""
+    found, tasks = [], 0
+    for pid in processes_of(worker, zygote):
+        process = read_process(pid)
+        if process is not None:
+            found.append(process)
+            tasks += process.tasks
+        if tasks > most_tasks:
+            break
+    return found
 
 
 def behind_death(
@@ -107,7 +149,7 @@ class Watch:
     Attributes:
         worker: Process id of its worker.
         zygote: Process id of the worker's zygote.
-        home_fd: Descriptor of the home that the call may write, if there is one.
+        disk: Where the home lies that the call may write, if there is one, as it was when the call began.
         limits: The limits of the call.
         last: The last look, if there was one.
         peak_bytes: Most memory seen; what several processes share may count for each.
@@ -115,60 +157,89 @@ class Watch:
 
     worker: int
     zygote: int
-    home_fd: int | None
+    disk: Disk | None
     limits: Limits
     last: Look | None = None
     peak_bytes: int = 0
     _cost_s: float = field(init=False, default=0.0)
-    _home_due: float = field(init=False, default=0.0)
+    _delay_s: float = field(init=False, default=FIRST_LOOK_S)
 
     async def run(self) -> Reached:
         """Return the first limit that the call exceeds; runs until it is cancelled otherwise."""
-        loop = asyncio.get_running_loop()
+        looking = [asyncio.create_task(self._look_at_processes())]
+        if self.disk is not None:
+            looking.append(asyncio.create_task(self._look_at_home(self.disk)))
+        try:
+            done, _others = await asyncio.wait(looking, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in looking:
+                task.cancel()
+            await asyncio.wait(looking)
+
+    async def _look_at_processes(self) -> Reached:
         pace = Pace()
         while True:
-            looking = loop.run_in_executor(None, self._look)
-            try:
-                look = await asyncio.shield(looking)
-            except asyncio.CancelledError:
-                # Its thread reads a home whose descriptor is closed once this has ended.
-                await asyncio.wait({looking})
-                raise
+            look = await _in_thread(_PROCESS_LOOKS, self._look)
             reached = exceeded(look, self.limits)
             if reached is not None:
                 return reached
-            await asyncio.sleep(pace.next(look, cost_s=self._cost_s))
+            self._delay_s = pace.next(look, cost_s=self._cost_s)
+            await asyncio.sleep(self._delay_s)
+
+    async def _look_at_home(self, disk: Disk) -> Reached:
+        while True:
+            started = time.monotonic()
+            usage = await _in_thread(_HOME_LOOKS, lambda: self._measure(disk))
+            reached = overfull(usage, self.limits, lost_bytes=disk.lost_bytes)
+            if reached is not None:
+                return reached
+            await self._home_is_due(disk, usage, cost_s=time.monotonic() - started)
+
+    async def _home_is_due(self, disk: Disk, usage: HomeUsage, *, cost_s: float) -> None:
+        """Wait until it is time to measure a home again: sooner where the disk has lost much meanwhile."""
+        ended = time.monotonic()
+        least_bytes = disk.free_bytes - (self.limits.home_bytes - usage.bytes)
+        least_entries = disk.free_entries - (self.limits.home_entries - usage.entries)
+        while True:
+            await asyncio.sleep(self._delay_s)
+            waited = time.monotonic() - ended
+            disk.ask()
+            is_urgent = disk.free_bytes < least_bytes or disk.free_entries < least_entries
+            if waited >= (_HURRIED_SHARE if is_urgent else _HOME_SHARE) * cost_s:
+                return
 
     def _look(self) -> Look:
         started = time.monotonic()
-        processes, tasks = [], 0
-        for pid in processes_of(self.worker, self.zygote):
-            process = read_process(pid)
-            if process is not None:
-                processes.append(process)
-                tasks += process.tasks
-            if tasks > self.limits.call_processes:
-                break
+        processes = _processes(self.worker, self.zygote, most_tasks=self.limits.call_processes)
         # Two processes may share all they have, and then it is less than it seems.
         most = self.limits.call_memory_bytes
         memory = memory_of(processes, interesting_bytes=most, zygote=self.zygote) if processes else 0
         self._cost_s = time.monotonic() - started
         look = Look(
-            tasks=tasks,
+            tasks=sum(process.tasks for process in processes),
             memory_bytes=memory,
             cpu_s=sum(process.cpu_s for process in processes if process.pid == self.worker),
             all_cpu_s=sum(process.cpu_s for process in processes),
-            home=self._measure([process.pid for process in processes]),
         )
         self.last, self.peak_bytes = look, max(self.peak_bytes, memory)
         return look
 
-    def _measure(self, pids: list[int]) -> HomeUsage | None:
-        started = time.monotonic()
-        if self.home_fd is None or started < self._home_due:
-            return None
-        most = self.limits.home_entries
-        usage = measure(self.home_fd, most_entries=most, processes=pids, origin=self.zygote)
-        cost_s = time.monotonic() - started
-        self._home_due = started + _HOME_SHARE * cost_s
+    def _measure(self, disk: Disk) -> HomeUsage:
+        pids = list(processes_of(self.worker, self.zygote))
+        usage = measure(
+            disk.folder, most_entries=self.limits.home_entries, processes=pids, origin=self.zygote
+        )
+        disk.ask()
         return usage
+
+
+async def _in_thread(threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:
+    """Run `act` in one of the threads; if this is cancelled, not before `act` has ended."""
+    looking = asyncio.get_running_loop().run_in_executor(threads, act)
+    try:
+        return await asyncio.shield(looking)
+    except asyncio.CancelledError:
+        # It may read a home whose descriptor is closed once this has ended.
+        await asyncio.wait({looking})
+        raise

@@ -14,6 +14,8 @@ Choices that are not obvious:
   that the file exists, and creates it only after a failure.
 - clone3 answers ENOSYS: its flags lie in memory, where no filter sees them. The C library falls
   back to clone, whose flags are in a register.
+- The threads of a process have one table of descriptors, so that whoever looks at one sees what all have
+  open: a thread with a table of its own (clone without CLONE_FILES, CLOSE_RANGE_UNSHARE) is not to be had.
 - setsid answers success without effect, so every descendant of a zygote has its session for life.
 - A UNIX socket pair may be a stream or a sequence of packets. A datagram end, which SOCK_RAW makes
   as well, could send to any named socket of the machine.
@@ -67,11 +69,14 @@ _ERRNO = 0x0005_0000
 _PRETEND = _ERRNO
 _EPERM = _ERRNO | errno.EPERM
 _EACCES = _ERRNO | errno.EACCES
+_EINVAL = _ERRNO | errno.EINVAL
 _ASK = 0x7FC0_0000
 _ENOSYS = _ERRNO | errno.ENOSYS
 
 # CLONE_PARENT would hand a child to the zygote's parent; the rest are the namespaces.
 _CLONE_DENIED = 0x7E02_0000 | 0x8000
+_CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
+_CLOSE_RANGE_UNSHARE = 0x2
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
 _SOCK_TYPE_MASK = 0xF
@@ -160,7 +165,11 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: 
         _answer(architecture.known(CHANGED_MODE), _PRETEND),
         *_times(architecture),
         _answer([number("setsid")], _PRETEND),
-        _inspect(number("clone"), _deny_bits(0, _CLONE_DENIED, _EPERM)),
+        _inspect(
+            number("clone"),
+            _deny_bits(0, _CLONE_DENIED, _EPERM) + _deny_without(0, _CLONE_THREAD, _CLONE_FILES, _EPERM),
+        ),
+        _inspect(number("close_range"), _deny_bits(2, _CLOSE_RANGE_UNSHARE, _EINVAL)),
         *(_inspect(n, _deny_unless(0, [0], _EPERM)) for n in architecture.known(_OF_ANOTHER_PROCESS)),
         _inspect(
             number("setpriority"), _deny_unless(0, [_PRIO_PROCESS], _EPERM) + _deny_unless(1, [0], _EPERM)
@@ -290,6 +299,16 @@ def _deny_unless(argument: int, values: Sequence[int], action: int, *, mask: int
 
 def _deny_bits(argument: int, bits: int, action: int) -> bytes:
     return _operation(_LOAD, _low_half(argument)) + _jump(_JUMP_IF_ANY_BIT, bits, 0, 1) + _return(action)
+
+
+def _deny_without(argument: int, bit: int, needed: int, action: int) -> bytes:
+    """Answer `action` where `bit` is set and `needed` is not."""
+    return (
+        _operation(_LOAD, _low_half(argument))
+        + _operation(_AND, bit | needed)
+        + _jump(_JUMP_IF_EQUAL, bit, 0, 1)
+        + _return(action)
+    )
 
 
 def _if_equal(argument: int, value: int, body: bytes) -> bytes:

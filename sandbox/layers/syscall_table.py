@@ -186,6 +186,7 @@ _JUDGED: Mapping[str, tuple[int, int | None]] = {
     "sched_setattr": (314, 274),
     "ioctl": (16, 29),
     "fcntl": (72, 25),
+    "close_range": (436, 436),
     "mmap": (9, 222),
     "socket": (41, 198),
     "socketpair": (53, 199),

@@ -1,10 +1,13 @@
 """Hold a cell with given settings, and run the calls that come as JSON lines: user, tool, arguments.
 
+Two settings are the driver's own: `unguarded` leaves out the guard, `unwatched` the looks at calls that last.
+
 usage: python limits_driver.py FOLDER TOOL_FILE SETTINGS_AS_JSON
 """
 
 import asyncio
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -12,11 +15,14 @@ from attack_support import Unguarded
 from support import call, settings_in
 
 from runner.cell import Cell
+from sandbox import lease
 
 
 async def main() -> None:
     folder, tool_file, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
     kind = Unguarded if settings.pop("unguarded") else Cell
+    if settings.pop("unwatched", False):
+        lease.FIRST_LOOK_S = math.inf
     async with kind.open(settings_in(folder, **settings), [tool_file]) as cell, asyncio.TaskGroup() as group:
 
         async def answer(number: int, user: str, tool: str, arguments: dict[str, object]) -> None:

@@ -124,12 +124,19 @@ def test_a_home_too_full_before_a_call_is_measured_after_it(home: Path) -> None:
     assert before.room(Limits()) == Limits()
 
 
-def test_a_home_that_was_not_too_full_is_not_measured_again(home: Path) -> None:
+@pytest.mark.parametrize(("many", "size", "limit"), [(1, 1_000_000, "home_bytes"), (200, 0, "home_entries")])
+def test_a_home_that_was_not_too_full_is_measured_too(home: Path, many: int, size: int, limit: str) -> None:
+    limits = Limits(home_bytes=500_000, home_entries=100)
     fd = os.open(home, os.O_PATH)
     before = asyncio.run(Leftovers.before(fd))
-    (home / "large").write_bytes(os.urandom(1_000_000))
+    (home / "small").touch()
 
-    seen = asyncio.run(before.overfilled(fd, Limits(home_bytes=500_000)))
+    small = asyncio.run(before.overfilled(fd, limits))
+    for number in range(many):
+        (home / f"file-{number}").write_bytes(os.urandom(size))
+    much = asyncio.run(before.overfilled(fd, limits))
 
     os.close(fd)
-    assert seen is None
+    assert small is None
+    assert much is not None
+    assert much.limit == limit

@@ -197,6 +197,18 @@ def test_clone_makes_threads_and_children_but_no_namespaces_and_no_siblings(arch
 
 
 @each_architecture
+def test_the_threads_of_a_process_have_one_table_of_descriptors(architecture):
+    answer = main_of(architecture)
+    clone, close_range = architecture.number("clone"), architecture.number("close_range")
+    thread, files = 0x3D0F00, 0x400
+
+    assert answer(clone, thread) == ALLOW
+    assert answer(clone, thread & ~files) == errno.EPERM
+    assert answer(close_range, 3, 4, 0) == answer(close_range, 3, 4, 0x4) == ALLOW
+    assert answer(close_range, 3, 4, 0x2) == answer(close_range, 3, 4, 0x6) == errno.EINVAL
+
+
+@each_architecture
 def test_knobs_of_other_processes_are_denied(architecture):
     answer = main_of(architecture)
 

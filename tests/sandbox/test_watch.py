@@ -5,16 +5,16 @@ import pytest
 from sandbox.home_usage import HomeUsage
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
-from sandbox.watch import FIRST_LOOK_S, Look, Pace, behind_death, exceeded
+from sandbox.watch import FIRST_LOOK_S, Look, Pace, behind_death, exceeded, overfull
 
 LIMITS = Limits(
     call_processes=10, call_memory_bytes=1000, home_bytes=2000, home_entries=30, cpu_s=7, file_bytes=50
 )
-MODEST = Look(tasks=10, memory_bytes=1000, cpu_s=100.0, all_cpu_s=100.0, home=HomeUsage(2000, 30))
+MODEST = Look(tasks=10, memory_bytes=1000, cpu_s=100.0, all_cpu_s=100.0)
 
 
 def look(**changes: object) -> Look:
-    values = {name: getattr(MODEST, name) for name in ("tasks", "memory_bytes", "cpu_s", "all_cpu_s", "home")}
+    values = {name: getattr(MODEST, name) for name in ("tasks", "memory_bytes", "cpu_s", "all_cpu_s")}
     return Look(**{**values, **changes})
 
 
@@ -22,15 +22,29 @@ def look(**changes: object) -> Look:
     ("seen", "reached"),
     [
         (MODEST, None),
-        (look(home=None), None),
         (look(tasks=11), Reached(limit="call_processes", value=10, used=11)),
         (look(memory_bytes=1001), Reached(limit="call_memory_bytes", value=1000, used=1001)),
-        (look(home=HomeUsage(2001, 1)), Reached(limit="home_bytes", value=2000, used=2001)),
-        (look(home=HomeUsage(1, 31)), Reached(limit="home_entries", value=30, used=31)),
     ],
 )
 def test_a_limit_is_exceeded_by_one_more_and_not_by_reaching_it(seen: Look, reached: Reached | None) -> None:
     assert exceeded(seen, LIMITS) == reached
+
+
+@pytest.mark.parametrize(
+    ("usage", "lost_bytes", "reached"),
+    [
+        (HomeUsage(2000, 30), 0, None),
+        (HomeUsage(2001, 1), 0, Reached(limit="home_bytes", value=2000, used=2001)),
+        (HomeUsage(1, 31), 0, Reached(limit="home_entries", value=30, used=31)),
+        (HomeUsage(1, 1), 2001, None),
+        (HomeUsage(1, 1, hides=True), 2000, None),
+        (HomeUsage(1, 1, hides=True), 2001, Reached(limit="home_bytes", value=2000, used=2001)),
+    ],
+)
+def test_what_the_disk_has_lost_counts_only_for_a_home_that_hides_something(
+    usage: HomeUsage, lost_bytes: int, reached: Reached | None
+) -> None:
+    assert overfull(usage, LIMITS, lost_bytes=lost_bytes) == reached
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ OWN = {
     "eats_and_goes_on": {"memory_mb": 256},
     "eats_freely": {"memory_mb": 3000, "call_memory_mb": 3000},
     "eat_together": {"memory_mb": 200, "call_memory_mb": 300},
+    "eats_without_first_threads": {"memory_mb": 200, "call_memory_mb": 300},
     "shares": {"memory_mb": 300, "call_memory_mb": 300},
     "forks": {"call_processes": 20},
     "starts_threads": {"call_processes": 20},
@@ -38,7 +39,7 @@ OWN = {
     "burns": {"cpu_s": 1},
     "writes": {"max_file_bytes": 4 * MIB},
     "dies_of_writing": {"max_file_bytes": 4 * MIB},
-    **dict.fromkeys(("fills", "hides", "litters", "digs", "empties"), HOME_LIMITS),
+    **dict.fromkeys(("fills", "hides", "hides_well", "litters", "digs", "empties"), HOME_LIMITS),
     "answers": {"max_answer_bytes": 100_000},
     "prints_and_dies": {"max_output_bytes": 1000},
     "limits": {"cpu_s": 7, "open_files": 77, "max_file_bytes": 777},
@@ -137,6 +138,7 @@ ENTRIES = ("E_QUOTA", "home_entries", 200, "max_home_files")
 ACTS = [
     ("eats", {"mib": 200}, {"mib": 400}, MEMORY),
     ("eat_together", {"mib": 60, "children": 2}, {"mib": 100, "children": 4}, TOGETHER),
+    ("eats_without_first_threads", {"mib": 60, "children": 2}, {"mib": 100, "children": 4}, TOGETHER),
     ("shares", {"mib": 180, "children": 3}, {"mib": 400, "children": 0}, TOGETHER),
     ("forks", {"count": 18}, {"count": 40}, TASKS),
     ("starts_threads", {"count": 15}, {"count": 40}, TASKS),
@@ -159,7 +161,16 @@ ACTS = [
 ]
 # What takes seconds of a processor, and is the same in every tier.
 COSTLY = [("burns", {"seconds": 0.5, "ignoring": True}, {"seconds": 5, "ignoring": True}, CPU)]
-HOLDS = {"eat_together", "shares", "forks", "starts_threads", "hides", "litters", "digs"}
+HOLDS = {
+    "eat_together",
+    "eats_without_first_threads",
+    "shares",
+    "forks",
+    "starts_threads",
+    "hides",
+    "litters",
+    "digs",
+}
 
 
 @pytest.mark.parametrize(("tool", "below", "above", "expected"), ACTS)
@@ -192,6 +203,57 @@ def assert_limited(
     assert emptied == {"results": "emptied"}
     assert reached(too_much) == expected
     assert driver.ask("fine") == {"results": "fine"}
+
+
+@pytest.fixture(scope="module", params=["process", "user", "namespace"])
+def unwatched(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator[Driver]:
+    """A driver that looks at no call while it lasts."""
+    with driving(anybody, isolation=request.param, unwatched=True) as made:
+        yield made
+
+
+# Over before anybody looks.
+BURSTS = [
+    ("forks", {"count": 18, "seconds": 0}, {"count": 40, "seconds": 0}, TASKS),
+    ("fills", {"mib": 8}, {"mib": 24}, HOME),
+    ("litters", {"count": 100, "seconds": 0}, {"count": 300, "seconds": 0}, ENTRIES),
+]
+
+
+@pytest.mark.parametrize(("tool", "below", "above", "expected"), BURSTS)
+def test_a_call_that_answers_before_it_was_looked_at_is_looked_at_as_it_ends(
+    unwatched: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
+) -> None:
+    enough = unwatched.ask(tool, **below)
+    emptied = unwatched.ask("empties")
+    too_much = unwatched.ask(tool, **above)
+    left = unwatched.ask("counts")
+
+    assert "is_error" not in enough.get("meta_data", {}), enough
+    assert emptied == {"results": "emptied"}
+    assert reached(too_much) == expected
+    assert left == {"results": 0}
+
+
+@pytest.fixture(scope="module", params=["process", "user", "namespace"])
+def on_a_disk_of_its_own(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator[Driver]:
+    """A driver whose homes share their disk with nobody, so that nobody else fills it."""
+    homes = Path(tempfile.mkdtemp(prefix="toolcell-homes-", dir="/var/tmp"))
+    small = f'mount -t tmpfs -o size=64m,mode=1777 none {homes} && exec "$@"'
+    with driving(
+        anybody, "unshare", "--mount", "sh", "-c", small, "sh", isolation=request.param, homes=str(homes)
+    ) as made:
+        yield made
+    homes.rmdir()
+
+
+@pytest.mark.parametrize("way", ["a second thread", "a socket", "a socket in a socket", "part of a map"])
+def test_a_file_counts_wherever_a_call_hides_it(on_a_disk_of_its_own: Driver, way: str) -> None:
+    enough = on_a_disk_of_its_own.ask("hides_well", way=way, mib=8, seconds=0.5)
+    too_much = on_a_disk_of_its_own.ask("hides_well", way=way, mib=24, seconds=LONG)
+
+    assert "is_error" not in enough.get("meta_data", {}), enough
+    assert reached(too_much) == HOME
 
 
 def test_a_tool_that_goes_on_after_a_limit_keeps_its_result(driver: Driver) -> None:

@@ -1,6 +1,7 @@
 """A tool file whose tools take as much of something as they are told, and hold it."""
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -169,9 +170,15 @@ def fills_disk(username: str, mib: int) -> str:
 @mcp.tool
 def empties(username: str) -> str:
     """Remove what lies in the home."""
-    for path in Path(f"/tmp/{username}").iterdir():
+    for path in Path(os.environ["HOME"]).iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     return "emptied"
+
+
+@mcp.tool
+def counts(username: str) -> int:
+    """Say how much lies in the home, beside what is always made there."""
+    return len(set(os.listdir(os.environ["HOME"])) - {".tmp", "input_files"})
 
 
 @mcp.tool
@@ -191,6 +198,66 @@ def hides(username: str, mib: int, seconds: float, mapped: bool = False) -> str:
                     os.close(number)
     hold(seconds)
     return "hidden" if view is None else "mapped"
+
+
+def without_first_thread(act: Callable[[], object]) -> None:
+    """Do something in a second thread, and end the first one."""
+
+    def stay() -> None:
+        kept = act()
+        time.sleep(3600)
+        del kept
+
+    threading.Thread(target=stay).start()
+    ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+
+
+def unnamed(mib: int) -> int:
+    """Write a file that has no name."""
+    descriptor = os.open(os.environ["HOME"], os.O_RDWR | os.O_TMPFILE, 0o600)
+    for _ in range(mib):
+        os.write(descriptor, os.urandom(MIB))
+    return descriptor
+
+
+def in_a_socket(*files: int) -> list[socket.socket]:
+    """Have files under way, and nowhere else."""
+    pair = list(socket.socketpair())
+    socket.send_fds(pair[0], [b"x"], list(files))
+    for file in files:
+        os.close(file)
+    return pair
+
+
+@mcp.tool
+def hides_well(username: str, mib: int, seconds: float, way: str) -> str:
+    """Write files that have no name, a few MiB each, and keep them where they are not looked for first."""
+    hide = {
+        "a second thread": lambda: child(lambda: without_first_thread(lambda: unnamed(4))),
+        "a socket": lambda: in_a_socket(unnamed(4)),
+        "a socket in a socket": lambda: in_a_socket(*(each.detach() for each in in_a_socket(unnamed(4)))),
+        "part of a map": lambda: map_one_page(unnamed(4)),
+    }[way]
+    kept = [hide() for _ in range(mib // 4)]
+    hold(seconds)
+    return f"{len(kept)} files hidden"
+
+
+def map_one_page(descriptor: int) -> None:
+    """Map the first page of a file for good, and close it."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 1, 1, descriptor, ctypes.c_long(0))
+    os.close(descriptor)
+
+
+@mcp.tool
+def eats_without_first_threads(mib: int, children: int, seconds: float) -> str:
+    """Take memory in several processes whose first threads have ended."""
+    for _ in range(children):
+        child(lambda: without_first_thread(lambda: bytearray(b"x") * (mib * MIB)))
+    hold(seconds)
+    return "ate"
 
 
 @mcp.tool
