@@ -242,9 +242,7 @@ def _try_namespaces(top: Path, uid: int | None, answer: int) -> str:
     """Fork the first process of new namespaces, and let it answer; this process only makes them."""
     adopt_orphans()
     home = os.open(top / "home", os.O_PATH | os.O_DIRECTORY)
-    if namespaces.needs_user_namespace():
-        namespaces.enter_user_namespace()
-    pid = namespaces.fork_first_process()
+    pid = namespaces.fork_first_process(own_users=namespaces.needs_user_namespace())
     if pid:
         signal.alarm(_BOUND_S)
         status = os.waitpid(pid, 0)[1]

@@ -188,6 +188,7 @@ def confine_zygote(
     parent: int,
     without: frozenset[str] = frozenset(),
     cgroups: Sequence[Path] = (),
+    own_users: bool = False,
     hand_over: Callable[[int], None] = os.close,
 ) -> WorkerLayers:
     """Put every layer of a zygote in place; all of them, or the process must end.
@@ -199,6 +200,7 @@ def confine_zygote(
         parent: Process id of the parent, with which this process shall die; see `die_with_parent`.
         without: Names from `LAYERS` to leave out: for tests and `selftest --without` only.
         cgroups: Folders of the control groups made for it.
+        own_users: Whether this process is in a user namespace of its own, where its processes are counted.
         hand_over: Gives away the descriptor of the gate, where the policy names something to reach.
             Afterwards this process must have none of it: who holds it opens the gate.
 
@@ -217,7 +219,7 @@ def confine_zygote(
         home_fd = _take("namespaces", wanted, lambda: _leave(policy, home_fd))
     _take("session", wanted, os.setsid)
     layers = _worker_layers(policy, home_fd, wanted)
-    _take("rlimits", wanted, lambda: _limit_zygote(policy, layers.status))
+    _take("rlimits", wanted, lambda: _limit_zygote(policy, layers.status, own_users=own_users))
     _take("privileges", wanted, privileges.close_bounds)
     if policy.uid is not None:
         uid = policy.uid
@@ -261,10 +263,10 @@ def _leave(policy: Policy, home_fd: int | None) -> int | None:
     return mounts.apply(policy, home=home_fd)
 
 
-def _limit_zygote(policy: Policy, status: int | None) -> None:
+def _limit_zygote(policy: Policy, status: int | None, *, own_users: bool) -> None:
     if status is not None:
-        data, own_uid = rlimits.data_bytes(status), policy.uid is not None
-        rlimits.apply(rlimits.zygote_limits(policy.limits, data=data, own_uid=own_uid))
+        data, counted = rlimits.data_bytes(status), own_users or policy.uid is not None
+        rlimits.apply(rlimits.zygote_limits(policy.limits, data=data, counts_processes=counted))
 
 
 def _filter_zygote(policy: Policy, wanted: frozenset[str], hand_over: Callable[[int], None]) -> None:

@@ -48,11 +48,13 @@ def main() -> None:
     reaper = Reaper()
     parent = os.getpid()
     ours, theirs = socket.socketpair()
-    child, cgroups = _fork(policy)
+    own_users = policy.namespaces and namespaces.needs_user_namespace()
+    child, cgroups = _fork(policy, own_users=own_users)
     if child == 0:
         reaper.forget()
         ours.close()
-        _become(policy, command, 0 if policy.namespaces else parent, theirs, cgroups)
+        first_parent = 0 if policy.namespaces else parent
+        _become(policy, command, first_parent, theirs, cgroups, own_users=own_users)
     theirs.close()
     if policy.is_gated:
         from sandbox.inside import exec_gate  # noqa: PLC0415 - half of the start, where there is no gate
@@ -68,7 +70,7 @@ def main() -> None:
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _fork(policy: Policy) -> tuple[int, tuple[Path, ...]]:
+def _fork(policy: Policy, *, own_users: bool) -> tuple[int, tuple[Path, ...]]:
     """Fork the process that becomes the command; return as `os.fork`, with the folders of its control group.
 
     In a pid namespace it is the first process: when it ends, the kernel ends all that it started.
@@ -78,9 +80,7 @@ def _fork(policy: Policy) -> tuple[int, tuple[Path, ...]]:
     cgroups: tuple[Path, ...] = ()
     try:
         cgroups = cgroup.make(f"{os.getpid()}-command", policy.limits)
-        if namespaces.needs_user_namespace():
-            namespaces.enter_user_namespace()
-        return namespaces.fork_first_process(), cgroups
+        return namespaces.fork_first_process(own_users=own_users), cgroups
     except OSError as error:
         cgroup.remove(cgroups)
         _say(f"the server could not be confined: namespaces: {error}")
@@ -93,6 +93,8 @@ def _become(
     parent: int,
     channel: socket.socket,
     cgroups: Sequence[Path],
+    *,
+    own_users: bool,
 ) -> None:
     """Be the command. Runs in a process just forked; never returns."""
     try:
@@ -102,6 +104,7 @@ def _become(
         without = frozenset(policy.without)
         layers = confine_zygote(
             policy,
+            own_users=own_users,
             home_fd=home,
             keep={0, 1, 2, channel.fileno()},
             parent=parent,

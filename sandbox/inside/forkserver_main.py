@@ -147,8 +147,9 @@ class _Forkserver:
         Raises:
             OSError: No process can be started.
         """
+        own_users = namespaced and namespaces.needs_user_namespace()
         parent = 0 if namespaced else os.getpid()
-        pid, cgroups, fault = self._fork(limits) if namespaced else (os.fork(), (), None)
+        pid, cgroups, fault = self._fork(limits, own_users=own_users) if namespaced else (os.fork(), (), None)
         if pid == 0:
             try:
                 self.reaper.forget()
@@ -160,6 +161,7 @@ class _Forkserver:
                     home=descriptors[3] if len(descriptors) > 3 else None,
                     forkserver=self.itself,
                     cgroups=cgroups,
+                    own_users=own_users,
                     fault=fault,
                 )
                 run_zygote(order, self.program, parent=parent)
@@ -168,15 +170,15 @@ class _Forkserver:
         self.zygotes[pid] = cgroups
         return pid
 
-    def _fork(self, limits: Limits) -> tuple[int, tuple[Path, ...], ConfinementError | None]:
+    def _fork(
+        self, limits: Limits, *, own_users: bool
+    ) -> tuple[int, tuple[Path, ...], ConfinementError | None]:
         """Fork into a cgroup and a pid namespace; why these could not be had, the child has to tell."""
         cgroups: tuple[Path, ...] = ()
         self.forked += 1
         try:
             cgroups = cgroup.make(f"{os.getpid()}-{self.forked}", limits)
-            if namespaces.needs_user_namespace():
-                namespaces.enter_user_namespace()
-            return namespaces.fork_first_process(), cgroups, None
+            return namespaces.fork_first_process(own_users=own_users), cgroups, None
         except OSError as error:
             cgroup.remove(cgroups)
             return os.fork(), (), ConfinementError("namespaces", str(error))

@@ -38,6 +38,7 @@ class Order:
         home: Descriptor of the home, if the policy has one.
         forkserver: Descriptor that is readable once the forkserver has ended.
         cgroups: Folders of the control groups made for it.
+        own_users: Whether it is in a user namespace of its own.
         fault: Why it could not be forked as the policy says, or None if it was.
     """
 
@@ -47,6 +48,7 @@ class Order:
     home: int | None
     forkserver: int
     cgroups: tuple[Path, ...]
+    own_users: bool
     fault: ConfinementError | None
 
 
@@ -95,6 +97,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
             parent=parent,
             without=without,
             cgroups=order.cgroups,
+            own_users=order.own_users,
             hand_over=lambda gate: _hand_over(parked, gate),
         )
         # In a pid namespace the parent has no number, by which it could be seen to live.

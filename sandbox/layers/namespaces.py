@@ -2,9 +2,11 @@
 
 A pid namespace begins with a fork, so the forkserver makes it: the zygote is its first process, and when
 that ends the kernel kills every other, however far away it has moved. The network namespace has a loopback
-that is down. A forkserver without privilege first enters a user namespace, in which it has them.
+that is down. Without privilege there is a user namespace first, in which the others may be made: one for
+each zygote, as the kernel counts processes by user id and user namespace (Linux 5.14).
 
-Source: namespaces(7), pid_namespaces(7), user_namespaces(7), network_namespaces(7).
+Source: namespaces(7), pid_namespaces(7), user_namespaces(7), network_namespaces(7), getrlimit(2) on
+RLIMIT_NPROC; inc_rlimit_ucounts() in the kernel's kernel/ucount.c.
 """
 
 import errno
@@ -47,11 +49,14 @@ def enter_user_namespace() -> None:
             file.write(text)
 
 
-def fork_first_process() -> int:
+def fork_first_process(*, own_users: bool = False) -> int:
     """Fork the first process of a new pid namespace; return as `os.fork`, with its number out here.
 
     Who has made a pid namespace for its children makes no second one, so a child between does it. This
     process must adopt orphans: when the child between has ended, the first process becomes its own child.
+
+    Args:
+        own_users: Whether to make a user namespace first, as `needs_user_namespace` says.
 
     Raises:
         OSError: The namespace could not be made.
@@ -62,7 +67,7 @@ def fork_first_process() -> int:
     if between == 0:
         os.close(answer)
         os.close(let_go)
-        return _be_between(told, go)
+        return _be_between(told, go, own_users=own_users)
     os.close(told)
     os.close(go)
     said = os.read(answer, 64)
@@ -78,9 +83,11 @@ def fork_first_process() -> int:
     return int(said)
 
 
-def _be_between(told: int, go: int) -> int:
+def _be_between(told: int, go: int, *, own_users: bool) -> int:
     """Make the namespace, fork its first process and end; returns in the first process only."""
     try:
+        if own_users:
+            enter_user_namespace()
         unshare(CLONE_NEWPID)
         pid = os.fork()
     except OSError as error:

@@ -67,11 +67,11 @@ def narrowed(wanted: tuple[int, int], present_hard: int) -> tuple[int, int]:
     return min(wanted[0], present_hard), min(wanted[1], present_hard)
 
 
-def zygote_limits(limits: Limits, *, data: int, own_uid: bool = False) -> Pairs:
+def zygote_limits(limits: Limits, *, data: int, counts_processes: bool = False) -> Pairs:
     """Return the limits of a zygote that uses `data` bytes now; its workers inherit them.
 
     The hard limit of memory leaves room for the load and for a worker's own share on top of it. The
-    number of processes is counted by user id, so it needs one that is the zygote's own.
+    number of processes is counted by user id and user namespace, so it needs one that is the zygote's own.
     """
     fixed = {
         resource.RLIMIT_CORE: 0,
@@ -85,7 +85,7 @@ def zygote_limits(limits: Limits, *, data: int, own_uid: bool = False) -> Pairs:
         resource.RLIMIT_NICE: 0,
         resource.RLIMIT_STACK: _STACK_BYTES,
     }
-    if own_uid:
+    if counts_processes:
         fixed[resource.RLIMIT_NPROC] = limits.processes
     return {
         **{which: (value, value) for which, value in fixed.items()},

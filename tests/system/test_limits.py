@@ -22,6 +22,7 @@ from sandbox.layers.cgroup import places
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
 MIB = 1024 * 1024
+NOBODY = 65534
 LONG = 60
 """Seconds for which a tool holds what the host must see; it is ended long before."""
 
@@ -95,9 +96,14 @@ def anybody() -> Iterator[tuple[Path, Path]]:
 
 
 @contextmanager
-def driving(anybody: tuple[Path, Path], *wrapper: str, **settings: Any) -> Iterator[Driver]:
+def driving(
+    anybody: tuple[Path, Path], *wrapper: str, is_root: bool = True, **settings: Any
+) -> Iterator[Driver]:
     python, tool_file = anybody
     folder = Path(tempfile.mkdtemp(prefix="toolcell-limit-", dir="/var/tmp"))
+    if not is_root:
+        os.chown(folder, NOBODY, NOBODY)
+        wrapper = (*wrapper, "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
     user = f"t-{uuid.uuid4().hex[:12]}"
     wanted = json.dumps({"unguarded": False, **SETTINGS, **settings})
     command = [*wrapper, python, ROOT / "tests/programs/limits_driver.py", folder, tool_file, wanted]
@@ -112,10 +118,21 @@ def driving(anybody: tuple[Path, Path], *wrapper: str, **settings: Any) -> Itera
         shutil.rmtree(home, ignore_errors=True)
 
 
-@pytest.fixture(scope="module", params=["process", "process, no guard", "user", "namespace"])
+PLAIN = ["process", "user", "namespace", "namespace, no root"]
+
+
+@pytest.fixture(scope="module", params=["process, no guard", *PLAIN])
 def driver(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator[Driver]:
-    tier, _, unguarded = request.param.partition(", ")
-    with driving(anybody, isolation=tier, unguarded=bool(unguarded)) as made:
+    with as_named(anybody, request.param) as made:
+        yield made
+
+
+@contextmanager
+def as_named(anybody: tuple[Path, Path], name: str, *wrapper: str, **settings: Any) -> Iterator[Driver]:
+    """Hold a driver in a tier, by a name such as "namespace, no root"."""
+    tier, _, without = name.partition(", no ")
+    settings = {"isolation": tier, "unguarded": without == "guard", **settings}
+    with driving(anybody, *wrapper, is_root=without != "root", **settings) as made:
         yield made
 
 
@@ -205,10 +222,10 @@ def assert_limited(
     assert driver.ask("fine") == {"results": "fine"}
 
 
-@pytest.fixture(scope="module", params=["process", "user", "namespace"])
+@pytest.fixture(scope="module", params=PLAIN)
 def unwatched(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator[Driver]:
     """A driver that looks at no call while it lasts."""
-    with driving(anybody, isolation=request.param, unwatched=True) as made:
+    with as_named(anybody, request.param, unwatched=True) as made:
         yield made
 
 
@@ -235,14 +252,13 @@ def test_a_call_that_answers_before_it_was_looked_at_is_looked_at_as_it_ends(
     assert left == {"results": 0}
 
 
-@pytest.fixture(scope="module", params=["process", "user", "namespace"])
+@pytest.fixture(scope="module", params=PLAIN)
 def on_a_disk_of_its_own(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator[Driver]:
     """A driver whose homes share their disk with nobody, so that nobody else fills it."""
     homes = Path(tempfile.mkdtemp(prefix="toolcell-homes-", dir="/var/tmp"))
     small = f'mount -t tmpfs -o size=64m,mode=1777 none {homes} && exec "$@"'
-    with driving(
-        anybody, "unshare", "--mount", "sh", "-c", small, "sh", isolation=request.param, homes=str(homes)
-    ) as made:
+    own = ("unshare", "--mount", "sh", "-c", small, "sh")
+    with as_named(anybody, request.param, *own, homes=str(homes)) as made:
         yield made
     homes.rmdir()
 
@@ -280,7 +296,7 @@ def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
     assert (len(output), output[-4:]) == (1000, "xend")
 
 
-@pytest.mark.parametrize("driver", ["user", "namespace"], indirect=True)
+@pytest.mark.parametrize("driver", ["user", "namespace", "namespace, no root"], indirect=True)
 def test_the_processes_of_a_user_are_bounded_by_the_kernel(driver: Driver) -> None:
     enough = driver.ask("forks_freely", count=40, seconds=0)
     too_many = driver.ask("forks_freely", count=150, seconds=LONG)
