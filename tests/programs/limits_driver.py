@@ -1,6 +1,7 @@
 """Hold a cell with given settings, and run the calls that come as JSON lines: user, tool, arguments.
 
-Two settings are the driver's own: `unguarded` leaves out the guard, `unwatched` the looks at calls that last.
+Settings of the driver's own: `unguarded` leaves out the guard, `unwatched` the looks at calls that last, and
+`unseen` these and the look at a call that ends.
 
 usage: python limits_driver.py FOLDER TOOL_FILE SETTINGS_AS_JSON
 """
@@ -15,14 +16,23 @@ from attack_support import Unguarded
 from support import call, settings_in
 
 from runner.cell import Cell
+from runner.leftovers import Leftovers
 from sandbox import lease
+
+
+async def never(*_call: object) -> None:
+    """Find no limit exceeded."""
 
 
 async def main() -> None:
     folder, tool_file, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
     kind = Unguarded if settings.pop("unguarded") else Cell
-    if settings.pop("unwatched", False):
+    unseen = settings.pop("unseen", False)
+    if settings.pop("unwatched", False) or unseen:
         lease.FIRST_LOOK_S = math.inf
+    if unseen:
+        lease.too_many_tasks = lambda *_call: None
+        Leftovers.overfilled = never
     async with kind.open(settings_in(folder, **settings), [tool_file]) as cell, asyncio.TaskGroup() as group:
 
         async def answer(number: int, user: str, tool: str, arguments: dict[str, object]) -> None:

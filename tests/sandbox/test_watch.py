@@ -1,11 +1,19 @@
 """The watch: what it makes of what it sees, and when it looks."""
 
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 
-from sandbox.home_usage import HomeUsage
+from sandbox import watch as watch_module
+from sandbox.home_usage import Disk, HomeUsage
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
-from sandbox.watch import FIRST_LOOK_S, Look, Pace, behind_death, exceeded, overfull
+from sandbox.watch import FIRST_LOOK_S, Look, Pace, Watch, behind_death, exceeded, overfull
 
 LIMITS = Limits(
     call_processes=10, call_memory_bytes=1000, home_bytes=2000, home_entries=30, cpu_s=7, file_bytes=50
@@ -89,3 +97,36 @@ def test_a_call_that_idles_is_looked_at_less_often_until_it_works_again() -> Non
 
 def test_looking_takes_at_most_a_twentieth_of_a_processor() -> None:
     assert Pace().next(MODEST, cost_s=0.5) == 10.0
+
+
+@pytest.mark.anyio
+@pytest.mark.kernel
+async def test_processes_are_looked_at_however_long_homes_and_the_hosts_own_threads_take(
+    tmp_path: Path,
+) -> None:
+    busy = threading.Event()
+    loop = asyncio.get_running_loop()
+    own = [loop.run_in_executor(None, busy.wait) for _ in range(64)]
+    homes = [watch_module._HOME_LOOKS.submit(busy.wait) for _ in range(16)]
+    folder = os.open(tmp_path, os.O_PATH)
+    command = [sys.executable, "-c", "import os, sys; [os.fork() for _ in range(2)]; sys.stdin.read()"]
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        limits = Limits(call_processes=3)
+        watch = Watch(worker=process.pid, zygote=process.pid, disk=Disk(folder), limits=limits)
+        looking = asyncio.create_task(watch.run())
+        found, _ = await asyncio.wait({asyncio.create_task(_last(watch, limits))}, timeout=30)
+        busy.set()
+        reached = await asyncio.wait_for(looking, 30)
+        process.communicate()
+
+    await asyncio.gather(*own)
+    assert [future.result() for future in homes] == [True] * 16
+    os.close(folder)
+    assert found
+    assert reached == Reached(limit="call_processes", value=3, used=4)
+
+
+async def _last(watch: Watch, limits: Limits) -> None:
+    while watch.last is None or watch.last.tasks <= limits.call_processes:
+        await asyncio.sleep(0.01)

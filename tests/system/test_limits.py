@@ -356,6 +356,54 @@ def test_descriptors_that_a_call_has_under_way_keep_nobody_from_their_worker(dri
     assert sent == {"results": "ETOOMANYREFS"}
 
 
+# What each row of the table in docs/limits.md is driven with: an act beyond the limit.
+BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
+    "memory_mb": ("eats", {"mib": 400}),
+    "call_memory_mb": ("eat_together", {"mib": 100, "children": 4, "seconds": 0.5}),
+    "user_memory_mb": ("eats_freely", {"mib": 1100}),
+    "cpu_s": ("burns", {"seconds": 5}),
+    "call_processes": ("forks", {"count": 40, "seconds": 0.5}),
+    "user_processes": ("forks_freely", {"count": 150, "seconds": 0.5}),
+    "open_files": ("opens", {"count": 150}),
+    "max_file_bytes": ("writes", {"mib": 5}),
+    "max_home_bytes": ("fills", {"mib": 24}),
+    "max_home_files": ("litters", {"count": 300, "seconds": 0}),
+    "max_answer_bytes": ("answers", {"size": 60_000}),
+}
+
+
+def who_bounds_what() -> dict[str, dict[str, str]]:
+    """Read the table of the document: by setting and tier, who bounds it."""
+    text = (ROOT / "docs/limits.md").read_text().partition("## Who bounds what")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    tiers = [cell.replace("`", "") for cell in rows[0][1:]]
+    return {
+        setting.strip("`"): dict(zip(tiers, (cell.split(":")[0] for cell in cells), strict=True))
+        for setting, *cells in rows[1:]
+    }
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tier", PLAIN)
+def test_the_table_of_who_bounds_what_tells_the_truth(anybody: tuple[Path, Path], tier: str) -> None:
+    told = {setting: tiers[tier] for setting, tiers in who_bounds_what().items()}
+    holds: dict[str, bool] = {}
+
+    # Nobody looks: whatever still ends with its limit, the kernel or the host has bounded.
+    with as_named(anybody, tier, unseen=True) as driver:
+        for setting, (tool, act) in BEYOND.items():
+            value = driver.ask(tool, home=f"-{setting}", **act)
+            facts = value.get("meta_data", {}).get("details", {}) if isinstance(value, dict) else {}
+            holds[setting] = facts.get("setting") == setting
+            assert holds[setting] or "is_error" not in value.get("meta_data", {}), value
+
+    assert told.keys() == BEYOND.keys()
+    assert holds == {setting: who in ("kernel", "host") for setting, who in told.items()}
+    # Whatever the watch bounds is in this list, which is driven in each tier with the watch.
+    watched = {expected[3] for *_, expected in ACTS} - {name for name in holds if holds[name]}
+    assert watched == {setting for setting, who in told.items() if who == "watch"}
+
+
 def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_it() -> None:
     names = {facts.setting for facts in LIMITS.values()}
 
