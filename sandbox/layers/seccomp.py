@@ -12,6 +12,9 @@ Choices that are not obvious:
   would reach into the next home, and shutil, git and zip stop working when they fail. Asking for
   the present time by name fails with EPERM all the same: `Path.touch` takes success for proof
   that the file exists, and creates it only after a failure.
+- Reading extended attributes by path answers ENOTSUP, as file systems without any do, which every program
+  that copies files knows: it would tell what they hold in files that may not be read. By descriptor they
+  can be read.
 - clone3 answers ENOSYS: its flags lie in memory, where no filter sees them. The C library falls
   back to clone, whose flags are in a register.
 - The threads of a process have one table of descriptors, so that whoever looks at one sees what all have
@@ -39,6 +42,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sandbox.layers.syscall_table import (
+    ATTRIBUTES,
     CHANGED_MODE,
     DENIED,
     NEWEST,
@@ -69,6 +73,7 @@ _ERRNO = 0x0005_0000
 _PRETEND = _ERRNO
 _EPERM = _ERRNO | errno.EPERM
 _EACCES = _ERRNO | errno.EACCES
+_ENOTSUP = _ERRNO | errno.ENOTSUP
 _EINVAL = _ERRNO | errno.EINVAL
 _ASK = 0x7FC0_0000
 _ENOSYS = _ERRNO | errno.ENOSYS
@@ -162,6 +167,7 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: 
         _entry(architecture),
         _answer([number("clone3")], _ENOSYS),
         _answer(architecture.known(DENIED), _EPERM),
+        _answer(architecture.known(ATTRIBUTES), _ENOTSUP),
         _answer(architecture.known(CHANGED_MODE), _PRETEND),
         *_times(architecture),
         _answer([number("setsid")], _PRETEND),

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 __all__ = [
     "ARCHITECTURES",
+    "ATTRIBUTES",
     "CHANGED_MODE",
     "DENIED",
     "NEWEST",
@@ -148,6 +149,15 @@ _DENIED: Mapping[str, tuple[int, int | None]] = {
     "removexattrat": (466, 466),
     "file_setattr": (469, 469),
 }
+# Reading attributes by path, which Landlock does not govern; of what is open they may be read.
+_ATTRIBUTES: Mapping[str, tuple[int, int | None]] = {
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "getxattrat": (464, 464),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+    "listxattrat": (465, 465),
+}
 # Answered with success and no effect.
 _CHANGED_MODE: Mapping[str, tuple[int, int | None]] = {
     "chmod": (90, None),
@@ -203,6 +213,7 @@ _JUDGED: Mapping[str, tuple[int, int | None]] = {
 }
 
 DENIED = tuple(_DENIED)
+ATTRIBUTES = tuple(_ATTRIBUTES)
 CHANGED_MODE = tuple(_CHANGED_MODE)
 SIGNALS = tuple(_SIGNALS)
 
@@ -232,7 +243,7 @@ class Architecture:
         return tuple(self.numbers[name] for name in names if name in self.numbers)
 
 
-_TABLE = {**_DENIED, **_CHANGED_MODE, **_TIMES, **_SIGNALS, **_JUDGED}
+_TABLE = {**_DENIED, **_ATTRIBUTES, **_CHANGED_MODE, **_TIMES, **_SIGNALS, **_JUDGED}
 
 ARCHITECTURES = (
     Architecture(

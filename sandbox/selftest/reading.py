@@ -433,7 +433,7 @@ READING = (
         lambda p: os.readlink(f"{p.other}/link"),
         residue=Residue.HOMES,
     ),
-    _read("getxattr", "getxattr(2) of a known name in another home", _attribute, residue=Residue.HOMES),
+    _read("getxattr", "getxattr(2) of a known name in another home", _attribute),
     _read(
         "statx",
         "statx(2) of a file of the runner",

@@ -14,6 +14,7 @@ import pytest
 from sandbox.layers.seccomp import main_filter, worker_filter
 from sandbox.layers.syscall_table import (
     ARCHITECTURES,
+    ATTRIBUTES,
     CHANGED_MODE,
     DENIED,
     NEWEST,
@@ -194,6 +195,13 @@ def test_clone_makes_threads_and_children_but_no_namespaces_and_no_siblings(arch
     assert {answer(clone, flags) for flags in (thread, child, vfork)} == {ALLOW}
     for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x8000):
         assert answer(clone, child | flag) == errno.EPERM
+
+
+@each_architecture
+def test_attributes_are_not_read_by_path(architecture):
+    answer = main_of(architecture)
+
+    assert {answer(number) for number in architecture.known(ATTRIBUTES)} == {errno.ENOTSUP}
 
 
 @each_architecture

@@ -1,0 +1,115 @@
+"""What the kernel tells of another user's home, by every way that takes a path: this list, and no more."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack_support import interpreter_for_anybody, opened
+from support import ROOT, TOOLS
+
+pytestmark = [pytest.mark.kernel, pytest.mark.long]
+
+# Each of these looks a name up, and answers otherwise where there is nothing of it.
+LOOK_UP = frozenset(
+    {
+        "stat", "lstat", "statx", "statfs", "access", "faccessat", "open", "open to write",
+        "open exclusively", "open as a folder", "open as a handle", "chdir", "truncate", "unlink", "rmdir",
+        "mkdir", "symlink", "link", "link over", "rename", "execute", "key of a queue",
+    }
+)  # fmt: skip
+NOTHING = frozenset[str]()
+# Of the top folder of a home, of a file in it whose name is known.
+TOLD = {
+    "process": (LOOK_UP, LOOK_UP | {"readlink"}),
+    "user": (LOOK_UP, NOTHING),
+    "namespace": (NOTHING, NOTHING),
+}
+
+
+@pytest.fixture(scope="module")
+def anybody() -> Iterator[tuple[Path, Path]]:
+    """An interpreter and a tool file that every user id can read."""
+    assert os.geteuid() == 0, "two of the tiers are for a server that root starts; run these tests as root"
+    top = Path(tempfile.mkdtemp(prefix="toolcell-oracles-", dir="/var/tmp"))
+    top.chmod(0o755)
+    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / "oracles.py"
+    shutil.rmtree(top)
+
+
+class Asking:
+    """A process that holds a cell in one tier, and answers one call after the other."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.name = f"t-{uuid.uuid4().hex[:12]}"
+
+    def ask(self, user: str, tool: str, **arguments: Any) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([1, f"{self.name}-{user}", tool, arguments]) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())[1]["results"]
+
+
+@contextmanager
+def asking(anybody: tuple[Path, Path], tier: str) -> Iterator[Asking]:
+    python, tool_file = anybody
+    folder = Path(tempfile.mkdtemp(prefix="toolcell-oracle-", dir="/var/tmp"))
+    settings = json.dumps({"unguarded": True, "isolation": tier})
+    command = [python, ROOT / "tests/programs/limits_driver.py", folder, tool_file, settings]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "tests")}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        list(map(str, command)), stdin=pipe, stdout=pipe, env=environment, text=True
+    ) as process:
+        made = Asking(process)
+        yield made
+    shutil.rmtree(folder)
+    for home in Path("/tmp").glob(f"{made.name}*"):
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def ways_that_tell(asking: Asking, there: Path, missing: Path) -> set[str]:
+    known, unknown = (asking.ask("curious", "learns", path=str(path)) for path in (there, missing))
+    return {way for way in known if known[way] != unknown[way]}
+
+
+@pytest.mark.parametrize("tier", TOLD)
+def test_what_is_told_of_another_users_home_is_this_list_and_no_more(
+    anybody: tuple[Path, Path], tier: str
+) -> None:
+    with asking(anybody, tier) as cell:
+        cell.ask("other", "copies")
+        home = Path(f"/tmp/{cell.name}-other")
+        (home / "known").write_text("x" * 77)
+        (home / "known-link").symlink_to("/somewhere")
+        os.setxattr(home / "known", "user.secret", b"s")
+        for name in ("known", "known-link"):
+            os.chown(home / name, home.stat().st_uid, home.stat().st_gid, follow_symlinks=False)
+
+        of_itself = cell.ask("other", "learns", path=str(home / "own"))
+        of_home = ways_that_tell(cell, home, home.with_name(f"{home.name}-missing"))
+        of_file = ways_that_tell(cell, home / "known", home / "missing")
+        elsewhere = cell.ask("curious", "sees", word=home.name)
+
+    assert (of_itself["stat"], of_itself["open"]) == ("0", "opened")
+    assert (of_home, of_file) == TOLD[tier]
+    assert elsewhere == []
+
+
+@pytest.mark.parametrize("tier", TOLD)
+def test_files_are_copied_and_their_attributes_read_once_they_are_open(
+    anybody: tuple[Path, Path], tier: str
+) -> None:
+    with asking(anybody, tier) as cell:
+        found = cell.ask("curious", "copies")
+
+    assert {"own", "own-copied"} <= set(found)
