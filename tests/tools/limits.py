@@ -247,7 +247,8 @@ def map_one_page(descriptor: int) -> None:
     """Map the first page of a file for good, and close it."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
-    libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 1, 1, descriptor, ctypes.c_long(0))
+    address = libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 1, 1, descriptor, ctypes.c_long(0))
+    assert address != ctypes.c_void_p(-1).value, "not mapped"
     os.close(descriptor)
 
 
