@@ -27,8 +27,10 @@ async def repair(settings: Settings) -> tuple[Line, ...]:
     library = open_library(settings)
     try:
         ended = await library.end_idle_sessions(settings.session_idle_s)
-        removals = await library.store.sweep()
         store = library.store
+        if isinstance(store, LocalStore):
+            await store.check()
+        removals = await store.sweep()
         missing = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
     except CallError as error:
         cure = "free the store for this user, then try again"

@@ -1,9 +1,10 @@
 """The local store: artifacts on this machine's disk, found again whole or not at all. The default.
 
-The bytes are in `runner.store.objects`, the rest is in `runner.store.index`. A put copies the bytes and
-waits until they are on disk, then gives them their place and their row in one transaction of the index,
-whose lock also keeps a removal from deleting bytes that another process is just about to refer to. So
-there is never a row without its bytes, and whatever is interrupted leaves at most bytes without a row.
+The bytes are in `runner.store.objects`, what is said of them in the journal beside them
+(`runner.store.journal`) and, to be asked quickly, in `runner.store.index`. A put copies the bytes and waits
+until they are on disk, then gives them their place and their row in one change, whose lock also keeps a
+removal from deleting bytes that another process is just about to refer to. So there is never a row without
+its bytes, and whatever is interrupted leaves at most bytes without a row: `runner.store.orphans` has those.
 
 SQLite waits for locks and disks make one wait, so every operation runs in a thread.
 
@@ -23,18 +24,20 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
-from runner.store.areas import place_of
+from runner.store.areas import place_of, places_for
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
 from runner.store.damage import damaged
 from runner.store.disk import try_to_write
-from runner.store.index import Index
+from runner.store.index import Index, IndexMadeAnew
+from runner.store.journal import Journal
 from runner.store.objects import Objects
+from runner.store.orphans import Orphans
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
 from runner.store.reserve import Reserve, is_unwritten
 from runner.store.retention import Rules, check_quota
-from runner.store.row import Bytes
+from runner.store.row import Bytes, Row
 from runner.store.sources import opened
 from runner.store.verifying import Verdict
 from runner.threads import finished, in_thread
@@ -45,6 +48,8 @@ _FULL = (
     "the disk of My Files is full (No space left on device); remove files that are no longer needed, "
     "or have more room made below the folder of the setting store; nothing was kept"
 )
+
+_ATTEMPTS = 4
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,7 +94,7 @@ class LocalStore:
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
-        return await finished(self._put, content, len(content), about, scope)
+        return await finished(_tried, self._put, content, len(content), about, scope)
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
         """Keep text as UTF-8."""
@@ -97,7 +102,7 @@ class LocalStore:
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file."""
-        return await finished(self._put_file, source, about, scope)
+        return await finished(_tried, self._put_file, source, about, scope)
 
     @asynccontextmanager
     async def open(
@@ -122,15 +127,23 @@ class LocalStore:
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it."""
-        return await finished(self._reserve.spend, self._delete, id_, scope, name)
+        return await finished(self._surely, self._delete, id_, scope, name)
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
         """Renew the lifetime of an observation, or let any artifact end at `expires_at`."""
-        return await finished(self._reserve.spend, self._touch, id_, scope, expires_at)
+        return await finished(self._surely, self._touch, id_, scope, expires_at)
 
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind."""
-        return await finished(self._reserve.spend, self._sweep)
+        return await finished(self._surely, self._sweep)
+
+    async def check(self) -> None:
+        """Read all of the index; where it is missing or damaged, it is made anew from the journals.
+
+        Raises:
+            CallError: `E_STORE`: it cannot be read or made.
+        """
+        await finished(self._surely, self._check_index)
 
     async def fault(self) -> str | None:
         """Say whether files can be put and read now, by looking into the index and writing a little."""
@@ -179,11 +192,13 @@ class LocalStore:
             check_quota(size, 0, self.rules.files)
         self._reserve.take()
         with _as_call_errors(), self._objects.receive(place.area, source) as incoming:
-            with self._index.change() as rows:
+            with self._index.change(place.area) as rows:
                 content = incoming.sha256, incoming.size
                 added = rows.put(about, content, scope=scope, now=now, rules=self.rules)
+                # Should this be interrupted, it says whose left-over the bytes are.
+                Journal(self.root, place.area).announce(incoming.sha256)
                 self._objects.place(place.area, incoming)
-            self._drop(row.bytes for row, _ in added.gone)
+            self._drop(row for row, _ in added.gone)
         log_removals(row.removal(reason) for row, reason in added.gone)
         return added.row.record({place: scope.owner})
 
@@ -199,7 +214,8 @@ class LocalStore:
         # Only an observation's use is noted, and a reader of files waits for no writer.
         observed = record.said.retention is Retention.OBSERVATIONS
         noting = observed and not self.unwritten
-        with _as_call_errors(), self._index.change() if noting else self._index.read() as rows:
+        areas, index = _areas(scope), self._index
+        with _as_call_errors(), index.change(*areas) if noting else index.read(areas) as rows:
             row = rows.use(record, scope=scope, now=self.clock())
         if row is None:
             raise _not_there(record)
@@ -216,44 +232,41 @@ class LocalStore:
         return fd
 
     def _stat(self, id_: str, scope: Scope) -> Record | None:
-        with _as_call_errors(), self._index.read() as rows:
+        with _as_call_errors(), self._index.read(_areas(scope)) as rows:
             return rows.with_id(id_, scope=scope, now=self.clock()) if id_.isascii() else None
 
     def _find(self, name: str, scope: Scope) -> Record | None:
         if safe_name(name) != name:
             return None
-        with _as_call_errors(), self._index.read() as rows:
+        with _as_call_errors(), self._index.read(_areas(scope)) as rows:
             return rows.named(name, scope=scope, now=self.clock())
 
     def _list(self, scope: Scope) -> Sequence[Record]:
-        with _as_call_errors(), self._index.read() as rows:
+        with _as_call_errors(), self._index.read(_areas(scope)) as rows:
             return rows.of(scope=scope, now=self.clock())
 
     def _delete(self, id_: str, scope: Scope, name: str | None) -> bool:
         if not id_.isascii() or (name is not None and safe_name(name) != name):
             return False
         with _as_call_errors():
-            with self._index.change() as rows:
+            with self._index.change(*_areas(scope)) as rows:
                 gone = rows.remove(id_, scope=scope, now=self.clock(), name=name)
             # Only when the rows are gone for good. Interrupted here, bytes stay that nothing refers to.
-            self._reserve.spend(self._drop, [row.bytes for row in gone])
+            self._drop(gone)
             self._reserve.take()
         return bool(gone)
 
     def _touch(self, id_: str, scope: Scope, expires_at: datetime | None) -> bool:
-        with _as_call_errors(), self._index.change() as rows:
+        with _as_call_errors(), self._index.change(*_areas(scope)) as rows:
             now = self.clock()
             return rows.touch(id_, scope=scope, now=now, expires_at=expires_at, rules=self.rules)
 
     def _sweep(self) -> Sequence[Removal]:
         with _as_call_errors():
-            with self._index.change() as rows:
-                ended = rows.remove_ended(self.clock())
-            self._reserve.spend(self._drop, [row.bytes for row in ended])
-            with self._index.read() as rows:
-                needed = {(content.area, content.sha256) for _, content in rows.all_bytes()}
-            orphans = [there for there in self._objects.stored() if (there.area, there.sha256) not in needed]
-            dropped = self._drop(orphans)
+            orphans = Orphans(root=self.root, index=self._index)
+            orphans.follow_all()
+            ended = self._remove_ended()
+            dropped = self._surely(orphans.clear)
             left = [(f"{there.area}/{there.sha256}", there.size) for there in dropped]
             left += [(str(path.relative_to(self.root)), size) for path, size in self._objects.sweep()]
             self._reserve.take()
@@ -264,44 +277,68 @@ class LocalStore:
         log_removals(removals)
         return removals
 
+    def _check_index(self) -> None:
+        with _as_call_errors():
+            self._index.check()
+
     def _fault(self) -> str | None:
         try:
-            with _as_call_errors():
-                try_to_write(self.root)
-                with self._index.read() as rows:
-                    rows.refers_to("", "")
+            _tried(self._look)
         except CallError as error:
             return error.message
         return None
 
-    def _drop(self, contents: Iterable[Bytes]) -> Sequence[Bytes]:
-        """Delete bytes that no row needs; return which. Within a change, so that none can come to do so."""
-        dropped = []
+    def _look(self) -> None:
+        with _as_call_errors():
+            try_to_write(self.root)
+            with self._index.read() as rows:
+                rows.refers_to("", "")
+
+    def _remove_ended(self) -> Sequence[Row]:
+        now = self.clock()
+        with self._index.read() as rows:
+            areas = rows.areas_with_ended(now)
+        return [row for area in areas for row in self._surely(self._remove_ended_in, area, now)]
+
+    def _remove_ended_in(self, area: str, now: datetime) -> Sequence[Row]:
+        with self._index.change(area) as rows:
+            gone = rows.remove_ended(now, area=area)
+        self._drop(gone)
+        return gone
+
+    def _drop(self, gone: Iterable[Row]) -> None:
+        """Delete the bytes of rows that are gone for good, also where there is no room to do so."""
+        self._surely(self._delete_unneeded, [row.bytes for row in gone])
+
+    def _delete_unneeded(self, contents: Iterable[Bytes]) -> None:
         for content in contents:
-            with self._index.change() as rows:
+            # Within a change, so that no row can come to need them.
+            with self._index.change(content.area) as rows:
                 if not rows.refers_to(content.area, content.sha256):
                     self._objects.delete(content.area, content.sha256)
-                    dropped.append(content)
-        return dropped
 
     def _is_needed(self, content: Bytes) -> bool:
         with self._index.read() as rows:
             return rows.refers_to(content.area, content.sha256)
 
+    def _surely(self, act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do what must work on a full disk too, and where the index has to be made anew: all or nothing."""
+        return self._reserve.spend(lambda: _tried(act, *args, **kwargs))
+
     def _read(self, act: Callable[Concatenate["LocalStore", P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Do what only reads: also where the disk is full, or takes nothing at all."""
         try:
-            return self._reserve.spend(act, self, *args, **kwargs)
+            return self._surely(act, self, *args, **kwargs)
         except CallError as error:
             if not is_unwritten(error.__cause__):
                 raise
             with contextlib.suppress(OSError, sqlite3.Error):
-                return act(replace(self, unwritten=True), *args, **kwargs)
+                return _tried(act, replace(self, unwritten=True), *args, **kwargs)
             raise
 
     @property
     def _index(self) -> Index:
-        return Index(self.root / "index.sqlite", unwritten=self.unwritten)
+        return Index(self.root, unwritten=self.unwritten)
 
     @property
     def _reserve(self) -> Reserve:
@@ -320,6 +357,21 @@ def _missing(shown: str, content: Bytes, size: int | None) -> Missing:
 def _not_there(record: Record) -> CallError:
     message = f"the file {record.shown!r} is no longer stored"
     return CallError(Code.E_FILE_NOT_FOUND, message, details={"name": record.name, "id": record.id})
+
+
+def _areas(scope: Scope) -> list[str]:
+    return list(dict.fromkeys(place.area for place in places_for(scope)))
+
+
+def _tried(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do something, again where the index turned out to be damaged meanwhile and is a new one now."""
+    for _attempt in range(_ATTEMPTS - 1):
+        try:
+            return act(*args, **kwargs)
+        except (CallError, IndexMadeAnew) as error:
+            if not isinstance(error.__cause__ if isinstance(error, CallError) else error, IndexMadeAnew):
+                raise
+    return act(*args, **kwargs)
 
 
 @contextmanager

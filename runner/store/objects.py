@@ -117,11 +117,58 @@ class Objects:
             return f"{size} of its {content.size} bytes are there"
         return None if digest == content.sha256 else NOT_WHAT_WAS_PUT
 
-    def stored(self) -> Iterator[Bytes]:
-        """Yield each stored file."""
-        for path in self.root.glob("*/*/objects/??/*"):
+    def stored(self, area: str | None = None) -> Iterator[Bytes]:
+        """Yield each stored file, or those of one area."""
+        folder, below = (self.root, "*/*/") if area is None else (self.root / area, "")
+        for path in folder.glob(f"{below}objects/??/*"):
             with contextlib.suppress(FileNotFoundError):
-                area = str(path.parents[2].relative_to(self.root))
+                found = str(path.parents[2].relative_to(self.root))
+                yield Bytes(area=found, sha256=path.name, size=path.lstat().st_size)
+
+    def areas(self) -> Iterator[str]:
+        """Yield each area that there is."""
+        for path in sorted(self.root.glob("*/*")):
+            if path.is_dir() and not path.is_symlink():
+                yield str(path.relative_to(self.root))
+
+    def has(self, area: str, sha256: str, *, apart: bool = False) -> bool:
+        """Say whether a file is stored; `apart`: or in quarantine."""
+        return self._path(area, sha256).exists() or (apart and self._apart(area, sha256).exists())
+
+    def set_apart(self, area: str, sha256: str) -> None:
+        """Move a stored file to the quarantine of its area: nobody knows any more what it is.
+
+        Raises:
+            OSError: It cannot be moved.
+        """
+        target = self._apart(area, sha256)
+        _make_folder(target.parent)
+        source = self._path(area, sha256)
+        # Named twice for a moment, and never by no name.
+        with contextlib.suppress(FileExistsError):
+            target.hardlink_to(source)
+        sync_folder(target.parent)
+        source.unlink()
+
+    def bring_back(self, area: str, sha256: str) -> bool:
+        """Give a file of the quarantine its place again; say whether it was there.
+
+        Raises:
+            OSError: It cannot be moved.
+        """
+        source, target = self._apart(area, sha256), self._path(area, sha256)
+        if not source.exists():
+            return False
+        _make_folder(target.parent)
+        source.rename(target)
+        sync_folder(target.parent)
+        return True
+
+    def apart(self) -> Iterator[Bytes]:
+        """Yield each file in quarantine."""
+        for path in sorted(self.root.glob("*/*/quarantine/*")):
+            with contextlib.suppress(FileNotFoundError):
+                area = str(path.parents[1].relative_to(self.root))
                 yield Bytes(area=area, sha256=path.name, size=path.lstat().st_size)
 
     def sweep(self) -> Iterator[tuple[Path, int]]:
@@ -135,6 +182,9 @@ class Objects:
                     yield path, os.fstat(fd).st_size
                 finally:
                     os.close(fd)
+
+    def _apart(self, area: str, sha256: str) -> Path:
+        return self.root / area / "quarantine" / sha256
 
     def _path(self, area: str, sha256: str) -> Path:
         return self.root / area / "objects" / sha256[:2] / sha256

@@ -8,7 +8,7 @@ Source: sqlite.org, "Row Values"; rules ST1 to ST4 of the conformance cases; con
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import datetime
 
 from runner.filenames import safe_name, unique_name
@@ -18,7 +18,7 @@ from runner.store.protocol import Put, Reason, Record, Retention, Scope
 from runner.store.retention import Held, Rules, check_quota, ends_at, make_room
 from runner.store.row import Bytes, Row, said_of, written
 
-__all__ = ["Added", "Rows"]
+__all__ = ["COLUMNS", "MARKS", "Added", "Rows"]
 
 _ID_DIGITS = 12
 
@@ -36,15 +36,21 @@ class Added:
     gone: tuple[tuple[Row, Reason], ...]
 
 
-_COLUMNS = ", ".join(field.name for field in fields(Row))
-_MARKS = ", ".join("?" for _ in fields(Row))
+COLUMNS = ", ".join(column.name for column in fields(Row))
+MARKS = ", ".join("?" for _ in fields(Row))
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows, within one transaction."""
+    """The rows, within one transaction.
+
+    Attributes:
+        connection: The index.
+        changes: What was changed, in order: each row as it is now, or as it was, and whether it is gone.
+    """
 
     connection: sqlite3.Connection
+    changes: list[tuple[Row, bool]] = field(default_factory=list)
 
     def put(
         self, about: Put, content: tuple[str, int], *, scope: Scope, now: datetime, rules: Rules
@@ -70,8 +76,7 @@ class Rows:
             sha256=content[0],
             size=content[1],
         )
-        gone = [(row, Reason.EXPIRED) for row in self._ended_in(new.place.area, now)]
-        self._delete(row for row, _ in gone)
+        gone = [(row, Reason.EXPIRED) for row in self.remove_ended(now, area=new.place.area)]
         old = self._same(new)
         if about.retention is Retention.FILES:
             self._check_quota(new, rules)
@@ -112,7 +117,9 @@ class Rows:
             until = expires_at or ends_at(said, now=now, rules=rules)
             query = "UPDATE artifacts SET said = ?, expires = ? WHERE number = ?"
             seconds = None if until is None else until.timestamp()
-            self.connection.execute(query, (written(said), seconds, row.number))
+            later = replace(row, said=written(said), expires=seconds)
+            self.connection.execute(query, (later.said, seconds, row.number))
+            self.changes.append((later, False))
         return bool(rows)
 
     def use(self, record: Record, *, scope: Scope, now: datetime) -> Row | None:
@@ -126,11 +133,26 @@ class Rows:
             self.connection.execute(query, (self._next(), row.number))
         return row
 
-    def remove_ended(self, now: datetime) -> list[Row]:
-        """Remove all that has ended, whoever's it is; return the rows."""
-        rows = list(self._select("expires < ?", now.timestamp()))
+    def remove_ended(self, now: datetime, *, area: str | None = None) -> list[Row]:
+        """Remove all that has ended, whoever's it is, or of one area; return the rows."""
+        rows = list(self._select("expires < ? AND COALESCE(area = ?, TRUE)", now.timestamp(), area))
         self._delete(rows)
         return rows
+
+    def areas_with_ended(self, now: datetime) -> list[str]:
+        """Return the areas in which something has ended."""
+        query = "SELECT DISTINCT area FROM artifacts WHERE expires < ? ORDER BY area"
+        return [area for (area,) in self.connection.execute(query, (now.timestamp(),))]
+
+    def areas(self) -> list[str]:
+        """Return the areas that have rows."""
+        return [
+            area for (area,) in self.connection.execute("SELECT DISTINCT area FROM artifacts ORDER BY area")
+        ]
+
+    def of_area(self, area: str) -> list[Row]:
+        """Return all rows of an area, in the order in which they were put."""
+        return list(self._select("area = ? ORDER BY put", area))
 
     def count(self, *, now: datetime) -> int:
         """Return how many rows have not ended."""
@@ -189,7 +211,8 @@ class Rows:
             put=count,
             used=count,
         )
-        query = f"REPLACE INTO artifacts ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - names of ours
+        query = f"REPLACE INTO artifacts ({COLUMNS}) VALUES ({MARKS})"  # noqa: S608 - names of ours
+        self.changes.append((row, False))
         return replace(row, number=self.connection.execute(query, astuple(row)).lastrowid)
 
     def _free_name(self, new: "_New", old: Row | None) -> str | None:
@@ -229,19 +252,19 @@ class Rows:
         self._delete(row for row, _ in gone)
         return gone
 
-    def _ended_in(self, area: str, now: datetime) -> list[Row]:
-        return list(self._select("area = ? AND expires < ?", area, now.timestamp()))
-
     def _next(self) -> int:
         (last,) = self.connection.execute("SELECT COALESCE(MAX(used), 0) FROM artifacts").fetchone()
         return int(last) + 1
 
     def _delete(self, rows: Iterable[Row]) -> None:
-        numbers = [(row.number,) for row in rows]
-        self.connection.executemany("DELETE FROM artifacts WHERE number = ?", numbers)
+        going = list(rows)
+        self.connection.executemany(
+            "DELETE FROM artifacts WHERE number = ?", [(row.number,) for row in going]
+        )
+        self.changes.extend((row, True) for row in going)
 
     def _select(self, where: str, *values: object) -> Iterator[Row]:
-        query = f"SELECT {_COLUMNS} FROM artifacts WHERE {where}"  # noqa: S608 - names of ours, marks for values
+        query = f"SELECT {COLUMNS} FROM artifacts WHERE {where}"  # noqa: S608 - names of ours, marks for values
         return (Row(*columns) for columns in self.connection.execute(query, values))
 
     def _first(self, where: str, *values: object) -> Row | None:

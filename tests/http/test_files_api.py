@@ -274,7 +274,9 @@ def test_a_store_that_fails_is_503_with_a_sentence_and_no_traceback(
     assert ann.get("/api/files").status_code == 200
 
     served.keep(b"content", "a.txt")
-    (tmp_path / "store" / "index.sqlite").write_bytes(b"no database" * 1000)
+    index = tmp_path / "store" / "index.sqlite"
+    index.rename(tmp_path / "away")
+    index.mkdir()
     answers = [ann.get("/api/files"), ann.post("/api/files?filename=b", content=b"x")]
 
     assert [answer.status_code for answer in answers] == [503, 503]
