@@ -6,8 +6,9 @@ the same user the same id, and two users hardly ever. What was given is recorded
 Processes that are no user's yet have an id too. They become the first user's, whoever that is, and the
 kernel counts the processes of an id over the whole machine: so each pool holds one of its own while it lasts.
 
-Homes outlive the record where the state folder is lost, and other runners have records of their own. So who
-has an id already is read from the homes, too, whenever an id is given.
+The record has a copy beside it, and both are on disk before an id is used: a power cut costs neither. Homes
+outlive them where the state folder is lost, and other runners have records of their own. So who has an id
+already is read from the homes, too, whenever an id is given.
 
 Source: architecture, decision "Usernames"; `docs/isolation.md`.
 """
@@ -16,6 +17,7 @@ import fcntl
 import grp
 import hashlib
 import json
+import logging
 import os
 import pwd
 import secrets
@@ -28,6 +30,8 @@ from runner.errors import CallError, Code
 from runner.own_folders import HIDDEN, folders_in, open_homes
 
 __all__ = ["Uids"]
+
+_log = logging.getLogger(__name__)
 
 # No user's segment is like it.
 _NOBODY = "=nobody-"
@@ -87,9 +91,7 @@ class Uids:
         in_use = self._learn(given)
         if name not in given or given[name] not in self.among:
             given[name] = self._free(first, in_use)
-        new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(given))
-        new.replace(self._path)
+        self._write(given)
         return given[name]
 
     def _learn(self, given: dict[str, int]) -> set[int]:
@@ -108,6 +110,21 @@ class Uids:
         with open_homes(self.homes) as homes_fd:
             found = sorted(folders_in(homes_fd, self.among))
         return [(name, uid) for name, uid in found if uid in self.among and not name.startswith(HIDDEN)]
+
+    def _write(self, given: dict[str, int]) -> None:
+        """Write record and copy, one after the other: whatever happens, one of them is whole."""
+        for path in (self._path, self._copy):
+            new = path.with_suffix(".new")
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+                json.dump(given, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        folder = os.open(self.state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def _free(self, first: int, taken: set[int]) -> int:
         known = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
@@ -135,6 +152,29 @@ class Uids:
     def _path(self) -> Path:
         return self.state / "uids.json"
 
+    @property
+    def _copy(self) -> Path:
+        return self.state / "uids-copy.json"
+
+    def _read(self) -> dict[str, int]:
+        """Return what is recorded; where the record is lost or damaged, what its copy says."""
+        fault = None
+        for path in (self._path, self._copy):
+            try:
+                given = _read(path)
+            except CallError as error:
+                fault = error
+                continue
+            if given is not None:
+                if path != self._path:
+                    _log.warning("record of user ids taken from its copy", extra={"users": len(given)})
+                    self._write(given)
+                return given
+        if fault is not None:
+            raise fault
+        # The homes tell the rest, whenever an id is given.
+        return {}
+
     def _open_lock(self, name: str) -> int:
         return os.open(self.state / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
@@ -147,7 +187,7 @@ class Uids:
             raise _unusable(f"the state folder {self.state} cannot be used: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield _read(self._path)
+            yield self._read()
         except OSError as error:
             raise _unusable(f"the record {self._path} cannot be used: {error.strerror}") from error
         finally:
@@ -155,12 +195,12 @@ class Uids:
             os.close(lock)
 
 
-def _read(path: Path) -> dict[str, int]:
+def _read(path: Path) -> dict[str, int] | None:
     try:
         return {str(segment): int(uid) for segment, uid in json.loads(path.read_bytes()).items()}
     except FileNotFoundError:
-        return {}
-    except (ValueError, AttributeError, TypeError) as error:
+        return None
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise _unusable(
             f"the record {path} cannot be read; remove it when no home is left, and try again"
         ) from error

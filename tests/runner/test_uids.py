@@ -103,6 +103,47 @@ def test_a_record_that_cannot_be_read_is_named_and_left_alone(tmp_path: Path) ->
     assert (tmp_path / "uids.json").read_text() == "[1"
 
 
+@pytest.mark.parametrize("damage", [b"", b"[1", None])
+def test_a_lost_or_damaged_record_is_taken_from_its_copy_and_two_users_never_share(
+    tmp_path: Path, damage: bytes | None
+) -> None:
+    # In a small range ids follow from names for few: who comes first after a loss would get another's.
+    names = [f"user-{number}" for number in range(12)]
+    before = {name: Uids(tmp_path, AMONG).of(name) for name in names}
+    record, copy = tmp_path / "uids.json", tmp_path / "uids-copy.json"
+
+    record.unlink() if damage is None else record.write_bytes(damage)
+    after = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
+    both = json.loads(record.read_text()), json.loads(copy.read_text())
+    # The control: without the copy they are given anew, in another order.
+    record.unlink()
+    copy.unlink()
+    anew = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
+
+    assert after == before
+    assert both == (before, before)
+    assert anew != before
+
+
+def test_without_record_and_copy_the_ids_of_homes_stay_with_their_users(tmp_path: Path) -> None:
+    assert os.geteuid() == 0, "only root gives homes away; run these tests as root"
+    homes = tmp_path / "homes"
+    homes.mkdir(mode=0o700)
+    before = {}
+    for name in ("alice", "bob", "carol"):
+        before[name] = Uids(tmp_path / "state", AMONG, homes).of(name)
+        (homes / name).mkdir()
+        os.chown(homes / name, before[name], before[name])
+    for path in (tmp_path / "state").glob("uids*.json"):
+        path.unlink()
+    later = Uids(tmp_path / "state", AMONG, homes)
+
+    others = {later.of(f"user-{number}") for number in range(len(AMONG) - 3)}
+
+    assert not others & set(before.values())
+    assert {name: later.of(name) for name in before} == before
+
+
 @pytest.mark.parametrize("text", ["0-10", "900-2000", "5000-4000", "1000", "1000-4294967295", "a-b"])
 def test_a_range_that_reaches_real_users_or_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="FIRST-LAST"):
