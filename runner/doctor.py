@@ -24,6 +24,8 @@ from runner.isolation import AUTO
 from runner.openat import ficlone
 from runner.settings import Settings
 from runner.store.asking import fault_of
+from runner.store.examining import examine
+from runner.store.spool import Spool
 from sandbox.gate_probe import try_gate
 from sandbox.probe import Probe, Tier, layers, probe
 
@@ -121,6 +123,7 @@ def report(settings: Settings, *more: Line) -> Report:
         *_tiers(settings, offered, tier),
         *_folders(settings),
         *_bucket(settings),
+        *_local_store(settings),
         *_versions(),
         *_configuration(settings),
         *more,
@@ -221,6 +224,27 @@ def _bucket(settings: Settings) -> Iterator[Line]:
         detail=f"{settings.store}: {fault.reason if fault else 'answers'}",
         cure=fault.cure if fault else None,
     )
+
+
+def _local_store(settings: Settings) -> Iterator[Line]:
+    if urlsplit(settings.store).scheme == "s3":
+        found = Spool(settings.spool_path).unsure()
+        cure = "they are kept and not sent; docs/s3.md says what to do with them"
+        if found:
+            detail = f"{len(found)} waiting files have no note that can be read: {', '.join(found[:3])}"
+            yield Line(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
+        return
+    try:
+        findings = examine(settings.store_path)
+    except OSError as error:
+        cure = "let this user read the store"
+        detail = f"cannot be read: {error.strerror}"
+        yield Line(section="store", name="index", level=Level.MISSING, detail=detail, cure=cure)
+        return
+    for finding in findings:
+        level = Level.OK if finding.cure is None else Level.NOTE
+        level = Level.MISSING if finding.cure and finding.name == "index" else level
+        yield Line(section="store", name=finding.name, level=level, detail=finding.detail, cure=finding.cure)
 
 
 def _own_folder(name: str, path: Path) -> Line:

@@ -103,6 +103,7 @@ def _doctor(
     settings = load(flags, config=config)
     mended = asyncio.run(store.repair(settings)) if repair else ()
     read = asyncio.run(store.verify(settings)) if verify else ()
+    # After the repair, so that it says what is left.
     found = report(settings, *mended, *read)
     print(json.dumps(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
     return found.exit_status

@@ -10,6 +10,7 @@ Source: fsync(2), rename(2), flock(2); A. Brooker, "Exponential Backoff And Jitt
 
 import contextlib
 import fcntl
+import logging
 import os
 import random
 import secrets
@@ -32,6 +33,8 @@ from runner.store.retention import Quota, check_quota
 from runner.store.sources import digest_of, write_all
 
 __all__ = ["Kept", "Spool", "delay_s", "is_same"]
+
+_log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1024 * 1024
 _FIRST_S = 2.0
@@ -120,7 +123,8 @@ class Spool:
 
     def all(self) -> list[Kept]:
         """Return everything that is kept, the oldest first."""
-        return [each for each in self._noted() if each.deleted is None]
+        noted = [each for each in self._noted() if each.deleted is None]
+        return [each for each in noted if self._bytes(each.token).exists()]
 
     def deleted(self) -> list[Kept]:
         """Return what was deleted here and may still be in the store."""
@@ -194,20 +198,44 @@ class Spool:
         return gone
 
     def forget(self, kept: Kept) -> None:
-        """Let a file go. The note first: bytes without one are swept."""
-        self._json(kept.token).unlink(missing_ok=True)
+        """Let a file go. The bytes first: without a note they would be kept for ever."""
         self._bytes(kept.token).unlink(missing_ok=True)
+        self._json(kept.token).unlink(missing_ok=True)
 
     def sweep(self) -> list[tuple[str, int]]:
-        """Delete what writers that died left behind; return the names and lengths."""
+        """Delete what writers that died had half written; return the names and lengths.
+
+        Whole bytes without a note are never deleted: the note of a file somebody counts on may be lost.
+        """
         swept = []
-        for path in (*self.folder.glob("*.new"), *self.folder.glob("*.bytes")):
+        with self._changing() if self.folder.exists() else contextlib.nullcontext():
+            for each in self._noted():
+                # Interrupted between the two when it was let go.
+                if each.deleted is None and not self._bytes(each.token).exists():
+                    self._json(each.token).unlink(missing_ok=True)
+        for path in self.folder.glob("*.new"):
             with contextlib.suppress(FileNotFoundError):
                 found = path.stat()
-                if not self._json(path.stem).exists() and time.time() - found.st_mtime > _STALE_S:
+                if time.time() - found.st_mtime > _STALE_S:
                     path.unlink()
                     swept.append((path.name, found.st_size))
+        unsure = self.unsure()
+        if unsure:
+            _log.error("waiting files without a note that can be read", extra={"files": unsure})
         return swept
+
+    def unsure(self) -> list[str]:
+        """Return the names of whole files that wait for nothing, since their notes are lost or damaged."""
+        found = [path for path in sorted(self.folder.glob("*.bytes")) if self._is_unsure(path)]
+        return [path.name for path in found]
+
+    def _is_unsure(self, path: Path) -> bool:
+        # A moment old, it may be one whose note is being written, or was just let go.
+        try:
+            fresh = time.time() - path.stat().st_mtime < _STALE_S and not self._json(path.stem).exists()
+        except FileNotFoundError:
+            return False
+        return not fresh and self._read(self._json(path.stem)) is None
 
     def _record(self, said: Put, scope: Scope, now: datetime, *, sha256: str, size: int) -> Record:
         name = said.name

@@ -15,6 +15,7 @@ from disks import fill, small_disk
 from store_world import ALICE, BOB, Clock, content_of, keep, observe
 
 from runner.errors import CallError, Code
+from runner.store.examining import examine
 from runner.store.journal import Journal
 from runner.store.local import LocalStore
 from runner.store.objects import Objects
@@ -612,3 +613,30 @@ async def test_a_put_that_finds_the_disk_full_is_in_no_journal(tmp_path: Path) -
         assert await store.list(scope=ALICE) == [kept]
         await store.sweep()
         assert await content_of(store, kept) == b"kept"
+
+
+async def test_a_look_at_a_store_says_what_is_wrong_and_changes_nothing(
+    store: LocalStore, clock: Clock
+) -> None:
+    await fill_in(store, clock)
+    sound = examine(store.root)
+    stranger = store.root / "users/bob/objects/ab" / ("ab" + "0" * 62)
+    stranger.parent.mkdir()
+    stranger.write_text("whose?")
+    await store.sweep()
+    with Journal(store.root, "users/alice").path.open("ab") as file:
+        file.write(b"torn")
+    removed(index_of(store))
+    missing = {finding.name: finding.detail for finding in examine(store.root)}
+    index_of(store).write_bytes(b"no database" * 1000)
+    damaged = {finding.name: finding.detail for finding in examine(store.root)}
+
+    assert [(finding.name, finding.detail, finding.cure) for finding in sound] == [("index", "sound", None)]
+    assert missing == {
+        "index": "missing",
+        "journal": "users/alice: 1 lines cannot be read",
+        "quarantine": "users/bob/quarantine: 1 files of 6 bytes that no record knows",
+    }
+    assert damaged["index"] == "damaged: file is not a database"
+    assert index_of(store).read_bytes() == b"no database" * 1000
+    assert examine(store.root / "none") == []

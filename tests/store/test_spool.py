@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -183,6 +184,43 @@ async def test_what_ends_while_it_waits_is_swept_and_said(
     removed = await SpoolingStore(S3Store(rgw, clock=clock), spool, now=clock).sweep()
 
     assert [(one.name, one.reason) for one in removed] == [("a.txt", Reason.EXPIRED)]
+    assert files_in(spool) == 0
+
+
+@pytest.mark.parametrize("damage", ["torn", "lost"])
+async def test_a_file_whose_note_is_lost_or_damaged_is_kept_and_named(
+    rgw: Address, gone: Address, spool: Spool, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    [note], [content] = spool.folder.glob("*.json"), spool.folder.glob("*.bytes")
+    whole = note.read_bytes()
+    assert spool.unsure() == []
+    note.write_bytes(whole[:50]) if damage == "torn" else note.unlink()
+    old = time.time() - 48 * 3600
+    os.utime(content, (old, old))
+    back = SpoolingStore(S3Store(rgw), spool, now=lambda: record.created + timedelta(hours=1))
+
+    assert list(await back.sweep()) == []
+    assert await back.send() == 0
+    assert spool.unsure() == [content.name]
+    assert "waiting files without a note that can be read" in caplog.messages
+    # Put back, it is all that the file needs.
+    note.write_bytes(whole)
+    assert await back.send() == 1
+    assert files_in(spool) == 0
+
+
+async def test_a_file_that_was_being_let_go_when_its_process_died_is_let_go(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    [content] = spool.folder.glob("*.bytes")
+    content.unlink()
+    back = SpoolingStore(S3Store(rgw), spool)
+
+    assert await back.list(scope=ALICE) == []
+    await back.sweep()
+
     assert files_in(spool) == 0
 
 

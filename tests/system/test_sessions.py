@@ -137,3 +137,9 @@ def test_the_doctor_mends_the_store_and_names_what_is_lost(tmp_path: Path) -> No
     assert (lines["damaged"]["level"], mended.returncode) == ("missing", 1)
     assert "0 removed, 0 bytes" in text
     assert "runner files rm" in text
+    (tmp_path / "store/index.sqlite").unlink()
+    told = json.loads(runner("doctor", "--json").stdout)["lines"]
+    again = json.loads(runner("doctor", "--repair", "--json").stdout)["lines"]
+    index = [[line["detail"] for line in lines if line["name"] == "index"] for lines in (told, again)]
+    assert index == [["missing"], ["sound"]]
+    assert "good.txt" in runner("files", "ls", "--user", "alice").stdout
