@@ -134,9 +134,15 @@ class S3Index:
         self.bucket.put(keys_of(self.prefix, entry.record.scope).life(entry.token), written(entry))
 
     def remove(self, entry: Entry) -> None:
-        """Remove an artifact. The record first: what is left when this is interrupted, nobody finds."""
+        """Remove an artifact. The record before the bytes: what is left of it then, nobody finds.
+
+        Before that an empty life says that it was removed, and after all of it goes: without it a sweep
+        could not tell what is left of an artifact from one whose record is lost.
+        """
         keys = keys_of(self.prefix, entry.record.scope)
-        for key in (entry.at, keys.life(entry.token), keys.marker(_marker(entry)), entry.record.key):
+        life = keys.life(entry.token)
+        self.bucket.put(life, b"")
+        for key in (entry.at, keys.marker(_marker(entry)), entry.record.key, life):
             self.bucket.delete(str(key))
 
     def load(self, listed: Iterable[Listed]) -> list[Entry]:

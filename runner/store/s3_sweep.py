@@ -1,9 +1,10 @@
 """What a bucket holds that it should not: what has ended, and what interrupted operations left behind.
 
-Only what is old may be taken for left behind, by the server's clock: the bytes of an artifact come
-before its record, and no upload takes a week.
+Left behind is what an empty life says was removed. Bytes that merely have no record stay and are reported: it
+may be lost. Only what is old is taken away, by the server's clock: no upload takes a week.
 """
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from runner.store.s3_names import TICKETS_END_AFTER
 __all__ = ["STALE_AFTER", "everything", "removal_of", "sweep"]
 
 STALE_AFTER = timedelta(days=7)
+
+_log = logging.getLogger(__name__)
 
 _KEY = re.compile(
     r"[^/]+/(?:(?P<bytes>artifacts|observations)/\d+/(?P<content>[^/]+)"
@@ -57,7 +60,8 @@ def sweep(index: S3Index, *, now: datetime, stale_after: timedelta) -> list[Remo
     seen = _seen(index)
     # Read before anything is deleted: a record that cannot be read must not cost its bytes.
     entries = index.load(seen.records)
-    latest = {entry.token: entry for entry in index.load(seen.lives.values())}
+    lives = [item for item in seen.lives.values() if item.size]
+    latest = {entry.token: entry for entry in index.load(lives)}
     ended = [e for e in entries if has_ended(latest.get(e.token, e).record.expires_at, now=now)]
     for entry in ended:
         index.remove(entry)
@@ -77,7 +81,20 @@ def _seen(index: S3Index) -> _Seen:
     return seen
 
 
+def _report_unknown(index: S3Index, seen: _Seen, known: set[str], stale_after: timedelta) -> None:
+    limit = index.bucket.now() - stale_after
+    without = [
+        item
+        for token, item in seen.content
+        if token not in known and token not in seen.lives and item.modified < limit
+    ]
+    if without:
+        facts = {"objects": len(without), "bytes": sum(item.size for item in without)}
+        _log.warning("objects without a record are kept", extra=facts)
+
+
 def _clear(index: S3Index, seen: _Seen, known: set[str], stale_after: timedelta) -> list[Removal]:
+    _report_unknown(index, seen, known, stale_after)
     bucket, removed = index.bucket, []
     now = bucket.now()
     for item in _left_behind(seen, known):
@@ -100,9 +117,14 @@ def removal_of(entry: Entry, reason: Reason) -> Removal:
 
 
 def _left_behind(seen: _Seen, known: set[str]) -> Iterator[Listed]:
-    yield from (item for token, item in seen.content if token not in known)
-    yield from (item for token, item in seen.markers if token not in known)
-    yield from (item for token, item in seen.lives.items() if token not in known)
+    """Yield what is left of artifacts that were removed. The mark of that comes last.
+
+    What merely has no record stays: the record may be lost, or a listing may have left it out.
+    """
+    gone = {token: item for token, item in seen.lives.items() if not item.size and token not in known}
+    yield from (item for token, item in seen.content if token in gone)
+    yield from (item for token, item in seen.markers if token in gone)
+    yield from gone.values()
 
 
 def _left(what: str, size: int) -> Removal:

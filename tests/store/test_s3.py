@@ -203,6 +203,7 @@ async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s
     kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
+    Bucket(s3).put(keys_of(s3.prefix, ALICE).life(entry.token), b"")
     Bucket(s3).delete(entry.at)
 
     assert await store.find("a.txt", scope=ALICE) is None
@@ -213,6 +214,35 @@ async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s
     assert 1 in {one.size for one in removed}
     assert [key for key in keys_in(s3) if "a.txt" in key] == []
     assert await read(store, kept) == b"kept"
+
+
+async def test_a_lost_record_costs_no_byte_and_the_record_put_back_is_all_it_takes(
+    s3: Address, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = S3Store(s3, stale_after=timedelta(seconds=-1))
+    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
+    lost = Bucket(s3).get(entry.at)
+    assert lost is not None
+    Bucket(s3).delete(entry.at)
+
+    assert list(await store.sweep()) == []
+    Bucket(s3).put(entry.at, lost)
+
+    assert "objects without a record are kept" in caplog.messages
+    assert await read(store, record) == b"x"
+
+
+async def test_a_removal_that_was_cut_short_before_its_record_went_changes_nothing(s3: Address) -> None:
+    store = S3Store(s3, stale_after=timedelta(seconds=-1))
+    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
+    Bucket(s3).put(keys_of(s3.prefix, ALICE).life(entry.token), b"")
+
+    assert list(await store.sweep()) == []
+
+    assert await store.find("a.txt", scope=ALICE) == record
+    assert await read(store, record) == b"x"
 
 
 async def test_a_sweep_leaves_what_is_young_alone(s3: Address) -> None:
