@@ -261,7 +261,8 @@ class Index:
         # SQLite itself would make it readable for everyone, and its companions take after it.
         os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(_opened(new)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
+            # Thrown away if this fails; a log would be written back at the end, which may fail unseen.
+            connection.execute("PRAGMA journal_mode = MEMORY")
             connection.execute("BEGIN")
             _run(connection, SCHEMA + JOURNALS)
             connection.execute(f"PRAGMA user_version = {_VERSION}")
@@ -271,6 +272,7 @@ class Index:
             areas = Objects(self.root).areas()
             known = [area for area in areas if Journal(self.root, area).path.exists()]
             adopted = [area for area in known if _adopted(follower, area)]
+            connection.execute("PRAGMA journal_mode = WAL")
         if known:
             _log.warning("index made anew from the journals", extra={"areas": len(adopted), "of": len(known)})
 

@@ -131,6 +131,9 @@ def is_for_want_of_room(error: BaseException | None, folder: Path) -> bool:
     """
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+        # Whatever wanted more room than there is has taken its own files away by now.
+        return True
     if not is_unwritten(error):
         return False
     try:
