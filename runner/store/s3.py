@@ -163,7 +163,11 @@ class S3Store:
     async def verify(self) -> Verdict:
         """Read every content and hold it against its digest."""
         verdict = Verdict()
-        for entry in await self._run(lambda: self._alive(everything(self._index))):
+        entries, unread = await self._run(lambda: everything(self._index))
+        for item in unread:
+            area, _, name = item.key.removeprefix(self._prefix).rpartition("/")
+            verdict.count(name, area, 0, "its record is damaged")
+        for entry in self._alive(entries):
             record = entry.record
             problem = await problem_of(self._bucket, record)
             if problem is None or await self._run(partial(self._index.has, entry)):

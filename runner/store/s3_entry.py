@@ -11,7 +11,11 @@ from pydantic import TypeAdapter, ValidationError
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Record, Retention
 
-__all__ = ["Entry", "id_prefix", "read_entry", "renewed", "written"]
+__all__ = ["DamagedRecord", "Entry", "id_prefix", "read_entry", "renewed", "written"]
+
+
+class DamagedRecord(CallError):
+    """What is written down about an artifact cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +65,12 @@ def read_entry(content: bytes, at: str) -> Entry:
     """Return the entry that JSON stands for.
 
     Raises:
-        CallError: `E_STORE`: it is no entry.
+        DamagedRecord: `E_STORE`: it is no entry.
     """
     try:
         return replace(_ENTRY.validate_json(content), at=at)
     except ValidationError:
-        raise CallError(
+        raise DamagedRecord(
             Code.E_STORE, "a record in the object store is damaged; ask your operator", retryable=False
         ) from None
 

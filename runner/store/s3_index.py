@@ -6,7 +6,7 @@ the server's marks of their content, so what is remembered is never out of date.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from runner.filenames import unique_name
 from runner.store.areas import places_for
 from runner.store.protocol import Retention, Scope
 from runner.store.s3_bucket import Bucket, Listed
-from runner.store.s3_entry import Entry, read_entry, written
+from runner.store.s3_entry import DamagedRecord, Entry, read_entry, written
 from runner.store.s3_keys import Keys, Marker, keys_of
 from runner.store.s3_names import records_in, take_name
 
@@ -75,10 +75,17 @@ class S3Index:
     def of_owner(self, keys: Keys) -> list[Entry]:
         """Return all artifacts of one owner."""
         listed = list(self.bucket.list(keys.index))
-        lives = {item.key: item for item in listed if item.key.startswith(keys.life(""))}
-        entries = self.load(records_in([item for item in listed if item.key not in lives]))
-        later = [lives[key] for entry in entries if (key := keys.life(entry.token)) in lives]
-        latest = {entry.token: entry for entry in self.load(later)}
+        lives = keys.life("")
+        entries = self.load(records_in([item for item in listed if not item.key.startswith(lives)]))
+        later = {item.key.removeprefix(lives): item for item in listed if item.key.startswith(lives)}
+        return self.as_they_are(entries, later)
+
+    def as_they_are(self, entries: Iterable[Entry], lives: Mapping[str, Listed]) -> list[Entry]:
+        """Return entries in their later states, listed by token; without an end if that is damaged."""
+        entries, unread = list(entries), list[Listed]()
+        later = [lives[entry.token] for entry in entries if entry.token in lives]
+        latest = {entry.token: entry for entry in self.load([item for item in later if item.size], unread)}
+        latest |= {e.token: _without_end(e) for e in entries if lives.get(e.token) in unread}
         return [replace(latest.get(entry.token, entry), at=entry.at) for entry in entries]
 
     def markers(self, keys: Keys, id_: str) -> list[Marker]:
@@ -145,25 +152,38 @@ class S3Index:
         for key in (entry.at, keys.marker(_marker(entry)), entry.record.key, life):
             self.bucket.delete(str(key))
 
-    def load(self, listed: Iterable[Listed]) -> list[Entry]:
-        """Return the entries of listed objects; those that are gone by now are left out."""
-        found: list[Entry | None] = []
+    def load(self, listed: Iterable[Listed], unread: list[Listed] | None = None) -> list[Entry]:
+        """Return the entries of listed objects; those that are gone by now are left out.
+
+        So are damaged ones, which are added to `unread`: none is to keep anybody from all the others.
+        """
+        found: list[Entry | DamagedRecord | None] = []
         items = list(listed)
         # A few at a time: the threads are everybody's, and somebody else has only these few before him.
         for start in range(0, len(items), _AT_ONCE):
             each = [partial(copy_context().run, self._load, item) for item in items[start : start + _AT_ONCE]]
             found += self._threads.map(_run, each)
-        return [entry for entry in found if entry is not None]
+        if unread is not None:
+            unread += [
+                item for item, entry in zip(items, found, strict=True) if isinstance(entry, DamagedRecord)
+            ]
+        return [entry for entry in found if isinstance(entry, Entry)]
 
-    def _load(self, item: Listed) -> Entry | None:
-        return self._read.get((item.key, item.etag), lambda: self._get(item.key))
+    def _load(self, item: Listed) -> Entry | DamagedRecord | None:
+        try:
+            return self._read.get((item.key, item.etag), lambda: self._get(item.key))
+        except DamagedRecord as damaged:
+            return damaged
 
     def _get(self, key: str) -> Entry | None:
         content = self.bucket.get(key)
         return read_entry(content, key) if content else None
 
     def _latest(self, entry: Entry) -> Entry:
-        later = self._get(keys_of(self.prefix, entry.record.scope).life(entry.token))
+        try:
+            later = self._get(keys_of(self.prefix, entry.record.scope).life(entry.token))
+        except DamagedRecord:
+            return _without_end(entry)
         return replace(later, at=entry.at) if later else entry
 
     def _marked(self, keys: Keys, marker: Marker) -> list[Entry]:
@@ -201,6 +221,11 @@ class _Remembered:
 
 def _run(work: Callable[[], R]) -> R:
     return work()
+
+
+def _without_end(entry: Entry) -> Entry:
+    """Return an entry that may have been renewed, nobody knows until when: it is not taken for ended."""
+    return replace(entry, record=replace(entry.record, expires_at=None))
 
 
 def _rank(entry: Entry) -> tuple[bool, int]:

@@ -58,20 +58,24 @@ class _Seen:
 def sweep(index: S3Index, *, now: datetime, stale_after: timedelta) -> list[Removal]:
     """Remove all that has ended or was left behind; return what it was."""
     seen = _seen(index)
-    # Read before anything is deleted: a record that cannot be read must not cost its bytes.
-    entries = index.load(seen.records)
-    lives = [item for item in seen.lives.values() if item.size]
-    latest = {entry.token: entry for entry in index.load(lives)}
-    ended = [e for e in entries if has_ended(latest.get(e.token, e).record.expires_at, now=now)]
+    unread: list[Listed] = []
+    entries = index.load(seen.records, unread)
+    if unread:
+        _log.error("damaged records are passed over", extra={"keys": [item.key for item in unread]})
+    latest = index.as_they_are(entries, seen.lives)
+    ended = [
+        e for e, later in zip(entries, latest, strict=True) if has_ended(later.record.expires_at, now=now)
+    ]
     for entry in ended:
         index.remove(entry)
     expired = [removal_of(entry, Reason.EXPIRED) for entry in ended]
     return expired + _clear(index, seen, {entry.token for entry in entries}, stale_after)
 
 
-def everything(index: S3Index) -> list[Entry]:
-    """Return all artifacts of the store, whoever's they are."""
-    return index.load(_seen(index).records)
+def everything(index: S3Index) -> tuple[list[Entry], list[Listed]]:
+    """Return all artifacts of the store, whoever's they are, and the records that are damaged."""
+    unread: list[Listed] = []
+    return index.load(_seen(index).records, unread), unread
 
 
 def _seen(index: S3Index) -> _Seen:

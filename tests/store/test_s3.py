@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote
@@ -243,6 +244,44 @@ async def test_a_removal_that_was_cut_short_before_its_record_went_changes_nothi
 
     assert await store.find("a.txt", scope=ALICE) == record
     assert await read(store, record) == b"x"
+
+
+async def test_a_damaged_record_keeps_nobody_from_the_other_files_and_costs_no_byte(
+    s3: Address, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = S3Store(s3, stale_after=timedelta(seconds=-1))
+    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
+    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
+    whole = Bucket(s3).get(entry.at)
+    assert whole is not None
+    Bucket(s3).put(entry.at, whole[:-9])
+
+    assert [each.name for each in await store.list(scope=ALICE)] == ["kept.txt"]
+    assert await read(store, kept) == b"kept"
+    assert list(await store.sweep()) == []
+    assert [found.problem for found in (await store.verify()).damaged] == ["its record is damaged"]
+    Bucket(s3).put(entry.at, whole)
+
+    assert "damaged records are passed over" in caplog.messages
+    assert await read(store, record) == b"x"
+
+
+async def test_a_damaged_later_state_keeps_its_artifact(s3: Address) -> None:
+    store = S3Store(s3, stale_after=timedelta(seconds=-1))
+    about = Put(name="a.txt", expires_at=datetime.now(UTC) + timedelta(seconds=1), reason="asked")
+    record = await store.put_bytes(b"x", about, scope=ALICE)
+    other = await store.put_bytes(b"y", replace(about, name="b.txt"), scope=ALICE)
+    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
+    Bucket(s3).put(keys_of(s3.prefix, ALICE).life(entry.token), b"{damaged")
+    await asyncio.sleep(1.1)
+
+    removed = await store.sweep()
+
+    # The control: one without a later state has ended.
+    assert [removal.what for removal in removed] == [other.id]
+    assert [each.name for each in await store.list(scope=ALICE)] == ["a.txt"]
+    assert await store.delete(record.id, scope=ALICE)
 
 
 async def test_a_sweep_leaves_what_is_young_alone(s3: Address) -> None:
