@@ -204,7 +204,8 @@ async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outc
         cell.admission.admit(request.user.segment),
         cell.seat(request.user, Access.NONE) as seat,
     ):
-        _, outcome = await _lease(cell, request, request.params, seat, listener, tool=None)
+        lease, outcome = await _lease(cell, request, request.params, seat, listener, spec=None)
+        lease.release()
         return outcome
 
 
@@ -229,26 +230,29 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
             listener.publish({"type": "tool_start", "arguments": inputs.shown()})
         params = {**request.params, "arguments": inputs.arguments}
         request.steps.done("stage")
-        lease, outcome = await _lease(cell, request, params, seat, listener, tool=spec.name)
-        wire = judge(
-            outcome,
-            listener,
-            home=home.path if home is not None else None,
-            unknown=inputs.unknown,
-            limits=cell.terms(spec.name).limits,
-        )
-        if wire.get("resultType") == "input_required":
-            # Only what the protocol says of a question: the rest would get past the contract.
-            question = {key: wire[key] for key in _QUESTION if key in wire}
-            return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=question)
-        read = _at_once if outcome.answer_bytes <= _SHORT_BYTES else asyncio.to_thread
-        normalised = await read(_normalise, cell, wire, spec)
-        if any(normalised.value.get(key) for key in _FILES):
-            # Outputs are read now, and no process of the call may be alive to change them.
-            request.steps.done("normalise")
-            await lease.buried()
-            request.steps.done("end")
-        processed = await _collect(cell, request, normalised, home, files)
+        lease, outcome = await _lease(cell, request, params, seat, listener, spec=spec)
+        try:
+            wire = judge(
+                outcome,
+                listener,
+                home=home.path if home is not None else None,
+                unknown=inputs.unknown,
+                limits=cell.terms(spec.name).limits,
+            )
+            if wire.get("resultType") == "input_required":
+                # Only what the protocol says of a question: the rest would get past the contract.
+                question = {key: wire[key] for key in _QUESTION if key in wire}
+                return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=question)
+            read = _at_once if outcome.answer_bytes <= _SHORT_BYTES else asyncio.to_thread
+            normalised = await read(_normalise, cell, wire, spec)
+            if any(normalised.value.get(key) for key in _FILES):
+                # Outputs are read now, and no process of the call may go on to change them.
+                request.steps.done("normalise")
+                await lease.at_rest()
+                request.steps.done("end")
+            processed = await _collect(cell, request, normalised, home, files)
+        finally:
+            lease.release()
         request.steps.done("collect")
         return Completed(processed=_annotated(cell, processed, listener, outcome), wire=wire, spec=spec)
 
@@ -265,9 +269,12 @@ async def _lease(
     seat: Seat,
     listener: CallListener,
     *,
-    tool: str | None,
+    spec: ToolSpec | None,
 ) -> tuple[Lease, Outcome]:
-    """Lease a worker, run the request in it, and discard what an ended call left behind."""
+    """Lease a worker, run the request in it, and discard what an ended call left behind.
+
+    The lease is to be released once nothing of the call is read any more.
+    """
     frame = {
         "method": request.method,
         "params": widened(params),
@@ -275,8 +282,13 @@ async def _lease(
         "known_state": cell.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
     }
     leftovers = await Leftovers.before(seat.home.fd) if seat.home is not None else None
-    limits = cell.terms(tool).limits
-    lease = await seat.pool.lease(limits if leftovers is None else leftovers.room(limits))
+    terms = cell.terms(None if spec is None else spec.name)
+    limits = terms.limits
+    lease = await seat.pool.lease(
+        limits if leftovers is None else leftovers.room(limits),
+        keeps=terms.keeps_worker and not (spec is not None and spec.wants_fresh_worker),
+    )
+    request.steps.is_fresh = lease.is_fresh
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
     outcome: Outcome | None = None
@@ -288,9 +300,13 @@ async def _lease(
             if reached is not None:
                 outcome = replace(outcome, ending=Ending.OVER_LIMIT, reached=reached)
                 # What it made is discarded, and none of it may be able to make more.
-                await lease.buried()
+                await lease.retire("limit")
         request.steps.done("run")
         request.steps.outcome = outcome
+    except BaseException:
+        # Also when the caller is cancelled: nobody would give the worker back.
+        await lease.retire("abandoned")
+        raise
     finally:
         # Partial results are discarded, but never beside another call, whose files they might be.
         ended = outcome is None or outcome.ending in _ENDED

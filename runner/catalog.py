@@ -10,10 +10,13 @@ from typing import Any
 from runner.challenge import SCHEMES_META
 from runner.dialects import NO_WIDGETS, WidgetRights, unversioned, widget_rights
 
-__all__ = ["FILE_ARGUMENTS", "LINK_ARGUMENTS", "Catalog", "ToolSpec"]
+__all__ = ["FILE_ARGUMENTS", "LINK_ARGUMENTS", "WISHES_META", "Catalog", "ToolSpec"]
 
 FILE_ARGUMENTS = ("filename", "filenames")
 """The only argument names that are resolved to staged input files (S1-28 to S1-30)."""
+
+WISHES_META = "toolcell"
+"""Key of a tool's `meta` under which its author says how it is to be run."""
 
 _MIRRORED = '"x-mcp-header"'
 
@@ -31,6 +34,7 @@ class ToolSpec:
         output_schema: JSON Schema of its structured result, if it declares one.
         security: Security schemes that it says it has, any of which suffices; none if anybody may call.
         widgets: What it says of calls that a widget asks for.
+        wants_fresh_worker: Whether its author wants a worker for each call that has served none before.
         mirrors_arguments: Whether clients must repeat arguments of it in HTTP headers.
     """
 
@@ -40,6 +44,7 @@ class ToolSpec:
     security: tuple[Mapping[str, Any], ...] = ()
     widgets: WidgetRights = NO_WIDGETS
     mirrors_arguments: bool = False
+    wants_fresh_worker: bool = False
 
     def declares(self, argument: str) -> bool:
         """Say whether the tool has this argument."""
@@ -107,6 +112,7 @@ class Catalog:
                     security=_schemes(tool.get("_meta")),
                     widgets=widget_rights(tool),
                     mirrors_arguments=_MIRRORED in json.dumps(tool["inputSchema"]),
+                    wants_fresh_worker=_wish(tool.get("_meta"), "worker") == "fresh",
                 )
                 for tool in hello["tools"]
             ]
@@ -131,6 +137,12 @@ class Catalog:
         """Return the answer to reading a widget's page, or None if `uri` is not the address of one."""
         content = self.pages.get(unversioned(uri))
         return None if content is None else {"contents": [{"uri": uri, **content}]}
+
+
+def _wish(meta: Any, name: str) -> Any:
+    """Return what an author wishes of us in a tool's `meta`: `{"toolcell": {NAME: …}}`."""
+    ours = meta.get(WISHES_META) if isinstance(meta, Mapping) else None
+    return ours.get(name) if isinstance(ours, Mapping) else None
 
 
 def _schemes(meta: Any) -> tuple[Mapping[str, Any], ...]:

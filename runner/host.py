@@ -33,7 +33,7 @@ from runner.incoming import DirectClient, McpClient, Transport, direct_sender, s
 from runner.internals.answer import is_told, sealed_question
 from runner.internals.connection import is_ready, message_levels, notify_client
 from runner.internals.host import relay_innermost, use_input_schemas
-from runner.isolation import layers_of
+from runner.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.last_resort import unexpected
 from runner.own_resources import OwnResources
 from runner.reading import READING, described, reading_result
@@ -48,7 +48,6 @@ __all__ = ["DownloadUrl", "make_host"]
 log = logging.getLogger(__name__)
 
 DELIVERY_KEY = "toolcell/artifacts"
-_ISOLATION_META = "toolcell/isolation"
 
 _RELAYED = frozenset(
     {
@@ -250,12 +249,16 @@ class _Relay:
         request.steps.done("guard")
         described = self._cell.settings.auth.resource_metadata
         message = challenged(message, completed.processed.failure, resource_metadata=described)
-        message["_meta"] = {**message.get("_meta", {}), _ISOLATION_META: self._cell.tier.value}
+        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
         if wants_report(request.params):
             message["_meta"][REPORT] = self._report(request)
         if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
             message.setdefault("resultType", "complete")
         return message
+
+    def _isolation(self, request: Request) -> dict[str, str]:
+        """Say how a call was kept apart from others, for whoever wants to know."""
+        return isolation_meta(self._cell.tier, worker="fresh" if request.steps.is_fresh else "kept")
 
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, for whoever asked."""

@@ -1,6 +1,8 @@
 """The worker's line to its host: notifications out, requests out and their replies in."""
 
 import asyncio
+import contextlib
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -8,37 +10,41 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from sandbox.frames import Kind
-from sandbox.inside.program import Channel
+from sandbox.inside.program import CallOver, Channel
 
 __all__ = ["HostLine", "strict"]
 
 
+# Of the whole process: a reply must never be taken for that to a request of another call.
+_numbers = itertools.count(1)
+
+
 class HostLine:
-    """Notifications and requests from a worker to its host."""
+    """Notifications and requests of one call, from a worker to its host."""
 
     def __init__(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
         self._channel = channel
         self._loop = loop
-        self._asked = 0
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Send a notification to the host."""
-        self._channel.send(Kind.NOTIFY, strict({"method": method, "params": params}))
+        """Send a notification to the host; nobody hears one that comes after the answer."""
+        with contextlib.suppress(CallOver):
+            self._channel.send(Kind.NOTIFY, strict({"method": method, "params": params}))
 
     async def request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Ask the host something and return its answer.
 
         Raises:
             MCPError: The host, or the client behind it, refused.
+            CallOver: The call has been answered.
         """
-        self._asked += 1
-        number = self._asked
+        number = next(_numbers)
         future = self._waiting[number] = self._loop.create_future()
         if len(self._waiting) == 1:
             self._loop.add_reader(self._channel.connection.fileno(), self._readable)
-        self._channel.send(Kind.REQUEST, strict({"id": number, "method": method, "params": params}))
         try:
+            self._channel.send(Kind.REQUEST, strict({"id": number, "method": method, "params": params}))
             reply = await future
         finally:
             self._waiting.pop(number, None)

@@ -15,12 +15,35 @@ from sandbox.inside.confine import LAYERS
 from sandbox.probe import Tier, missing, unreadable
 from sandbox.readable import sibling_modules
 
-__all__ = ["AUTO", "has_ids", "in_force", "lacking", "layers_of", "unfit"]
+__all__ = [
+    "AUTO",
+    "ISOLATION_META",
+    "has_ids",
+    "in_force",
+    "isolation_meta",
+    "lacking",
+    "layers_of",
+    "unfit",
+]
 
 log = logging.getLogger(__name__)
 
 AUTO: tuple[Tier, ...] = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
 """What `auto` tries, in this order; the last is taken, or refused, whatever it lacks."""
+
+
+ISOLATION_META = "toolcell/isolation"
+"""Key of a result's `_meta` that says how its call was kept apart from others."""
+
+
+def isolation_meta(tier: Tier, *, worker: str | None = None) -> dict[str, str]:
+    """Return what a result says of its isolation.
+
+    Args:
+        tier: The tier in force.
+        worker: `fresh` or `kept`: whether the worker of ours that served the call had served its user before.
+    """
+    return {"tier": tier.value} if worker is None else {"tier": tier.value, "worker": worker}
 
 
 def in_force(settings: Settings, files: Sequence[Path] = ()) -> Tier:

@@ -1,12 +1,13 @@
 """The program that zygotes load and workers run: a tool file behind its own FastMCP server.
 
-A worker serves one raw MCP request with the author's own server, so what comes back is what plain
-FastMCP would have put on the wire. What the host must know beside it (which exception a tool
+A worker serves one raw MCP request after the other with the author's own server, so what comes back is what
+plain FastMCP would have put on the wire. What the host must know beside it (which exception a tool
 raised, on which of the author's lines) is witnessed by a middleware and sent along.
 """
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import os
 import random
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 from fastmcp import FastMCP
 
 from runner.author import connect
@@ -43,7 +45,7 @@ __all__ = ["PROGRAM", "Program"]
 
 
 class Program:
-    """One tool file (or several, mounted), loaded once and served once a worker."""
+    """One tool file (or several, mounted), loaded once and served by each worker, call by call."""
 
     def __init__(self) -> None:
         self._server: FastMCP | None = None
@@ -56,8 +58,8 @@ class Program:
         self._environment: dict[str, str] = {}
         self._is_lasting = False
         self._warmups = Warmups()
-        self._called: asyncio.Future[tuple[Mapping[str, Any], asyncio.Future[object]]] | None = None
         self._life: asyncio.Task[None] | None = None
+        self._context = contextvars.copy_context()
 
     def begin(self) -> None:
         """Walk the way of a call on a server of our own: zygotes share what that imports and builds."""
@@ -96,51 +98,41 @@ class Program:
         _move_in(self._environment)
         loop = self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        # One task lives from the rehearsal to the answer: the thread that a rehearsed sync tool
-        # started belongs to it, and is there when the call needs it.
-        ready, self._called = loop.create_future(), loop.create_future()
-        self._life = loop.create_task(self._live(ready, self._called, rehearse=rehearse))
+        self._life = life = loop.create_task(self._live(loop, rehearse=rehearse))
         try:
-            loop.run_until_complete(ready)
+            loop.run_until_complete(life)
         except Exception as error:
-            raise LoadError(f"its lifespan raised {type(error).__name__}: {error}") from error
+            # It stops the loop and goes on living, which asyncio takes for a mistake.
+            if life.done():
+                raise LoadError(f"its lifespan raised {type(error).__name__}: {error}") from error
 
     def serve(self, call: object, channel: Channel) -> object:
         """Serve one raw MCP request; see `runner.call` for the shape of call and answer."""
-        if not isinstance(call, dict) or self._loop is None or self._called is None:
+        if not isinstance(call, dict) or self._loop is None:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
         # An earlier call of the same home may have removed it since this worker got ready.
         _make_folder(self._environment["TMPDIR"])
         self._line = HostLine(channel, self._loop)
-        self._witness.channel = channel
+        self._witness.channel, self._witness.raised = channel, None
         self._state.known = dict(call["known_state"])
-        answer = self._loop.create_future()
-        self._called.set_result((call, answer))
-        return self._loop.run_until_complete(answer)
+        # What one call keeps in context variables, the next one does not find, as in plain FastMCP.
+        serving = self._loop.create_task(self._serve(call), context=self._context.copy())
+        return self._loop.run_until_complete(serving)
 
-    async def _live(
-        self,
-        ready: "asyncio.Future[None]",
-        called: "asyncio.Future[tuple[Mapping[str, Any], asyncio.Future[object]]]",
-        *,
-        rehearse: bool,
-    ) -> None:
-        """Be ready, wait for the call, answer it. The process ends with the answer."""
-        try:
-            await self._enter()
-            make_spans_if_recorded()
-            if rehearse:
-                await REHEARSAL.walk()
-                self._warmups.repeat()
-        except Exception as error:  # noqa: BLE001 - told to whoever waits, see `prepare`
-            ready.set_exception(error)
-            return
-        ready.set_result(None)
-        call, answer = await called
-        try:
-            answer.set_result(await self._serve(call))
-        except Exception as error:  # noqa: BLE001 - a fault of ours, told as a crash with its traceback
-            answer.set_exception(error)
+    async def _live(self, loop: asyncio.AbstractEventLoop, *, rehearse: bool) -> None:
+        """Enter the lifespan and stay in it. Calls are served beside this task, until the worker ends."""
+        await self._enter()
+        make_spans_if_recorded()
+        # The first to use a thread decides to which task the threads of sync tools belong: to this one, so
+        # that the next call finds the thread of the call before, and what a library keeps for each thread.
+        if rehearse:
+            await REHEARSAL.walk()
+            self._warmups.repeat()
+        else:
+            await anyio.to_thread.run_sync(_nothing)
+        self._context = contextvars.copy_context()
+        loop.stop()
+        await loop.create_future()
 
     async def _catalog(self, server: FastMCP) -> dict[str, object]:
         await single_call_server(server, self._state)
@@ -209,6 +201,10 @@ def _make_folder(path: str) -> None:
     """
     with contextlib.suppress(OSError):
         os.mkdir(path, mode=0o700)
+
+
+def _nothing() -> None:
+    """Run in a thread that is to be there."""
 
 
 def _reseed() -> None:

@@ -149,6 +149,7 @@ class Seating:
                 home_fd=home.fd if home is not None and access is Access.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
                 stock=Stock(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
+                reuse=self.settings.reuse if self.keep_s == 0 else None,
             )
         except BaseException:
             await asyncio.to_thread(stack.close)

@@ -32,6 +32,7 @@ from runner.setting_values import (
 )
 from sandbox.deadlines import Deadlines
 from sandbox.policy import MIB, Limits
+from sandbox.retirement import Reuse
 
 __all__ = ["Auth", "Settings", "ToolSettings"]
 
@@ -104,6 +105,9 @@ class ToolSettings(BaseModel):
     max_home_files: Count | None = Field(None, description="Instead of `max_home_files`, for this tool.")
     max_answer_bytes: Count | None = Field(None, description="Instead of `max_answer_bytes`, for this tool.")
     max_output_bytes: Count | None = Field(None, description="Instead of `max_output_bytes`, for this tool.")
+    worker_reuse: Literal["user", "call"] | None = Field(
+        None, description="Instead of `worker_reuse`, for this tool."
+    )
     calls_per_minute: Count | None = Field(
         None, description="Calls of this tool that each user may make in any minute; by default no limit."
     )
@@ -230,6 +234,14 @@ class Settings(BaseSettings):
     max_idle_workers: int = Field(
         8, ge=0, description="The same, while calls come faster than workers get ready."
     )
+    worker_reuse: Literal["user", "call"] = Field(
+        "user",
+        description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
+        "there at that user's next call, or ends with its `call`.",
+    )
+    worker_calls: Count = Field(1000, description="Calls that a worker serves, where it stays with its user.")
+    worker_age_s: Seconds = Field(3600.0, description="Age at which such a worker takes no further call.")
+    worker_idle_s: Seconds = Field(300.0, description="Time without a call after which such a worker ends.")
     load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
     drain_s: float = Field(
         25.0,
@@ -364,6 +376,18 @@ class Settings(BaseSettings):
     def calls_per_minute(self, tool: str) -> int | None:
         """Return how many calls of a tool each user may make in any minute, if there is a limit."""
         return self.tools.get(tool, ToolSettings()).calls_per_minute
+
+    def keeps_worker(self, tool: str | None = None) -> bool:
+        """Say whether the workers of a tool, or of any, stay with their user."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        return (own.worker_reuse or self.worker_reuse) == "user"
+
+    @property
+    def reuse(self) -> Reuse:
+        """Return how long workers stay, where any may."""
+        if not any(self.keeps_worker(tool) for tool in (None, *self.tools)):
+            return Reuse()
+        return Reuse(calls=self.worker_calls, age_s=self.worker_age_s, idle_s=self.worker_idle_s)
 
     def limits(self, tool: str | None = None) -> Limits:
         """Return the resource limits of one tool, or the general ones."""

@@ -21,9 +21,11 @@ class Steps:
 
     Attributes:
         outcome: How the worker ended, once it did.
+        is_fresh: Whether the worker had served no call before.
     """
 
     outcome: Outcome | None = None
+    is_fresh: bool = True
     _last: float = field(default_factory=time.perf_counter)
     _laps: dict[str, float] = field(default_factory=dict)
 

@@ -18,12 +18,14 @@ class Terms:
         deadlines: How long it may take.
         limits: What it may use.
         rights: What it may do, where that is not what all may.
+        keeps_worker: Whether its worker may stay with its user.
         calls_per_minute: How many calls each user may make in any minute, if there is a limit.
     """
 
     deadlines: Deadlines
     limits: Limits
     rights: Rights | None
+    keeps_worker: bool
     calls_per_minute: int | None
 
     @classmethod
@@ -34,5 +36,6 @@ class Terms:
             deadlines=settings.deadlines(tool),
             limits=settings.limits(tool),
             rights=None if rights == settings.rights() else rights,
+            keeps_worker=settings.keeps_worker(tool),
             calls_per_minute=None if tool is None else settings.calls_per_minute(tool),
         )

@@ -19,6 +19,7 @@ from sandbox.layers import cgroup
 from sandbox.orphans import end_orphans, started_at
 from sandbox.outcome import describe_status
 from sandbox.policy import Policy
+from sandbox.retirement import Reuse
 from sandbox.zygote import Zygote
 
 __all__ = ["Forkserver"]
@@ -137,7 +138,13 @@ class Forkserver:
         await self._ordered(Kind.PING, {}, [])
 
     async def zygote(
-        self, policy: Policy, config: Mapping[str, object], *, home_fd: int | None, once: bool = False
+        self,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        once: bool = False,
+        reuse: Reuse | None = None,
     ) -> Zygote:
         """Have a zygote forked for `policy`. It is loading when this returns: see `Zygote.load`.
 
@@ -146,6 +153,7 @@ class Forkserver:
             config: Handed to the program's `load`.
             home_fd: Descriptor of the policy's home; stays the caller's.
             once: Ask for a one-shot interpreter instead: see `sandbox.inside.zygote_main.Order`.
+            reuse: How long its workers stay with their user; by default each serves one call.
 
         Raises:
             ForkserverDied: The forkserver has ended, or does not take the order and was ended.
@@ -186,6 +194,7 @@ class Forkserver:
             output=output,
             once=once,
             closer=closer,
+            reuse=reuse or Reuse(),
         )
         if self._loss is not None:
             zygote.lost(self._loss)

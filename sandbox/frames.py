@@ -55,6 +55,7 @@ class Kind(bytes, enum.Enum):
     ENDED = b"E"
     # Host to worker.
     LIMITS = b"M"
+    RENEW = b"W"
     CALL = b"C"
     REPLY = b"Y"
     # Worker to host.
@@ -142,6 +143,11 @@ class Decoder:
         self._limit = limit_bytes
         self._notice_limit = limit_bytes if notice_bytes is None else min(limit_bytes, notice_bytes)
         self._buffer = bytearray()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has come of a further frame."""
+        return not self._buffer
 
     def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
         """Take in bytes and yield the frames that are complete, bodies not yet decoded.

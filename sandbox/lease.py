@@ -1,10 +1,10 @@
-"""The right to one worker, from its call to its certain death.
+"""The right to one worker for one call.
 
 `Lease.run` sends the call, carries frames both ways, applies the ladder and the limits, and returns how
-it ended.
-When it returns, every process of the call has been sent SIGKILL: none executes another instruction of
-its own. `Lease.buried` returns when none of them is alive; outputs are read after that, not before.
-Neither raises for what a worker does.
+it ended. A worker that has answered in an orderly way, and may stay with its user, stays alive; of every
+other call each process has been sent SIGKILL when `run` returns. `Lease.at_rest` returns when no process of
+the call executes an instruction: the worker is stopped, or nobody is alive. Outputs are read after that, not
+before. `Lease.release` gives back a worker that stays. None of them raises for what a worker does.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from typing import Protocol
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import Decoder, Kind, decode, encode
+from sandbox.freezer import freeze, wait_until_frozen
 from sandbox.home_usage import Disk
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
@@ -41,6 +42,8 @@ _NOTICE_BYTES = 8 * 1024 * 1024
 _BACKLOG = 1024
 _BACKLOG_BYTES = 16 * 1024 * 1024
 _DRAIN_S = 1.0
+# A thread inside the kernel may take a moment; one that takes longer is not waited for.
+_FREEZE_S = 2.0
 # Who is killed on a machine with far too much to do takes seconds to be gone.
 _REAP_S = 20.0
 _MAX_DENIALS = 100
@@ -98,6 +101,7 @@ class Lease:
         narrows: Whether they are narrower than those the worker was made with.
         home_fd: Descriptor of the home that it may write, if there is one.
         measured: Whether to look at the worker once more as its call ends.
+        keeps: Whether the worker may stay with its user after an orderly answer.
     """
 
     zygote: Zygote
@@ -106,6 +110,8 @@ class Lease:
     narrows: bool = False
     home_fd: int | None = None
     measured: bool = False
+    keeps: bool = False
+    _stays: bool = field(init=False, default=False)
     _ladder: Ladder = field(init=False)
     _denials: dict[Denial, None] = field(init=False, default_factory=dict)
     _output: bytearray = field(init=False, default_factory=bytearray)
@@ -137,6 +143,11 @@ class Lease:
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether its worker has served no call before."""
+        return self.worker.calls == 0
+
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
 
@@ -149,6 +160,8 @@ class Lease:
         self._over = asyncio.get_running_loop().create_future()
         self._listener = listener
         self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
+        self.worker.calls += 1
+        ending: Ending | None = None
         try:
             try:
                 self._disk = None if self.home_fd is None else Disk(self.home_fd)
@@ -159,19 +172,11 @@ class Lease:
             if ending is Ending.ANSWERED:
                 await self._drain()
         finally:
-            left_others = self.zygote.has_strays(self.worker.pid)
-            if left_others or self._watcher is not None:
-                # A burst that no look has met, as on a machine with too much to do.
-                self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
-            if self.measured:
-                self._at_last = read_process(self.worker.pid)
-            self.worker.kill()
-            # Nothing is awaited here: a cancelled caller may not get another turn.
-            self._burial = self.zygote.bury(self._bury())
+            left_others = self._keep_or_kill(ending)
         if ending is Ending.ANSWERED and self._answer is None:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
         if ending is not Ending.ANSWERED or left_others:
-            await self.buried()
+            await self.at_rest()
         if ending is Ending.CRASHED and self._reached is None:
             self._reached = self._limit_behind_death()
         if ending in (Ending.ANSWERED, Ending.CRASHED) and self._reached is not None:
@@ -186,7 +191,7 @@ class Lease:
             fault=self._fault,
             reached=self._reached,
             memory_peak_bytes=self._peak_bytes(),
-            cpu_s=None if self._at_last is None else self._at_last.cpu_s,
+            cpu_s=None if self._at_last is None else self._at_last.cpu_s - self.worker.cpu_before_s,
             denials=self._all_denials(),
             output=self._output.decode(errors="replace"),
             elapsed_s=time.monotonic() - started,
@@ -212,10 +217,86 @@ class Lease:
             self._reached = reached
             self._end(Ending.OVER_LIMIT)
 
-    async def buried(self) -> None:
-        """Wait until no process of the call is alive."""
-        if self._burial is not None:
+    def _keep_or_kill(self, ending: Ending | None) -> bool:
+        """Decide what becomes of the worker; say whether the call has left processes beside it.
+
+        Nothing is awaited here: a cancelled caller may not get another turn.
+        """
+        left_others = self.zygote.has_strays(self.worker.pid)
+        if left_others or self._watcher is not None:
+            # A burst that no look has met, as on a machine with too much to do.
+            self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
+        if self.measured:
+            self._at_last = read_process(self.worker.pid)
+        self._stays = self.keeps and not left_others and self._is_orderly(ending)
+        if self._stays:
+            self._read_output()
+            self._burial = self.zygote.bury(self._dismantle())
+        else:
+            self._give_up_worker("left a process" if left_others else "disorder")
+        return left_others
+
+    def _is_orderly(self, ending: Ending | None) -> bool:
+        """Say whether the call has been answered, and nothing of it is still under way."""
+        return (
+            ending is Ending.ANSWERED
+            and self._answer is not None
+            and self._fault is None
+            and self._reached is None
+            and not self._is_dead
+            and self._decoder.is_empty
+            and not self._tasks
+            and (self._sender is None or self._sender.done())
+        )
+
+    def _give_up_worker(self, reason: str) -> "asyncio.Task[None]":
+        self._stays = False
+        if self.keeps:
+            self.zygote.note_retired(self.worker, reason)
+        self.worker.kill()
+        self._burial = burial = self.zygote.bury(self._bury())
+        return burial
+
+    async def at_rest(self) -> None:
+        """Wait until no process of the call executes an instruction: stopped, or not alive."""
+        if self._stays and not self.worker.frozen:
+            await self._freeze()
+        elif not self._stays and self._burial is not None:
             await asyncio.shield(self._burial)
+
+    async def _freeze(self) -> None:
+        """Stop the worker; end it where it does not stop, or has another process after all."""
+        try:
+            freeze(self.worker.pidfd)
+            self.worker.frozen = await wait_until_frozen(self.worker.pid, timeout_s=_FREEZE_S)
+        except OSError:
+            self.worker.frozen = False
+        # It may have forked between the answer and the stop.
+        if not self.worker.frozen or self.zygote.has_strays(self.worker.pid):
+            await asyncio.shield(
+                self._give_up_worker("left a process" if self.worker.frozen else "not stopped")
+            )
+
+    async def retire(self, reason: str) -> None:
+        """End a worker that stays after all, and wait until no process of the call is alive."""
+        if self._stays:
+            self._give_up_worker(reason)
+        await self.at_rest()
+
+    def release(self) -> None:
+        """Give back a worker that stays; nothing of its call is read from now on."""
+        if self._stays:
+            self._stays = False
+            self.zygote.park(self.worker)
+
+    async def _dismantle(self) -> None:
+        """Let go of what the call had in the host."""
+        await self._end_tasks()
+
+    def _read_output(self) -> None:
+        for _ in range(_OUTPUT_READS):
+            if not self._output_readable():
+                break
 
     def _begin(self, call: object) -> None:
         """Send the call, and listen to all that may become of it, until `_over` is settled."""
@@ -344,12 +425,19 @@ class Lease:
         self._end(Ending.ANSWERED)
 
     def _narrowing(self) -> bytes:
-        """Return what tells the worker the limits of its call, where there is something to tell."""
+        """Return what tells the worker the limits of its calls, where there is something to tell."""
+        if self.worker.calls > 1:
+            # Narrowed with its first call, it is for calls with these limits only.
+            return b"" if self.worker.renewal is None else encode(Kind.RENEW, self.worker.renewal)
         return encode(Kind.LIMITS, asdict(self.limits)) if self.narrows else b""
 
     def _begin_to_watch(self) -> None:
         self._watcher = Watch(
-            worker=self.worker.pid, zygote=self.zygote.pid, disk=self._disk, limits=self.limits
+            worker=self.worker.pid,
+            zygote=self.zygote.pid,
+            disk=self._disk,
+            limits=self.limits,
+            cpu_before_s=self.worker.cpu_before_s,
         )
         self._watching = asyncio.create_task(self._look_after(self._watcher))
 
@@ -465,17 +553,18 @@ class Lease:
         for reply in self._tasks:
             # Not waited for: the host may be copying a large file for it, in a thread that cannot be stopped.
             reply.cancel()
+        await self._end_tasks()
+        self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
+        await self._group_gone()
+        self._read_output()
+        self.worker.close()
+
+    async def _end_tasks(self) -> None:
         tasks = [task for task in (self._sender, self._teller, self._watching) if task is not None]
         if tasks:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
-        await self._group_gone()
-        for _ in range(_OUTPUT_READS):
-            if not self._output_readable():
-                break
-        self.worker.close()
 
     async def _group_gone(self) -> None:
         """Repeat the kill until the process group is empty: a fork may have been under way."""

@@ -79,6 +79,8 @@ class Policy:
             named here is then absent below `homes`, `hidden` and the folders that hold no system.
         hidden: Files and folders that are absent where there are namespaces.
         guard: Whether the Python patches explain denials. They never protect.
+        renewable: Whether workers serve several calls for a host without CAP_SYS_RESOURCE, which renews their
+            soft limits of processor time and memory for each call and could not raise hard ones.
         without: Layers left out, by the names of `sandbox.inside.confine.LAYERS`. Only the tier
             `guard` leaves any out, and tests that show what each one stops.
     """
@@ -98,6 +100,7 @@ class Policy:
     namespaces: bool = False
     hidden: tuple[Path, ...] = ()
     guard: bool = True
+    renewable: bool = False
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -128,6 +131,7 @@ class Policy:
             and inner.namespaces >= self.namespaces
             and set(self.hidden) <= set(inner.hidden)
             and inner.limits.within(self.limits)
+            and (self.renewable or not inner.renewable)
             and set(inner.without) <= set(self.without)
         )
 
@@ -149,6 +153,7 @@ class Policy:
             "namespaces": self.namespaces,
             "hidden": [str(path) for path in self.hidden],
             "guard": self.guard,
+            "renewable": self.renewable,
             "without": list(self.without),
         }
 
@@ -176,6 +181,7 @@ class Policy:
                 namespaces=bool(data["namespaces"]),
                 hidden=_paths(data["hidden"]),
                 guard=bool(data["guard"]),
+                renewable=bool(data["renewable"]),
                 without=_names(data["without"]),
             )
         except (KeyError, TypeError) as error:

@@ -8,15 +8,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sandbox import descriptors
 from sandbox.errors import ZygoteDied
+from sandbox.layers.rlimits import may_raise_limits
 from sandbox.lease import Lease
 from sandbox.policy import Limits, Policy
+from sandbox.retirement import Reuse
 from sandbox.stock import CALM_S, Stock
 from sandbox.usage import has_memory_to_spare
+from sandbox.worker import Worker
 from sandbox.zygote import Loaded, Zygote
 
 __all__ = ["Pool", "Source"]
@@ -36,7 +39,13 @@ class Source(Protocol):
         ...
 
     async def zygote(
-        self, policy: Policy, config: Mapping[str, object], *, home_fd: int | None, once: bool = False
+        self,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        once: bool = False,
+        reuse: Reuse | None = None,
     ) -> Zygote:
         """Have a zygote forked: see `sandbox.forkserver.Forkserver.zygote`."""
         ...
@@ -48,6 +57,7 @@ class Pool:
 
     Attributes:
         loaded: What the program said when it was loaded.
+        reuse: How long workers stay with their user.
         forks: Whether workers are forked from the zygote; otherwise each is a one-shot interpreter.
     """
 
@@ -60,6 +70,8 @@ class Pool:
     loaded: Loaded
     zygote: Zygote
     forks: bool
+    reuse: Reuse = field(default_factory=Reuse)
+    _kept: list[Zygote] = field(init=False, default_factory=list)
     _oneshots: "deque[asyncio.Task[Zygote]]" = field(init=False, default_factory=deque)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _calming: asyncio.TimerHandle | None = field(init=False, default=None)
@@ -76,6 +88,7 @@ class Pool:
         home_fd: int | None,
         load_timeout_s: float,
         stock: Stock,
+        reuse: Reuse | None = None,
     ) -> "Pool":
         """Load the program under `policy` and park workers.
 
@@ -86,13 +99,16 @@ class Pool:
             home_fd: Descriptor of the policy's home; must stay open as long as the pool.
             load_timeout_s: Seconds the program may take to load, and a worker to get ready.
             stock: Says how many workers to keep parked.
+            reuse: How long workers stay with their user; by default each serves one call.
 
         Raises:
             LoadError: The author's file is at fault.
             ConfinementError: A layer could not be put in place.
             ZygoteDied: The zygote ended while loading.
         """
-        zygote = await forkserver.zygote(policy, config, home_fd=home_fd)
+        reuse = reuse or Reuse()
+        policy = replace(policy, renewable=reuse.calls > 1 and not may_raise_limits())
+        zygote = await forkserver.zygote(policy, config, home_fd=home_fd, reuse=reuse)
         try:
             loaded = await zygote.load(load_timeout_s)
         except BaseException:
@@ -109,6 +125,7 @@ class Pool:
             loaded=loaded,
             zygote=zygote,
             forks=loaded.threads == 1,
+            reuse=reuse,
         )
         if not pool.forks:
             zygote.close()
@@ -129,7 +146,8 @@ class Pool:
             self.zygote.order(self.stock.size - self.zygote.idle)
             return
         # Each has imported the whole program for itself: too much to keep more of them for a while.
-        while len(self._oneshots) < max(1, self.stock.least):
+        kept = sum(zygote.at_hand for zygote in self._kept)
+        while len(self._oneshots) + kept < max(1, self.stock.least):
             self._oneshots.append(asyncio.create_task(self._oneshot()))
 
     def refill_later(self) -> None:
@@ -143,20 +161,42 @@ class Pool:
         self._resting = None
         self.refill()
 
-    async def lease(self, limits: Limits) -> Lease:
+    async def lease(self, limits: Limits, *, keeps: bool = False) -> Lease:
         """Return the right to one worker; its `run` must be called, or its worker killed.
+
+        Args:
+            limits: The limits of the call.
+            keeps: Whether the worker may have served calls of its user before, and may stay afterwards.
+                Then the lease must be released.
 
         Raises:
             SandboxError: No worker could get ready; the message says why.
         """
-        zygote = self.zygote
-        if self.forks:
-            self._note_demand()
-        else:
-            zygote = await (self._stocked() or self._oneshot())
-        worker = await zygote.take(self.load_timeout_s)
+        keeps = keeps and self.reuse.calls > 1
+        take = self._take if self.forks else self._take_oneshot
+        zygote, worker = await take(limits, fresh=not keeps)
         narrows = limits != self.policy.limits
-        return Lease(zygote=zygote, worker=worker, limits=limits, narrows=narrows, home_fd=self.home_fd)
+        return Lease(
+            zygote=zygote, worker=worker, limits=limits, narrows=narrows, home_fd=self.home_fd, keeps=keeps
+        )
+
+    async def _take(self, limits: Limits, *, fresh: bool) -> tuple[Zygote, Worker]:
+        self._note_demand()
+        return self.zygote, await self.zygote.take(self.load_timeout_s, limits, fresh=fresh)
+
+    async def _take_oneshot(self, limits: Limits, *, fresh: bool) -> tuple[Zygote, Worker]:
+        self._kept = [zygote for zygote in self._kept if zygote.alive]
+        for zygote in () if fresh else reversed(self._kept):
+            worker = zygote.take_parked(limits, fresh=False)
+            if worker is not None:
+                # The one used last is the first to be asked.
+                self._kept.remove(zygote)
+                self._kept.append(zygote)
+                return zygote, worker
+        zygote = await (self._stocked() or self._oneshot())
+        if not fresh:
+            self._kept.append(zygote)
+        return zygote, await zygote.take(self.load_timeout_s, limits)
 
     def _note_demand(self) -> None:
         # The call that a pool is made for finds nobody, however many are kept.
@@ -190,6 +230,8 @@ class Pool:
         """Kill every zygote and worker of this pool."""
         self._closed = True
         self.zygote.close()
+        for zygote in self._kept:
+            zygote.close()
         for oneshot in self._oneshots:
             oneshot.add_done_callback(_close_unused)
             oneshot.cancel()
@@ -208,7 +250,9 @@ class Pool:
     async def _oneshot(self) -> Zygote:
         if not self.forkserver.alive:
             raise ZygoteDied("the forkserver has ended")
-        zygote = await self.forkserver.zygote(self.policy, self.config, home_fd=self.home_fd, once=True)
+        zygote = await self.forkserver.zygote(
+            self.policy, self.config, home_fd=self.home_fd, once=True, reuse=self.reuse
+        )
         try:
             await zygote.load(self.load_timeout_s)
         except BaseException:

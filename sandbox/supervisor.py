@@ -15,6 +15,7 @@ from sandbox.errors import ForkserverDied, NoProcess, SandboxError
 from sandbox.forkserver import Forkserver
 from sandbox.launch import Launched
 from sandbox.policy import Policy
+from sandbox.retirement import Reuse
 from sandbox.zygote import Zygote
 
 __all__ = ["Supervisor", "pause_s"]
@@ -87,7 +88,13 @@ class Supervisor:
         return not self._closed
 
     async def zygote(
-        self, policy: Policy, config: Mapping[str, object], *, home_fd: int | None, once: bool = False
+        self,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        once: bool = False,
+        reuse: Reuse | None = None,
     ) -> Zygote:
         """Have a zygote forked; see `Forkserver.zygote`. Waits for the next forkserver, if there is none.
 
@@ -97,9 +104,11 @@ class Supervisor:
         """
         for _ in range(_TRIES - 1):
             with contextlib.suppress(ForkserverDied):
-                return await (await self._running()).zygote(policy, config, home_fd=home_fd, once=once)
+                forkserver = await self._running()
+                return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
             # What was not carried out can be ordered again. Why there is none now is for the next try to say.
-        return await (await self._running()).zygote(policy, config, home_fd=home_fd, once=once)
+        forkserver = await self._running()
+        return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
 
     async def _running(self) -> Forkserver:
         """Return the forkserver, or the next one, if it is about to come.

@@ -5,12 +5,13 @@ Every function raises OSError with the kernel's error number and the name of the
 
 Source: landlock(7), landlock_create_ruleset(2), landlock_add_rule(2), landlock_restrict_self(2),
 prctl(2), seccomp(2), openat2(2), close_range(2), capset(2), unshare(2), setns(2), mount(2), mount_setattr(2),
-madvise(2), clearenv(3).
+madvise(2), sigaction(2), clearenv(3).
 """
 
 import ctypes
 import enum
 import os
+import signal
 import struct
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "clear_environment",
     "close_range",
     "drop_capability_sets",
+    "ignore_stops_of_children",
     "landlock_abi",
     "landlock_add_path_rule",
     "landlock_create_ruleset",
@@ -58,6 +60,7 @@ __all__ = [
 ]
 
 MADV_COLLAPSE = 25
+_SA_NOCLDSTOP = 1
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWUTS = 0x0400_0000
@@ -133,6 +136,30 @@ class MountAttribute(enum.IntFlag):
 
 class _SockFprog(ctypes.Structure):
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+class _SigAction(ctypes.Structure):
+    # As the C library has it; the kernel's own order differs.
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ubyte * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def ignore_stops_of_children() -> None:
+    """Have SIGCHLD come for children that end, and not for those that are stopped or continued.
+
+    To be called after a handler was set, which stays.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    action = _SigAction()
+    _checked("sigaction", int(_libc.sigaction(signal.SIGCHLD, None, ctypes.byref(action))))
+    action.flags |= _SA_NOCLDSTOP
+    _checked("sigaction", int(_libc.sigaction(signal.SIGCHLD, ctypes.byref(action), None)))
 
 
 def landlock_abi() -> int:

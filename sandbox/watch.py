@@ -29,6 +29,7 @@ FIRST_LOOK_S = 0.05
 """How long a call runs before it is looked at."""
 
 _SLOWEST_S = 0.2
+_CPU_GRACE_S = 2
 # Looking may take one part in so many of a processor: at processes, and at a home that is large.
 _LOOK_SHARE = 20
 _HOME_SHARE = 50
@@ -58,6 +59,9 @@ class Look:
 def exceeded(look: Look, limits: Limits) -> Reached | None:
     """Return the first limit that a look finds exceeded."""
     used = {"call_processes": look.tasks, "call_memory_bytes": look.memory_bytes}
+    if look.cpu_s > limits.cpu_s + _CPU_GRACE_S:
+        # The kernel ends whoever has not raised its own limit, and says so first.
+        return Reached(limit="cpu_s", value=limits.cpu_s, used=int(look.cpu_s))
     return _first_exceeded(used, limits)
 
 
@@ -151,6 +155,7 @@ class Watch:
         zygote: Process id of the worker's zygote.
         disk: Where the home lies that the call may write, if there is one, as it was when the call began.
         limits: The limits of the call.
+        cpu_before_s: Processor seconds that the worker had used before this call.
         last: The last look, if there was one.
         peak_bytes: Most memory seen; what several processes share may count for each.
     """
@@ -159,6 +164,7 @@ class Watch:
     zygote: int
     disk: Disk | None
     limits: Limits
+    cpu_before_s: float = 0.0
     last: Look | None = None
     peak_bytes: int = 0
     _cost_s: float = field(init=False, default=0.0)
@@ -219,7 +225,9 @@ class Watch:
         look = Look(
             tasks=sum(process.tasks for process in processes),
             memory_bytes=memory,
-            cpu_s=sum(process.cpu_s for process in processes if process.pid == self.worker),
+            cpu_s=sum(
+                process.cpu_s - self.cpu_before_s for process in processes if process.pid == self.worker
+            ),
             all_cpu_s=sum(process.cpu_s for process in processes),
         )
         self.last, self.peak_bytes = look, max(self.peak_bytes, memory)

@@ -12,9 +12,13 @@ import signal
 import socket
 import stat
 import struct
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sandbox.connection import Connection
+from sandbox.guise import guise_of
+from sandbox.policy import Limits
 
 __all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "parent_of"]
 
@@ -26,12 +30,43 @@ _PROC_BYTES = 1 << 16
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Worker:
-    """A parked worker, as the host holds it. Closed by its lease."""
+    """A worker, as the host holds it.
+
+    Attributes:
+        pid: Its process id.
+        pidfd: A descriptor of the process.
+        connection: The host's end of its connection.
+        output: Where what it prints can be read.
+        born: When it was parked first, in seconds of the monotonic clock.
+        idle_since: When it was parked last.
+        calls: How many calls it has been given.
+        frozen: Whether it has been told to stop.
+        rested: Whether all its threads were seen to have stopped, and it was found fit for another call.
+        limits: The limits of the kernel that it has taken on; None before its first call.
+        cpu_before_s: Processor seconds it had used before its present call.
+        renewal: What it has used up to its next call, where it has to renew its limits itself.
+    """
 
     pid: int
     pidfd: int
     connection: Connection
     output: int
+    born: float = field(default_factory=time.monotonic)
+    idle_since: float = field(default_factory=time.monotonic)
+    calls: int = 0
+    frozen: bool = False
+    rested: bool = False
+    limits: Limits | None = None
+    cpu_before_s: float = 0.0
+    renewal: Mapping[str, object] | None = None
+
+    def descriptors(self) -> int:
+        """Count its open descriptors; 0 if it has ended, or if the kernel does not let us look."""
+        try:
+            with guise_of(self.pid):
+                return len(os.listdir(f"/proc/{self.pid}/fd"))
+        except OSError:
+            return 0
 
     def is_running(self) -> bool:
         """Say whether it has not ended by itself."""

@@ -11,7 +11,8 @@ import logging
 import os
 import signal
 import socket
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 
@@ -21,9 +22,12 @@ from sandbox.destinations import Destinations
 from sandbox.errors import ConfinementError, FrameError, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.exits import Exits
 from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, Kind, decode, encode
+from sandbox.freezer import look
 from sandbox.gate import Gate
 from sandbox.outcome import Denial, describe_status
-from sandbox.policy import Policy
+from sandbox.parking import Parking
+from sandbox.policy import Limits, Policy
+from sandbox.retirement import Reuse, why_overused
 from sandbox.worker import Worker, children_of, maker_of, number_inside, own_end, parent_of
 
 __all__ = ["Loaded", "Zygote"]
@@ -67,6 +71,8 @@ class Zygote:
         output: Where what it prints can be read.
         once: Whether it becomes the one worker itself.
         closer: Closes what it and its workers gave us.
+        reuse: How long its workers stay with their user.
+        retired: How many workers were retired, by reason.
         oom_kills: Processes killed in its control group for want of memory, when it was last asked.
         loss: Why it ended, where that was no fault of its own.
     """
@@ -78,10 +84,12 @@ class Zygote:
     output: int
     once: bool
     closer: Closer = field(default_factory=Closer)
+    reuse: Reuse = field(default_factory=Reuse)
     oom_kills: int = field(init=False, default=0)
     loss: ZygoteDied | None = field(init=False, default=None)
+    retired: Counter[str] = field(init=False, default_factory=Counter)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
-    _idle: deque[Worker] = field(init=False, default_factory=deque)
+    _parking: Parking = field(init=False)
     _waiters: "deque[asyncio.Future[Worker]]" = field(init=False, default_factory=deque)
     _ordered: int = field(init=False, default=0)
     _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
@@ -101,6 +109,12 @@ class Zygote:
         self._exits = Exits(
             reach=frozenset(self.policy.reach), destinations=Destinations.parse(self.policy.net)
         )
+        self._parking = Parking(
+            reuse=self.reuse,
+            raises_limits=not self.policy.renewable,
+            has_strays=self.has_strays,
+            retire=self.retire,
+        )
         self._loaded = loop.create_future()
         os.set_blocking(self.output, False)
         loop.add_reader(self.control.fileno(), self._control_readable)
@@ -117,12 +131,12 @@ class Zygote:
     @property
     def idle(self) -> int:
         """How many workers are parked or on their way."""
-        return len(self._idle) + self._ordered
+        return len(self._parking) + self._ordered
 
     @property
     def at_hand(self) -> int:
         """How many workers are parked, and could be had at once."""
-        return len(self._idle)
+        return len(self._parking)
 
     async def load(self, timeout_s: float) -> Loaded:
         """Wait until the program is loaded.
@@ -155,8 +169,15 @@ class Zygote:
             else:
                 self._ordered += count
 
-    async def take(self, timeout_s: float = _READY_S) -> Worker:
+    async def take(
+        self, timeout_s: float = _READY_S, limits: Limits | None = None, *, fresh: bool = True
+    ) -> Worker:
         """Return a parked worker, waiting for one if need be.
+
+        Args:
+            timeout_s: How long to wait for one, in seconds.
+            limits: The limits of the call it is for; those of the policy if not given.
+            fresh: Whether only one will do that has served no call.
 
         Raises:
             ZygoteDied: The zygote has ended, or had no worker ready within `timeout_s`.
@@ -164,12 +185,19 @@ class Zygote:
         """
         if self.closer.behind > _MOST_BEHIND:
             raise SandboxError("what earlier calls of this user gave away is still being closed; try again")
-        while self._idle:
-            # The youngest: of its memory most is still in a cache.
-            worker = self._idle.pop()
-            if worker.is_running():
-                return worker
-            self.bury(self._dismissed(worker))
+        wanted = limits or self.policy.limits
+        parked = self.take_parked(wanted, fresh=fresh)
+        if parked is not None:
+            return parked
+        worker = await self._fresh(timeout_s)
+        worker.limits = wanted
+        return worker
+
+    def take_parked(self, limits: Limits, *, fresh: bool) -> Worker | None:
+        """Return a worker for a call, if one is parked that may serve it."""
+        return self._parking.take(limits, fresh=fresh)
+
+    async def _fresh(self, timeout_s: float) -> Worker:
         if self._closed:
             raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
@@ -183,19 +211,36 @@ class Zygote:
             raise ZygoteDied(f"no worker got ready within {timeout_s:g} seconds") from None
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._idle.append(future.result())
+                self._parking.add(future.result())
             raise
 
     def park(self, worker: Worker) -> None:
-        """Give back a worker that was taken and not used."""
-        self._idle.append(worker)
+        """Give back a worker that has answered its call, or was taken and not used."""
+        if self._closed:
+            worker.kill()
+            worker.close()
+            return
+        reason = why_overused(worker, self.reuse, now=time.monotonic()) if worker.calls else None
+        if reason is None:
+            self._parking.park(worker)
+        else:
+            self.retire(worker, reason)
+
+    def retire(self, worker: Worker, reason: str) -> None:
+        """End a worker that is to serve no other call."""
+        worker.kill()
+        self.note_retired(worker, reason)
+        self.bury(self._dismissed(worker))
+
+    def note_retired(self, worker: Worker, reason: str) -> None:
+        """Take note of why a worker serves no other call, where it could have."""
+        if worker.calls:
+            self.retired[reason] += 1
+            log.info("worker retired", extra={"pid": worker.pid, "reason": reason, "calls": worker.calls})
 
     def dismiss(self, count: int) -> None:
         """Let go of up to `count` parked workers."""
-        for _ in range(min(count, len(self._idle))):
-            worker = self._idle.popleft()
-            worker.kill()
-            self.bury(self._dismissed(worker))
+        self._parking.dismiss(count)
 
     async def _dismissed(self, worker: Worker) -> None:
         await self.reaped(worker.pid, _READY_S)
@@ -289,10 +334,9 @@ class Zygote:
 
     def _disappoint(self, error: ZygoteDied) -> None:
         """Tell everybody who waits for this zygote, and let go of what nobody took."""
-        for worker in self._idle:
+        for worker in self._parking.clear():
             worker.kill()
             worker.close()
-        self._idle.clear()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -333,6 +377,8 @@ class Zygote:
             self._note_end(int(value["pid"]), int(value["status"]))
         elif kind is Kind.LOADED and not self._loaded.done():
             self._loaded.set_result(Loaded(hello=dict(value["hello"]), threads=int(value["threads"])))
+            facts = look(self.pid)
+            self._parking.origin_bytes = 0 if facts is None else facts.data_bytes
         elif kind is Kind.FAILED and not self._loaded.done():
             self._loaded.set_exception(_failure(value))
 
@@ -431,7 +477,7 @@ class Zygote:
                 waiter.set_exception(worker)
             return
         if isinstance(worker, Worker):
-            self._idle.append(worker)
+            self._parking.add(worker)
         else:
             log.warning("a worker could not get ready", extra={"zygote": self.pid, "fault": str(worker)})
 

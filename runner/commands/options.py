@@ -80,6 +80,9 @@ class Bounds:
     deny_run: Annotated[bool | None, typer.Option("--deny-run", help="Tools may run no other program.")] = (
         None
     )
+    fresh: Annotated[
+        bool | None, typer.Option("--fresh", help="A process of its own for each call: no state is kept.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ _GROUPS = get_args(Group)
 def given(*groups: Group, **others: object) -> dict[str, Any]:
     """Return the settings that were given on the command line, those of the groups and others."""
     values = {name: value for group in groups for name, value in asdict(group).items()}
+    if values.pop("fresh", None):
+        values["worker_reuse"] = "call"
     return {name: value for name, value in {**values, **others}.items() if value is not None}
 
 

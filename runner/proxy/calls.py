@@ -27,6 +27,7 @@ from runner.guarding import GuardedCall
 from runner.identity import User
 from runner.incoming import McpClient, has_sessions
 from runner.inputs import check_json
+from runner.isolation import ISOLATION_META, isolation_meta
 from runner.ladder import CallListener, Client
 from runner.model_resources import Reader, RemoteError, blocks_of, resource_result
 from runner.proxy.backend import Backend, Unreachable
@@ -45,7 +46,6 @@ log = logging.getLogger(__name__)
 TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update"})
 """What a client asks about calls that a server made tasks of, in either era."""
 
-_ISOLATION_META = "toolcell/isolation"
 _QUESTION = ("resultType", "inputRequests", "requestState")
 
 _Context = ServerRequestContext[Any, Any]
@@ -144,7 +144,7 @@ class Calls:
         message = await self._with_links(wire, backend, server, self._reader(call))
         tier = desk.ways[server].tier
         if tier is not None:
-            message["_meta"] = {**(message.get("_meta") or {}), _ISOLATION_META: tier.value}
+            message["_meta"] = {**(message.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
         return await desk.guard.message(message, call, media_stay=False)
 
     def _guarded(

@@ -103,6 +103,7 @@ class WorkerLayers:
         home: Descriptor of the home, if there is one.
         folder: Working folder of a worker without a home.
         wanted: Names of the layers to put in place.
+        renewable: Whether hard limits stay open for a host that could not raise them again.
     """
 
     limits: Limits
@@ -115,6 +116,7 @@ class WorkerLayers:
     home: int | None
     folder: Path
     wanted: frozenset[str]
+    renewable: bool
 
     def threads(self) -> int:
         """Count the threads of the zygote, in the zygote."""
@@ -155,12 +157,34 @@ class WorkerLayers:
         Raises:
             ConfinementError: A limit could not be set; the process must end.
         """
-        _take("rlimits", self.wanted, lambda: rlimits.apply(rlimits.call_limits(limits, granted=self.limits)))
+        renewable = self.renewable
+        _take(
+            "rlimits",
+            self.wanted,
+            lambda: rlimits.apply(rlimits.call_limits(limits, granted=self.limits, renewable=renewable)),
+        )
+
+    def renew_limits(self, limits: Limits, *, cpu_s: float, data_bytes: float) -> None:
+        """Count processor time and memory anew for one more call.
+
+        Args:
+            limits: The limits of the call.
+            cpu_s: Processor seconds that this process has used.
+            data_bytes: Its private writable memory.
+
+        Raises:
+            ConfinementError: A limit could not be set; the process must end.
+        """
+        _take(
+            "rlimits",
+            self.wanted,
+            lambda: rlimits.renew(0, limits, cpu_s=cpu_s, data_bytes=int(data_bytes)),
+        )
 
     def _limit(self) -> None:
         if self.status is not None:
             used = rlimits.data_bytes(self.status)
-            rlimits.apply(rlimits.worker_limits(self.limits, data=used))
+            rlimits.apply(rlimits.worker_limits(self.limits, data=used, renewable=self.renewable))
 
     def _narrow(self) -> None:
         if self.narrowing is not None:
@@ -255,6 +279,7 @@ def _worker_layers(policy: Policy, home_fd: int | None, wanted: frozenset[str]) 
         home=home_fd,
         folder=policy.scratch or Path("/"),
         wanted=wanted,
+        renewable=policy.renewable,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a program is to the sandbox: something a zygote loads once and a worker runs once.
+"""What a program is to the sandbox: something a zygote loads once and its workers run, call by call.
 
 The sandbox knows nothing of what a program does; it carries JSON values to it and from it.
 """
@@ -15,27 +15,61 @@ from sandbox.guard.paths import Rules
 from sandbox.guard.record import Recorder
 from sandbox.outcome import Denial
 
-__all__ = ["Channel", "Program"]
+__all__ = ["CallOver", "Channel", "Program"]
+
+
+class CallOver(ConnectionError):
+    """What was to be sent belongs to a call that has been answered."""
 
 
 class Channel:
-    """The worker's end of its connection to the host. Safe to use from any thread."""
+    """The worker's end of its connection to the host, for one call. Safe to use from any thread."""
 
-    def __init__(self, connection: socket.socket, rules: Rules, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        rules: Rules,
+        recorder: Recorder | None = None,
+        lock: "threading.Lock | None" = None,
+    ) -> None:
         self.connection = connection
         self._rules = rules
         self._recorder = recorder or Recorder()
-        self._lock = threading.Lock()
+        self._lock = lock or threading.Lock()
+        self._is_over = False
+
+    def renewed(self) -> "Channel":
+        """Return the channel of the next call."""
+        return Channel(self.connection, self._rules, self._recorder, self._lock)
 
     def send(self, kind: Kind, value: object) -> None:
         """Send one frame; blocks while the host is behind.
 
         Raises:
+            CallOver: The call has been answered; a thread or task that it left behind has come too late.
             ValueError: The value is not JSON.
             TypeError: The value is not JSON.
         """
         with self._lock:
+            self._check_open()
             send(self.connection, kind, value)
+
+    def answer(self, value: object) -> None:
+        """Send the answer; nothing of this call is sent after it.
+
+        Raises:
+            CallOver: It has been sent before.
+            ValueError: The value is not JSON.
+            TypeError: The value is not JSON.
+        """
+        with self._lock:
+            self._check_open()
+            send(self.connection, Kind.ANSWER, value)
+            self._is_over = True
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise CallOver("the call has been answered")
 
     def denied(self, denial: Denial) -> None:
         """Tell the host of something that was denied."""
@@ -97,5 +131,5 @@ class Program(Protocol):
         ...
 
     def serve(self, call: object, channel: Channel) -> object:
-        """Run one call to its end and return the answer, a JSON value."""
+        """Run one call to its end and return the answer, a JSON value. Called again for each further call."""
         ...

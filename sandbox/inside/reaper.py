@@ -4,6 +4,8 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 
+from sandbox.syscalls import ignore_stops_of_children
+
 __all__ = ["Reaper"]
 
 
@@ -19,6 +21,8 @@ class Reaper:
         os.set_blocking(self._write_fd, False)
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        # Workers are stopped and continued all the time, which is nobody's business here.
+        ignore_stops_of_children()
 
     def reap(self, before: Callable[[int], None] = lambda _pid: None) -> Iterator[tuple[int, int]]:
         """Yield the process id and wait status of every child that has ended.

@@ -1,4 +1,7 @@
-"""A worker: takes its last layers, waits for one call, answers it, and is gone."""
+"""A worker: takes its last layers, then waits for calls of its one user and answers them until it is ended.
+
+Whether it serves one call or many is the host's to say: it ends the process, or sends another call.
+"""
 
 import os
 import socket
@@ -13,6 +16,7 @@ from sandbox.guard.paths import Rules
 from sandbox.guard.record import Recorder
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
+from sandbox.inside.standing import Standing
 from sandbox.policy import Limits
 
 __all__ = ["Birth", "run_worker"]
@@ -50,20 +54,35 @@ def run_worker(birth: Birth, *, parent: int, rehearse: bool) -> NoReturn:
         channel = _get_ready(birth, parent=parent, rehearse=rehearse)
         if channel is not None:
             birth.layers.take_limits(birth.layers.limits)
-            frame = channel.receive()
-            if frame is not None and frame[0] is Kind.LIMITS:
-                birth.layers.take_limits(_limits(frame[1]))
-                frame = channel.receive()
-            if frame is not None and frame[0] is Kind.CALL:
-                channel.send(Kind.ANSWER, birth.program.serve(frame[1], channel))
-                # The end of a process takes milliseconds of the processor on which the host now wakes up.
-                # So it waits to be killed, or for the host to let go.
-                channel.receive()
+            _serve(birth, channel)
         status = 0
     except BaseException:  # noqa: BLE001 - the last stop: whatever it was, the host must read about it
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def _serve(birth: Birth, channel: Channel) -> None:
+    """Answer one call after the other, until the host lets go.
+
+    The end of a process takes milliseconds of the processor on which the host then wakes up. So a worker that
+    is not wanted any more waits to be killed like one that is.
+    """
+    standing, limits = Standing.now(), birth.layers.limits
+    while (frame := channel.receive()) is not None:
+        if frame[0] is Kind.LIMITS:
+            limits = _limits(frame[1])
+            birth.layers.take_limits(limits)
+        elif frame[0] is Kind.RENEW:
+            birth.layers.renew_limits(limits, **_used(frame[1]))
+        elif frame[0] is Kind.CALL:
+            value = birth.program.serve(frame[1], channel)
+            standing.flush()
+            channel.answer(value)
+            channel = channel.renewed()
+            if birth.recorder is not None:
+                birth.recorder.begin(channel.denied)
+            standing.restore()
 
 
 def _get_ready(birth: Birth, *, parent: int, rehearse: bool) -> Channel | None:
@@ -88,6 +107,12 @@ def _limits(value: object) -> Limits:
     if not isinstance(value, Mapping):
         raise TypeError(f"the host sent limits that are no object: {value!r}")
     return Limits(**value)
+
+
+def _used(value: object) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"the host sent what has been used as no object: {value!r}")
+    return {"cpu_s": float(value["cpu_s"]), "data_bytes": int(value["data_bytes"])}
 
 
 def _park(birth: Birth, *, rehearse: bool) -> Channel:

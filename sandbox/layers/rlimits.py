@@ -14,10 +14,12 @@ hands over may have more open than a call may: whatever a call sends itself, the
 Source: getrlimit(2), timer_create(2), proc_pid_status(5), unix(7) on ETOOMANYREFS.
 """
 
+import math
 import os
 import re
 import resource
 from collections.abc import Mapping
+from pathlib import Path
 
 from sandbox.policy import Limits
 
@@ -26,8 +28,10 @@ __all__ = [
     "apply",
     "call_limits",
     "data_bytes",
+    "may_raise_limits",
     "narrowed",
     "open_status",
+    "renew",
     "resident_bytes",
     "worker_limits",
     "zygote_limits",
@@ -38,6 +42,7 @@ SPARE_DESCRIPTORS = 8192
 carries up to 253, so thirty processes could send one each past a call's limit at the same moment."""
 
 _KIB = 1024
+_CAP_SYS_RESOURCE = 24
 _LOCKED_BYTES = 64 * _KIB
 # Timers and signals that wait are counted for the user id as a whole, and refused to a process for which they
 # are too many. Where the host has the same user id, it may have far more, and so some are always left for it.
@@ -93,31 +98,71 @@ def zygote_limits(limits: Limits, *, data: int, counts_processes: bool = False) 
     }
 
 
-def worker_limits(limits: Limits, *, data: int) -> Pairs:
+def worker_limits(limits: Limits, *, data: int, renewable: bool = False) -> Pairs:
     """Return the further limits of a worker whose zygote uses `data` bytes.
 
     Processor time is limited here only: a zygote lives as long as its server.
+
+    Args:
+        limits: The limits of its first call.
+        data: Bytes of private memory that it has been given.
+        renewable: Leave the hard values open, since the host could not raise them again for the next call.
+            What the first call then makes of that, the watch sees.
     """
     memory = data + limits.memory_bytes
     return {
-        resource.RLIMIT_DATA: (memory, memory),
+        resource.RLIMIT_DATA: (memory, data + 2 * limits.memory_bytes if renewable else memory),
         # One second between SIGXCPU, which Python code may see, and SIGKILL.
-        resource.RLIMIT_CPU: (limits.cpu_s, limits.cpu_s + 1),
+        resource.RLIMIT_CPU: (limits.cpu_s, resource.RLIM_INFINITY if renewable else limits.cpu_s + 1),
     }
 
 
-def call_limits(limits: Limits, *, granted: Limits) -> Pairs:
-    """Return the limits of a worker, made within `granted`, for a call that has `limits` of its own."""
-    data = resource.getrlimit(resource.RLIMIT_DATA)[0]
+def call_limits(limits: Limits, *, granted: Limits, renewable: bool = False) -> Pairs:
+    """Return the limits of a worker, made within `granted`, for calls that have `limits` of their own."""
+    data, most = resource.getrlimit(resource.RLIMIT_DATA)
     cut = granted.memory_bytes - limits.memory_bytes
     # Where the layer was left out there is nothing to count from.
     memory = data if data == resource.RLIM_INFINITY else data - cut
     return {
-        resource.RLIMIT_DATA: (memory, memory),
-        resource.RLIMIT_CPU: (limits.cpu_s, limits.cpu_s + 1),
+        resource.RLIMIT_DATA: (memory, most if renewable else memory),
+        resource.RLIMIT_CPU: (limits.cpu_s, resource.RLIM_INFINITY if renewable else limits.cpu_s + 1),
         resource.RLIMIT_FSIZE: (limits.file_bytes, limits.file_bytes),
         resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
     }
+
+
+def may_raise_limits() -> bool:
+    """Say whether this process may raise hard limits: whether it has CAP_SYS_RESOURCE."""
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return effective is not None and bool(int(effective[1], 16) >> _CAP_SYS_RESOURCE & 1)
+
+
+def renew(pid: int, limits: Limits, *, cpu_s: float, data_bytes: int) -> None:
+    """Give a worker that stays the processor time and memory of one more call, from outside or by itself.
+
+    Both are counted over the life of a process, so they are counted anew from what it has used. Raising a
+    hard value needs CAP_SYS_RESOURCE; a process without it raises its own soft values, as far as the hard
+    ones go.
+
+    Args:
+        pid: Its process id; 0 for this process.
+        limits: The limits of the call.
+        cpu_s: Processor seconds it has used in its life.
+        data_bytes: Its private writable memory.
+
+    Raises:
+        OSError: It has ended.
+    """
+    seconds, memory = math.ceil(cpu_s) + limits.cpu_s, data_bytes + limits.memory_bytes
+    for which, soft, hard in (
+        (resource.RLIMIT_CPU, seconds, seconds + 1),
+        (resource.RLIMIT_DATA, memory, memory),
+    ):
+        if pid:
+            resource.prlimit(pid, which, (soft, hard))
+        else:
+            kept = resource.getrlimit(which)[1]
+            resource.setrlimit(which, narrowed((soft, kept), kept))
 
 
 def open_status() -> int:

@@ -148,7 +148,7 @@ class Bench:
             deadlines = Deadlines(idle_s=attempt.limit_s, total_s=1.5 * attempt.limit_s)
             call = {"id": attempt.id, "place": made.place.to_json()}
             outcome = await lease.run(call, deadlines=deadlines, listener=listener)
-            await lease.buried()
+            await lease.at_rest()
             seen = replace(_seen(outcome), during=listener.found, naive=self.setup.naive)
             return await asyncio.to_thread(attempt.escaped, made, seen), seen
 

@@ -153,7 +153,7 @@ async def hear(said: bytes, printed: bytes, listener: Listener) -> Outcome:
         worker = SpeakingWorker(Connection(ours, Closer()), output, os.eventfd(0))
         lease = Lease(zygote=SilentZygote(), worker=worker, limits=LIMITS)  # type: ignore[arg-type]
         outcome = await lease.run({"method": "tools/call"}, deadlines=DEADLINES, listener=listener)
-        await lease.buried()
+        await lease.at_rest()
     return outcome
 
 

@@ -19,7 +19,8 @@ FILE = TOOLS / "warms_up.py"
 
 @pytest.fixture(scope="module")
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with open_cell(FILE, tmp_path_factory.mktemp("warms")) as it:
+    # Each call a process, so that what they have in common is their zygote's.
+    async with open_cell(FILE, tmp_path_factory.mktemp("warms"), worker_reuse="call") as it:
         yield it
 
 

@@ -128,7 +128,7 @@ async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None, **l
     lease = await pool.lease(pool.policy.limits)
     deadlines = Deadlines(**{"idle_s": 20.0, "total_s": 60.0, **limits})
     outcome = await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=ears or Ears())
-    await lease.buried()
+    await lease.at_rest()
     pool.refill()
     return outcome
 
@@ -151,7 +151,7 @@ async def test_only_a_call_that_lasts_is_looked_at(pool: Pool) -> None:
 async def test_a_call_has_limits_of_its_own_within_those_of_its_pool(pool: Pool) -> None:
     lease = await pool.lease(replace(pool.policy.limits, open_files=77, cpu_s=7, file_bytes=777))
     outcome = await lease.run({"act": "limits"}, deadlines=Deadlines(), listener=Ears())
-    await lease.buried()
+    await lease.at_rest()
 
     assert value(outcome) == {"CPU": 7, "FSIZE": 777, "NOFILE": 77}
     assert value(await run(pool, "limits")) == {"CPU": 600, "FSIZE": 51_200 * MIB, "NOFILE": 1024}
@@ -447,7 +447,7 @@ async def test_a_child_that_is_left_behind_is_dead_before_the_outcome(pool: Pool
     outcome = await lease.run({"act": "answers_and_leaves_a_child"}, deadlines=Deadlines(), listener=Ears())
 
     assert not Path(f"/proc/{value(outcome)}").exists()
-    await lease.buried()
+    await lease.at_rest()
 
 
 async def test_the_end_of_the_output_is_kept_and_the_rest_dropped(

@@ -131,7 +131,7 @@ async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
 ) -> None:
     async with pool_of(forkserver, folder, Stock(least=2, most=2)) as pool:
         await parks(pool, 2)
-        dead = list(pool.zygote._idle)
+        dead = list(pool.zygote._parking._idle)
         for worker in dead:
             worker.kill()
         assert await becomes(lambda: not any(worker.is_running() for worker in dead))

@@ -1,0 +1,105 @@
+"""Stop a worker between two calls, and let it go on: no thread of it runs an instruction in between.
+
+SIGSTOP stops every thread of a process and cannot be blocked, caught or ignored; that it has come into
+force is read from the kernel, since a thread inside a system call that cannot be interrupted stops a moment
+later. Where another process may continue it (a kernel without signal scopes, users without a user id of
+their own), that is noticed when it is wanted again, and it is retired.
+
+Source: signal(7), pidfd_send_signal(2), proc_pid_stat(5).
+"""
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+
+__all__ = ["STOPPED", "Facts", "freeze", "is_frozen", "look", "thaw", "wait_until_frozen"]
+
+STOPPED = b"T"
+"""The letter of the state of what has been stopped."""
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the kernel says of a worker between two calls.
+
+    Attributes:
+        state: The letter of its state.
+        threads: Its threads.
+        cpu_s: Processor seconds it has used in its life.
+        data_bytes: Its private writable memory, stack included.
+    """
+
+    state: bytes
+    threads: int
+    cpu_s: float
+    data_bytes: int
+
+
+def look(pid: int) -> Facts | None:
+    """Return what the kernel says of a worker; None if it has ended."""
+    try:
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        pages = int(_read(f"/proc/{pid}/statm").split()[5])
+    except (OSError, IndexError):
+        return None
+    return Facts(
+        state=fields[0],
+        threads=int(fields[17]),
+        cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS,
+        data_bytes=pages * _PAGE_BYTES,
+    )
+
+
+def freeze(pidfd: int) -> None:
+    """Have a process stopped. It is when `is_frozen` says so.
+
+    Raises:
+        OSError: It has ended.
+    """
+    signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+
+
+def thaw(pidfd: int) -> None:
+    """Let a stopped process go on.
+
+    Raises:
+        OSError: It has ended.
+    """
+    signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+
+
+def is_frozen(pid: int) -> bool:
+    """Say whether every thread of a process is stopped; False if it has ended."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        return bool(threads) and all(
+            _read(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split(None, 1)[0] == STOPPED
+            for thread in threads
+        )
+    except (OSError, IndexError):
+        return False
+
+
+async def wait_until_frozen(pid: int, *, timeout_s: float) -> bool:
+    """Wait until every thread of a process is stopped; False if that takes longer than `timeout_s`."""
+    clock = asyncio.get_running_loop().time
+    deadline, delay_s = clock() + timeout_s, 0.0001
+    while not is_frozen(pid):
+        if clock() >= deadline:
+            return False
+        await asyncio.sleep(delay_s)
+        delay_s = min(2 * delay_s, 0.005)
+    return True
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""What a worker puts back after each call: whatever a call finds in place, the next one finds too.
+
+It is a courtesy to honest tools, not a wall: code that ran in this process can undo it. The wall stands
+between users, who never share a process.
+
+Source: getcwd(2), umask(2), environ(7).
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+
+__all__ = ["Standing"]
+
+_UMASK = 0o077
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The working folder, environment and arguments of a worker that has served no call yet.
+
+    Attributes:
+        folder: The working folder. By its path: a descriptor would be one that tools can see and close.
+        environment: The environment.
+        arguments: What `sys.argv` says.
+    """
+
+    folder: str
+    environment: dict[str, str]
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def now(cls) -> "Standing":
+        """Return what is in place now."""
+        return cls(folder=os.getcwd(), environment=dict(os.environ), arguments=tuple(sys.argv))
+
+    def restore(self) -> None:
+        """Put it back.
+
+        Raises:
+            OSError: The working folder cannot be entered again; the process must serve no other call.
+        """
+        os.chdir(self.folder)
+        os.umask(_UMASK)
+        if os.environ != self.environment:
+            os.environ.clear()
+            os.environ.update(self.environment)
+        if tuple(sys.argv) != self.arguments:
+            sys.argv[:] = self.arguments
+        tempfile.tempdir = None
+
+    @staticmethod
+    def flush() -> None:
+        """Pass on what the call has printed: the host reads it before the next call prints more."""
+        for stream in (sys.stdout, sys.stderr):
+            # A tool may have closed it, or put something else there.
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()

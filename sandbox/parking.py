@@ -1,0 +1,222 @@
+"""Workers that wait for a call: some have served none yet, the others stay with the one user they serve.
+
+A worker that has answered is stopped within milliseconds, looked at, and given the limits of its next call;
+it comes back only to the pool it is from: the same user, policy, program and home. What is odd about it
+retires it: it is killed, and buried by its zygote. The most recently used one goes first, so that a user
+with one call at a time always meets the same process.
+"""
+
+import asyncio
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.freezer import STOPPED, Facts, freeze, is_frozen, look, thaw
+from sandbox.layers.rlimits import renew
+from sandbox.policy import Limits
+from sandbox.retirement import Reuse, why_overused, why_unfit
+from sandbox.worker import Worker
+
+__all__ = ["Parking"]
+
+# A user whose next call comes at once does not pay for stopping and continuing.
+_AWAKE_S = 0.008
+# On a machine with far too much to do, a thread takes seconds to come to where it stops.
+_STOPS_S = 10.0
+_TIDY_S = 30.0
+_DRAIN_READS = 256
+_DRAIN_BYTES = 1 << 16
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Parking:
+    """The idle workers of one zygote.
+
+    Attributes:
+        reuse: How long a worker stays.
+        raises_limits: Whether this process may set hard limits of a worker from outside.
+        origin_bytes: What the zygote had of private memory, and each worker was given.
+        has_strays: Says whether a worker has other processes beside it.
+        retire: Ends a worker, for a reason.
+    """
+
+    reuse: Reuse
+    raises_limits: bool
+    has_strays: Callable[[int], bool]
+    retire: Callable[[Worker, str], None]
+    origin_bytes: int = 0
+    _idle: deque[Worker] = field(init=False, default_factory=deque)
+    _freezing: asyncio.TimerHandle | None = field(init=False, default=None)
+    _tidying: asyncio.TimerHandle | None = field(init=False, default=None)
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def add(self, worker: Worker) -> None:
+        """Take in a worker that has served no call: those that have go before it."""
+        self._idle.appendleft(worker)
+
+    def park(self, worker: Worker) -> None:
+        """Take back a worker that has answered, or was not used after all."""
+        worker.idle_since = time.monotonic()
+        self._idle.append(worker)
+        if worker.calls:
+            self._freeze_soon(_AWAKE_S)
+        if worker.calls and self._tidying is None:
+            self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
+
+    def take(self, limits: Limits, *, fresh: bool = False) -> Worker | None:
+        """Return the worker for a call: the one used last that may serve it; None if none may.
+
+        Args:
+            limits: The limits of the call.
+            fresh: Whether only one will do that has served no call.
+        """
+        for worker in reversed(tuple(self._idle)):
+            # What was narrowed for another tool cannot be widened again.
+            if worker.calls and (fresh or not _same(worker.limits, limits)):
+                continue
+            self._idle.remove(worker)
+            reason = self._wake(worker) if worker.calls else self._greet(worker)
+            if reason is None:
+                worker.limits = limits
+                return worker
+            self.retire(worker, reason)
+        return None
+
+    def dismiss(self, count: int) -> None:
+        """Let go of up to `count` workers, those first that would be taken last."""
+        for _ in range(min(count, len(self._idle))):
+            self.retire(self._idle.popleft(), "surplus")
+
+    def clear(self) -> list[Worker]:
+        """Give up all of them; return them."""
+        for timer in (self._freezing, self._tidying):
+            if timer is not None:
+                timer.cancel()
+        workers = list(self._idle)
+        self._idle.clear()
+        return workers
+
+    @staticmethod
+    def _greet(worker: Worker) -> str | None:
+        return None if worker.is_running() else "ended"
+
+    def _wake(self, worker: Worker) -> str | None:
+        """Make a worker ready for its next call; return why it may not have it, if so."""
+        if worker.rested:
+            facts = look(worker.pid)
+            if facts is None or facts.state != STOPPED:
+                return "ended" if facts is None else "continued"
+            reason = "spoke" if _has_spoken(worker) else None
+        else:
+            reason = self._inspect(worker)
+        if reason is None:
+            _drop_output(worker)
+            if worker.frozen:
+                worker.frozen = worker.rested = False
+                try:
+                    thaw(worker.pidfd)
+                except OSError:
+                    return "ended"
+        return reason
+
+    def _freeze_soon(self, delay_s: float) -> None:
+        if self._freezing is None:
+            self._freezing = asyncio.get_running_loop().call_later(delay_s, self._freeze)
+
+    def _freeze(self) -> None:
+        """Stop the workers that have waited long enough, and look at those that have stopped."""
+        self._freezing = None
+        now = time.monotonic()
+        for worker in tuple(self._idle):
+            if worker.calls and not worker.rested:
+                self._retire_if(worker, self._bring_to_rest(worker, now))
+        if any(worker.calls and not worker.rested for worker in self._idle):
+            self._freeze_soon(_AWAKE_S / 2)
+
+    def _bring_to_rest(self, worker: Worker, now: float) -> str | None:
+        waited_s = now - worker.idle_since
+        if not worker.frozen and waited_s >= _AWAKE_S / 2:
+            try:
+                freeze(worker.pidfd)
+            except OSError:
+                return "ended"
+            worker.frozen = True
+        if worker.frozen and is_frozen(worker.pid):
+            worker.rested = True
+            return self._inspect(worker) or ("left a process" if self.has_strays(worker.pid) else None)
+        if not worker.is_running():
+            return "ended"
+        return "not stopped" if waited_s > _STOPS_S else None
+
+    def _inspect(self, worker: Worker) -> str | None:
+        """Look at a worker between two calls and give it the limits of the next; return why it must go."""
+        if _has_spoken(worker):
+            return "spoke"
+        facts = look(worker.pid)
+        if facts is None or worker.limits is None:
+            return "ended"
+        descriptors = worker.descriptors() if worker.rested else 0
+        reason = why_unfit(facts, worker.limits, origin_bytes=self.origin_bytes, descriptors=descriptors)
+        if reason is None:
+            reason = self._renew(worker, facts, worker.limits)
+        return reason
+
+    def _renew(self, worker: Worker, facts: Facts, limits: Limits) -> str | None:
+        """Give a worker the processor time and memory of its next call; return why it must go, if it must.
+
+        Who may not set them from outside has the worker do so: what is left open to it, the watch bounds.
+        """
+        worker.cpu_before_s, worker.renewal = facts.cpu_s, None
+        if not self.raises_limits:
+            worker.renewal = {"cpu_s": facts.cpu_s, "data_bytes": facts.data_bytes}
+            return None
+        try:
+            renew(worker.pid, limits, cpu_s=facts.cpu_s, data_bytes=facts.data_bytes)
+        except OSError:
+            return "ended"
+        return None
+
+    def _tidy(self) -> None:
+        """Retire the workers that nobody has used for long."""
+        self._tidying = None
+        now = time.monotonic()
+        for worker in tuple(self._idle):
+            if worker.calls:
+                self._retire_if(worker, why_overused(worker, self.reuse, now=now))
+        if any(worker.calls for worker in self._idle):
+            self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
+
+    def _retire_if(self, worker: Worker, reason: str | None) -> None:
+        if reason is not None:
+            self._idle.remove(worker)
+            self.retire(worker, reason)
+
+
+def _same(mine: Limits | None, wanted: Limits) -> bool:
+    """Say whether a worker's limits of the kernel are those that a call wants."""
+    return mine is not None and all(
+        getattr(mine, name) == getattr(wanted, name)
+        for name in ("memory_bytes", "cpu_s", "file_bytes", "open_files")
+    )
+
+
+def _has_spoken(worker: Worker) -> bool:
+    """Say whether something came, or an end, from a worker that nobody has asked."""
+    poll = select.poll()
+    poll.register(worker.connection, select.POLLIN | select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def _drop_output(worker: Worker) -> None:
+    """Throw away what was printed after the answer, which belongs to no call."""
+    for _ in range(_DRAIN_READS):
+        try:
+            if not os.read(worker.output, _DRAIN_BYTES):
+                return
+        except BlockingIOError:
+            return

@@ -1,0 +1,439 @@
+"""Workers that stay with their user: real processes, stopped by the real kernel."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import becomes
+
+from sandbox.deadlines import Deadlines
+from sandbox.forkserver import Forkserver
+from sandbox.freezer import is_frozen
+from sandbox.lease import Lease
+from sandbox.outcome import Ending, Outcome
+from sandbox.policy import MIB, Limits, Policy
+from sandbox.pool import Pool
+from sandbox.readable import default_read
+from sandbox.retirement import Reuse
+from sandbox.stock import Stock
+from sandbox.usage import read_process
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TESTS = Path(__file__).parents[1]
+STAYS = Reuse(calls=1000)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Ears:
+    """A listener that counts what it hears."""
+
+    def __init__(self) -> None:
+        self.notes: list[object] = []
+
+    async def notify(self, value: object) -> None:
+        self.notes.append(value)
+
+    async def request(self, value: object) -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    def waits_for_client(self, value: object) -> bool:
+        return False
+
+    async def rung(self, rung: object) -> None:
+        return None
+
+
+@pytest.fixture(scope="module")
+async def forkserver() -> AsyncIterator[Forkserver]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    server = await Forkserver.start("programs.keeping", environment=environment)
+    yield server
+    await server.close()
+
+
+@asynccontextmanager
+async def pool_of(
+    forkserver: Forkserver,
+    folder: Path,
+    *,
+    reuse: Reuse = STAYS,
+    limits: Limits | None = None,
+    **config: object,
+) -> AsyncIterator[Pool]:
+    home, scratch = folder / "home", folder / "scratch"
+    home.mkdir(exist_ok=True)
+    scratch.mkdir(exist_ok=True)
+    read, list_only = default_read(deny=(), tool_file=TESTS / "programs" / "keeping.py", extra=(TESTS,))
+    policy = Policy(
+        home=home,
+        scratch=scratch,
+        read=read,
+        list_only=list_only,
+        environment={"PATH": os.environ["PATH"], "ONLY": "this"},
+        limits=limits or Limits(),
+    )
+    home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY)
+    stock = Stock(least=1, most=1)
+    try:
+        pool = await Pool.start(
+            forkserver, policy, config, home_fd=home_fd, load_timeout_s=20, stock=stock, reuse=reuse
+        )
+        try:
+            yield pool
+        finally:
+            pool.close()
+            await pool.zygote.settled()
+    finally:
+        os.close(home_fd)
+
+
+@pytest.fixture
+async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
+    async with pool_of(forkserver, tmp_path) as it:
+        yield it
+
+
+async def leased(
+    pool: Pool, act: str, *args: object, keeps: bool = True, limits: Limits | None = None, **times: float
+) -> tuple[Lease, Outcome]:
+    lease = await pool.lease(limits or pool.policy.limits, keeps=keeps)
+    deadlines = Deadlines(**{"idle_s": 20.0, "total_s": 60.0, **times})
+    return lease, await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=Ears())
+
+
+async def run(pool: Pool, act: str, *args: object, **options: object) -> Outcome:
+    lease, outcome = await leased(pool, act, *args, **options)  # type: ignore[arg-type]
+    lease.release()
+    return outcome
+
+
+def value(outcome: Outcome) -> object:
+    assert outcome.answer is not None, outcome
+    return outcome.answer["value"]
+
+
+async def rests(pool: Pool) -> None:
+    """Wait until every worker that has served a call is stopped, or gone."""
+    assert await becomes(lambda: all(worker.rested for worker in served(pool)))
+
+
+def served(pool: Pool) -> list[object]:
+    return [worker for worker in pool.zygote._parking._idle if worker.calls]
+
+
+async def test_the_next_call_meets_the_process_of_the_call_before(pool: Pool) -> None:
+    first, second = value(await run(pool, "count")), value(await run(pool, "count"))
+    await rests(pool)
+    third = value(await run(pool, "count"))
+
+    assert [first["calls"], second["calls"], third["calls"]] == [1, 2, 3]
+    assert first["pid"] == second["pid"] == third["pid"]
+
+
+async def test_without_reuse_each_call_has_a_process_of_its_own(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, reuse=Reuse()) as pool:
+        counted = [value(await run(pool, "count")) for _ in range(3)]
+
+    assert [each["calls"] for each in counted] == [1, 1, 1]
+    assert len({each["pid"] for each in counted}) == 3
+
+
+async def test_a_call_that_wants_a_fresh_worker_gets_one_and_leaves_none(pool: Pool) -> None:
+    kept = value(await run(pool, "count"))
+    fresh = value(await run(pool, "count", keeps=False))
+    again = value(await run(pool, "count"))
+
+    assert (fresh["calls"], again["calls"]) == (1, 2)
+    assert fresh["pid"] != kept["pid"] == again["pid"]
+
+
+async def test_the_worker_used_last_is_taken_first(pool: Pool) -> None:
+    one, first = await leased(pool, "count")
+    two, second = await leased(pool, "count")
+    two.release()
+    one.release()
+
+    assert value(await run(pool, "count"))["pid"] == value(first)["pid"] != value(second)["pid"]
+
+
+@pytest.mark.parametrize("act", ["ticks", "timer"])
+async def test_between_two_calls_no_instruction_of_a_worker_runs(
+    pool: Pool, tmp_path: Path, act: str
+) -> None:
+    file = tmp_path / "home" / "ticks"
+    # As long as the call is not released it goes on: what it writes is seen to change.
+    lease, outcome = await leased(pool, act, str(file))
+    assert outcome.ending is Ending.ANSWERED
+    assert await becomes(file.exists)
+
+    lease.release()
+    await rests(pool)
+    (worker,) = served(pool)
+    before = file.read_text(), read_process(worker.pid).cpu_s
+    await asyncio.sleep(0.3)
+
+    assert (file.read_text(), read_process(worker.pid).cpu_s) == before
+    assert is_frozen(worker.pid)
+    assert value(await run(pool, "count"))["calls"] == 2
+
+
+async def test_outputs_are_read_while_the_worker_stands_still(pool: Pool, tmp_path: Path) -> None:
+    file = tmp_path / "home" / "ticks"
+    lease, _ = await leased(pool, "ticks", str(file))
+    seen: set[str] = set()
+    assert await becomes(lambda: seen.add(file.read_text()) or len(seen) > 2)
+
+    await lease.at_rest()
+    text = file.read_text()
+    await asyncio.sleep(0.2)
+
+    assert file.read_text() == text
+    lease.release()
+    assert value(await run(pool, "count"))["calls"] == 2
+
+
+async def test_who_blocks_every_signal_is_stopped_all_the_same(pool: Pool) -> None:
+    await run(pool, "blocks_signals")
+    await rests(pool)
+
+    assert value(await run(pool, "count"))["calls"] == 2
+
+
+@pytest.mark.parametrize(
+    ("act", "args", "reason"),
+    [
+        ("child", (), "left a process"),
+        ("orphan", (), "left a process"),
+        ("fork_late", (), "left a process"),
+        ("hold", (140 * MIB,), "memory"),
+        ("threads", (6,), "threads"),
+        ("descriptors", (60,), "descriptors"),
+        ("speaks_late", ("00000001", True), "spoke"),
+        ("speaks_late", ("000000024e7b7d", True), "spoke"),
+        ("speaks_late", ("00" * 1000, True), "spoke"),
+        ("shuts_late", (), "spoke"),
+        ("asks_and_answers", (), "disorder"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+async def test_what_is_odd_about_a_worker_ends_it(
+    forkserver: Forkserver, tmp_path: Path, act: str, args: tuple[object, ...], reason: str
+) -> None:
+    limits = Limits(memory_bytes=256 * MIB, call_processes=8, open_files=100)
+    async with pool_of(forkserver, tmp_path, limits=limits) as pool:
+        lease, outcome = await leased(pool, act, *args)
+        assert outcome.ending is Ending.ANSWERED
+        if act.endswith("late"):
+            done = tmp_path / "home" / "done"
+            assert await becomes(lambda: done.exists() or bool(pool.zygote.retired))
+        lease.release()
+        await rests(pool)
+        after = value(await run(pool, "count"))
+
+        assert after["calls"] == 1
+        # What is said behind the answer may also be read together with it.
+        assert pool.zygote.retired in ({reason: 1}, {"disorder": 1} if act == "speaks_late" else {})
+
+
+async def test_what_comes_through_a_channel_whose_call_is_over_goes_nowhere(
+    pool: Pool, tmp_path: Path
+) -> None:
+    lease, _ = await leased(pool, "speaks_late", "NOTIFY", False)
+    assert await becomes((tmp_path / "home" / "done").exists)
+    lease.release()
+    ears = Ears()
+    lease = await pool.lease(pool.policy.limits, keeps=True)
+    outcome = await lease.run({"act": "count"}, deadlines=Deadlines(), listener=ears)
+    lease.release()
+
+    assert not pool.zygote.retired
+    assert value(outcome)["calls"] == 2
+    assert ears.notes == []
+
+
+async def test_a_worker_that_somebody_continued_serves_no_other_call(pool: Pool) -> None:
+    first = value(await run(pool, "count"))
+    await rests(pool)
+    (worker,) = served(pool)
+    os.kill(worker.pid, signal.SIGCONT)
+    assert await becomes(lambda: not is_frozen(worker.pid))
+
+    assert value(await run(pool, "count"))["pid"] != first["pid"]
+    assert pool.zygote.retired == {"continued": 1}
+
+
+async def test_a_worker_that_was_killed_between_calls_is_not_met_again(pool: Pool) -> None:
+    await run(pool, "count")
+    await rests(pool)
+    (worker,) = served(pool)
+    os.kill(worker.pid, signal.SIGKILL)
+    assert await becomes(lambda: not worker.is_running())
+
+    assert value(await run(pool, "count"))["calls"] == 1
+    assert pool.zygote.retired == {"ended": 1}
+
+
+@pytest.mark.parametrize(
+    ("act", "ending"), [("crash", Ending.CRASHED), ("raises", Ending.CRASHED), ("sleep", Ending.IDLE_TIMEOUT)]
+)
+async def test_a_call_that_does_not_end_well_takes_its_worker_with_it(
+    pool: Pool, act: str, ending: Ending
+) -> None:
+    await run(pool, "count")
+    outcome = await run(pool, act, idle_s=0.5)
+
+    assert outcome.ending is ending
+    assert value(await run(pool, "count"))["calls"] == 1
+
+
+async def test_a_call_that_is_cancelled_takes_its_worker_with_it(pool: Pool) -> None:
+    pid = value(await run(pool, "count"))["pid"]
+    running = asyncio.create_task(run(pool, "sleep"))
+    assert await becomes(lambda: not served(pool))
+    running.cancel()
+    await asyncio.wait({running})
+    await pool.zygote.settled()
+
+    assert not Path(f"/proc/{pid}").exists()
+    assert value(await run(pool, "count"))["calls"] == 1
+
+
+async def test_a_worker_serves_so_many_calls_and_no_more(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, reuse=Reuse(calls=3)) as pool:
+        counted = [value(await run(pool, "count"))["calls"] for _ in range(7)]
+
+        assert counted == [1, 2, 3, 1, 2, 3, 1]
+        assert pool.zygote.retired == {"calls": 2}
+
+
+async def test_an_old_worker_takes_no_further_call(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, age_s=0.2)) as pool:
+        await run(pool, "count")
+        await asyncio.sleep(0.3)
+        await run(pool, "count")
+
+        assert value(await run(pool, "count"))["calls"] == 1
+        assert pool.zygote.retired == {"age": 1}
+
+
+async def test_what_a_call_changed_about_its_process_the_next_one_does_not_meet(
+    pool: Pool, tmp_path: Path
+) -> None:
+    before = value(await run(pool, "where"))
+    await run(pool, "moves", "/usr")
+
+    assert value(await run(pool, "where")) == before
+    assert before == [str(tmp_path / "home"), 0o077, ["ONLY"], False, None]
+
+
+async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Path) -> None:
+    first = await run(pool, "print", "one")
+    denied = await run(pool, "deny", "/usr/x")
+    lease, _ = await leased(pool, "prints_late")
+    assert await becomes((tmp_path / "home" / "done").exists)
+    lease.release()
+    again = await run(pool, "deny", "/usr/x")
+    last = await run(pool, "print", "two")
+
+    assert (first.output, last.output) == ("one\n", "two\n")
+    assert [denial.path for denial in denied.denials] == ["/usr/x"]
+    assert again.denials == denied.denials
+    assert (again.output, last.denials) == ("", ())
+
+
+async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, limits=Limits(cpu_s=2)) as pool:
+        limits = [value(await run(pool, "burn", 0.7)) for _ in range(4)]
+        assert value(await run(pool, "count"))["calls"] == 5
+        over = await run(pool, "burn", 5)
+
+    assert limits == sorted(limits)
+    assert limits[-1] > limits[0]
+    assert over.ending is Ending.OVER_LIMIT
+    assert over.reached.limit == "cpu_s"
+
+
+async def test_who_raises_its_own_limit_of_processor_time_is_ended_too(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
+        await run(pool, "burn", 0.3)
+        outcome = await run(pool, "burn_on", idle_s=100.0, total_s=200.0)
+
+    assert outcome.ending is Ending.OVER_LIMIT
+    assert outcome.reached.limit == "cpu_s"
+
+
+async def test_memory_is_counted_from_what_the_worker_has(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
+        before = value(await run(pool, "limits"))["DATA"]
+        await run(pool, "hold", 100 * MIB)
+        after = value(await run(pool, "limits"))["DATA"]
+        held = await run(pool, "hold", 230 * MIB)
+
+    assert after - before >= 95 * MIB
+    assert held.ending is Ending.ANSWERED
+
+
+async def test_a_call_with_narrower_limits_leaves_them_to_no_other(pool: Pool) -> None:
+    narrow = replace(pool.policy.limits, open_files=77, cpu_s=7)
+    wide = value(await run(pool, "count"))
+    limited = value(await run(pool, "limits", limits=narrow))
+    again = value(await run(pool, "limits", limits=narrow))
+    after = value(await run(pool, "count"))
+
+    assert (limited["NOFILE"], limited["CPU"]) == (77, 7)
+    assert again["NOFILE"] == 77
+    assert after == {"calls": 2, "pid": wide["pid"]}
+
+
+async def test_a_program_with_threads_keeps_its_one_shot_process(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, threads=True) as pool:
+        assert not pool.forks
+        counted = [value(await run(pool, "count")) for _ in range(3)]
+
+    assert [each["calls"] for each in counted] == [1, 2, 3]
+    assert len({each["pid"] for each in counted}) == 1
+
+
+async def test_a_poisoned_worker_harms_its_own_pool_only(forkserver: Forkserver, tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    async with pool_of(forkserver, mine) as one, pool_of(forkserver, other) as two:
+        pid = value(await run(two, "count"))["pid"]
+        await run(one, "poisons")
+        await run(one, "count")
+
+        assert value(await run(two, "count")) == {"calls": 2, "pid": pid}
+
+
+async def test_nothing_is_left_of_kept_workers_when_their_pool_closes(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with pool_of(forkserver, tmp_path) as pool:
+        leases = [await leased(pool, "count") for _ in range(3)]
+        pids = [value(outcome)["pid"] for _, outcome in leases]
+        for lease, _ in leases[:2]:
+            lease.release()
+        await rests(pool)
+    leases[2][0].release()
+
+    assert await becomes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert await becomes(lambda: len(os.listdir("/proc/self/fd")) == before)

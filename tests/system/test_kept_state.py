@@ -1,0 +1,126 @@
+"""What ordinary tool files keep in memory between calls, as their authors know it, and who else meets it."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TOOLS, call, open_cell, somebody
+
+from runner.call import Completed
+from runner.cell import Cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = TOOLS / "remembers.py"
+
+
+@pytest.fixture(scope="module")
+async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    async with open_cell(FILE, tmp_path_factory.mktemp("remembers")) as it:
+        yield it
+
+
+async def told(cell: Cell, user: str, tool: str, **arguments: Any) -> Any:
+    completed: Completed = await call(cell, user, tool, **arguments)
+    return completed.processed.value["results"]
+
+
+async def test_a_module_variable_is_there_at_the_next_call(cell: Cell) -> None:
+    with somebody() as user:
+        await told(cell, user, "note", name="a", text="1")
+        assert await told(cell, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
+
+
+async def test_nobody_else_meets_it(cell: Cell) -> None:
+    with somebody() as one, somebody() as other:
+        await told(cell, one, "note", name="secret", text="mine")
+
+        assert await told(cell, other, "note", name="x", text="y") == {"x": "y"}
+        assert await told(cell, one, "process") != await told(cell, other, "process")
+
+
+async def test_what_is_cached_is_not_worked_out_again(cell: Cell) -> None:
+    with somebody() as user:
+        await told(cell, user, "square", number=7)
+        assert await told(cell, user, "square", number=7) == [1, 1]
+
+
+async def test_a_connection_is_used_again_in_the_thread_that_opened_it(cell: Cell) -> None:
+    with somebody() as user:
+        kept = [await told(cell, user, "database", value=value) for value in (1, 2, 3)]
+
+    assert kept == [[1], [1, 2], [1, 2, 3]]
+
+
+async def test_a_context_variable_is_that_of_one_call(cell: Cell) -> None:
+    with somebody() as user:
+        assert [await told(cell, user, "mark", value=value) for value in "ab"] == ["unset", "unset"]
+
+
+async def test_a_task_of_one_call_is_awaited_in_the_next(cell: Cell) -> None:
+    with somebody() as user:
+        assert await told(cell, user, "begin", name="it") == "begun"
+        assert await told(cell, user, "finish", name="it") == "it is done"
+
+
+async def test_a_lifespan_is_entered_once_in_each_process(cell: Cell) -> None:
+    with somebody() as user:
+        assert [await told(cell, user, "life") for _ in range(3)] == [[1, 1]] * 3
+
+
+async def test_a_tool_that_failed_keeps_its_process(cell: Cell) -> None:
+    with somebody() as user:
+        before = await told(cell, user, "process")
+        failed = await call(cell, user, "fails")
+
+        assert failed.processed.failure is not None
+        assert await told(cell, user, "process") == before
+
+
+async def test_a_tool_whose_author_wants_a_fresh_worker_gets_one_each_time(cell: Cell) -> None:
+    with somebody() as user:
+        await told(cell, user, "note", name="a", text="1")
+
+        assert [await told(cell, user, "alone") for _ in range(3)] == [1, 1, 1]
+        assert await told(cell, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
+
+
+async def test_two_calls_at_once_are_two_processes(cell: Cell) -> None:
+    with somebody() as user:
+        names = [f"n{number}" for number in range(3)]
+        await asyncio.gather(*(told(cell, user, "note", name=name, text="") for name in names))
+        await told(cell, user, "begin", name="it")
+
+        assert await told(cell, user, "finish", name="it") == "it is done"
+
+
+@pytest.mark.parametrize("settings", [{"worker_reuse": "call"}, {"worker_calls": 1}], ids=str)
+async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path, settings: dict[str, Any]) -> None:
+    async with open_cell(FILE, tmp_path, **settings) as cell:
+        with somebody() as user:
+            noted = [await told(cell, user, "note", name=name, text="") for name in "ab"]
+
+    assert noted == [{"a": ""}, {"b": ""}]
+
+
+async def test_an_operator_can_have_it_for_one_tool(tmp_path: Path) -> None:
+    async with open_cell(FILE, tmp_path, tools={"note": {"worker_reuse": "call"}}) as cell:
+        with somebody() as user:
+            noted = [await told(cell, user, "note", name=name, text="") for name in "ab"]
+            squared = [await told(cell, user, "square", number=7) for _ in range(2)]
+
+    assert noted == [{"a": ""}, {"b": ""}]
+    assert squared == [[0, 1], [1, 1]]
+
+
+async def test_a_file_is_collected_while_nobody_writes_to_it(cell: Cell) -> None:
+    with somebody() as user:
+        for _ in range(5):
+            (file,) = (await call(cell, user, "planted")).processed.files
+            # Whoever wrote to it without end stands still since before it was collected.
+            written = (cell.homes.root / user / "report.txt").read_bytes()
+
+            assert hashlib.sha256(written).hexdigest() == file.sha256
