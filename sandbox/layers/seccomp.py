@@ -19,6 +19,8 @@ Choices that are not obvious:
   back to clone, whose flags are in a register.
 - The threads of a process have one table of descriptors, so that whoever looks at one sees what all have
   open: a thread with a table of its own (clone without CLONE_FILES, CLOSE_RANGE_UNSHARE) is not to be had.
+- timer_create answers ENOSYS: such a timer can send SIGCONT, and so continue a worker that has been
+  stopped. alarm and setitimer have one signal each, and no program needs more.
 - setsid answers success without effect, so every descendant of a zygote has its session for life.
 - A UNIX socket pair may be a stream or a sequence of packets. A datagram end, which SOCK_RAW makes
   as well, could send to any named socket of the machine.
@@ -165,7 +167,7 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: 
     number = architecture.number
     parts = [
         _entry(architecture),
-        _answer([number("clone3")], _ENOSYS),
+        _answer([number("clone3"), number("timer_create")], _ENOSYS),
         _answer(architecture.known(DENIED), _EPERM),
         _answer(architecture.known(ATTRIBUTES), _ENOTSUP),
         _answer(architecture.known(CHANGED_MODE), _PRETEND),

@@ -185,6 +185,7 @@ _SIGNALS: Mapping[str, tuple[int, int | None]] = {
 _JUDGED: Mapping[str, tuple[int, int | None]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
+    "timer_create": (222, 107),
     "setsid": (112, 157),
     "setpgid": (109, 154),
     "prctl": (157, 167),

@@ -34,8 +34,7 @@ _IOPRIO_REALTIME = 1 << 13
 # One second lies between the signal and the end.
 _BURNT_S = LIMITS.cpu_s + 1.2
 # Far fewer than the kernel gives a user id, and more than all that is left to tools.
-_TIMERS = 2000
-_FEW_TIMERS = 1000
+_TIMERS = 100
 _MONOTONIC = 1
 _LONG = LIMITS.file_bytes * 2
 _PARTS = 2 * LIMITS.home_bytes // LIMITS.file_bytes
@@ -364,7 +363,7 @@ RESOURCES: tuple[Attempt, ...] = (
     _take("fifo", "sched_setscheduler(2) SCHED_FIFO", _realtime, _is(_SCHED_FIFO), during=_scheduling),
     _take("deadline", "sched_setattr(2) SCHED_DEADLINE", _deadline, _is(_SCHED_DEADLINE), during=_scheduling),
     _take("ioprio", "ioprio_set(2) of oneself", _first_at_disk, _is(_IOPRIO_REALTIME), during=_disk_class),
-    _take("timers", "timer_create(2) without end", _many_timers, _above(_FEW_TIMERS), during=_timers),
+    _take("timers", "timer_create(2), which can send SIGCONT", _many_timers, _above(0), during=_timers),
     _take("aio", "io_setup(2)", _reserved_requests, _above(0), during=_has_ring),
     _take("silence", "no answer for ever", _silent, _outlived, limit_s=1.0),
     _take("progress", "progress for ever, and no answer", _chatty, _outlived, limit_s=1.0),

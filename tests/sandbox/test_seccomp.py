@@ -170,6 +170,7 @@ def test_calls_younger_than_the_list_do_not_exist(architecture):
 
     assert (answer(NEWEST + 1), answer(NEWEST + 500)) == (errno.ENOSYS, errno.ENOSYS)
     assert answer(architecture.number("clone3")) == errno.ENOSYS
+    assert answer(architecture.number("timer_create")) == errno.ENOSYS
 
 
 @each_architecture

@@ -84,7 +84,7 @@ async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None) -> 
     lease = await pool.lease(pool.policy.limits)
     call = {"act": act, "args": list(args)}
     outcome = await lease.run(call, deadlines=Deadlines(), listener=ears or Ears())
-    await lease.buried()
+    await lease.at_rest()
     return outcome
 
 

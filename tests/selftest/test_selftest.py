@@ -65,7 +65,6 @@ STOPPED_BY = {
         "resources-stack",
         "resources-ftruncate",
         "resources-open",
-        "resources-timers",
     ),
     "landlock": (
         "write-openat2",
@@ -83,6 +82,7 @@ STOPPED_BY = {
         "resources-memfd",
         "resources-growsdown",
         "resources-aio",
+        "resources-timers",
         "other-lease",
         "tamper-linger",
         "tamper-unix",
