@@ -12,20 +12,30 @@ from mcp.shared.exceptions import MCPError
 from sandbox.frames import Kind
 from sandbox.inside.program import CallOver, Channel
 
-__all__ = ["HostLine", "strict"]
+__all__ = ["HostLine", "Waiting", "strict"]
 
 
 # Of the whole process: a reply must never be taken for that to a request of another call.
 _numbers = itertools.count(1)
 
 
-class HostLine:
-    """Notifications and requests of one call, from a worker to its host."""
+Waiting = dict[int, asyncio.Future[dict[str, Any]]]
 
-    def __init__(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
+
+class HostLine:
+    """Notifications and requests of one call, from a worker to its host.
+
+    Args:
+        channel: The channel of the call.
+        loop: The loop that all calls of the process run on.
+        waiting: Requests of all calls of the process that have no reply yet. A task that a call has left
+            behind may end in the middle of another call, which must go on to hear its own replies.
+    """
+
+    def __init__(self, channel: Channel, loop: asyncio.AbstractEventLoop, waiting: Waiting) -> None:
         self._channel = channel
         self._loop = loop
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._waiting = waiting
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a notification to the host; nobody hears one that comes after the answer."""
@@ -58,7 +68,8 @@ class HostLine:
         frame = self._channel.receive()
         if frame is None or not isinstance(frame[1], dict):
             for future in self._waiting.values():
-                future.set_exception(ConnectionError("the host has let go"))
+                if not future.done():
+                    future.set_exception(ConnectionError("the host has let go"))
             return
         waiting = self._waiting.get(int(frame[1]["id"]))
         if waiting is not None and not waiting.done():

@@ -21,7 +21,7 @@ import anyio.to_thread
 from fastmcp import FastMCP
 
 from runner.author import connect
-from runner.hostline import HostLine, strict
+from runner.hostline import HostLine, Waiting, strict
 from runner.internals.worker import (
     capabilities,
     lifespan,
@@ -51,6 +51,7 @@ class Program:
         self._server: FastMCP | None = None
         self._witness = Witness(Path())
         self._line: HostLine | None = None
+        self._waiting: Waiting = {}
         self._state = RemoteState(self._request_host)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -112,7 +113,7 @@ class Program:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
         # An earlier call of the same home may have removed it since this worker got ready.
         _make_folder(self._environment["TMPDIR"])
-        self._line = HostLine(channel, self._loop)
+        self._line = HostLine(channel, self._loop, self._waiting)
         self._witness.channel, self._witness.raised = channel, None
         self._state.known = dict(call["known_state"])
         # What one call keeps in context variables, the next one does not find, as in plain FastMCP.

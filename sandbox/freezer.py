@@ -9,11 +9,15 @@ Source: signal(7), pidfd_send_signal(2), proc_pid_stat(5).
 """
 
 import asyncio
+import errno
 import os
 import signal
 from dataclasses import dataclass
 
-__all__ = ["STOPPED", "Facts", "freeze", "is_frozen", "look", "thaw", "wait_until_frozen"]
+__all__ = ["STOPPED", "WHOLE_GROUP", "Facts", "freeze", "is_frozen", "look", "thaw", "wait_until_frozen"]
+
+WHOLE_GROUP = 4
+"""Of pidfd_send_signal(2): the signal is for the process group that the process leads."""
 
 STOPPED = b"T"
 """The letter of the state of what has been stopped."""
@@ -56,21 +60,34 @@ def look(pid: int) -> Facts | None:
 
 
 def freeze(pidfd: int) -> None:
-    """Have a process stopped. It is when `is_frozen` says so.
+    """Have a process stopped, which is when `is_frozen` says so; and what else there is in its group.
+
+    A process that forks at this moment does not get away with it: the kernel repeats a fork that a signal
+    to the group has come between.
 
     Raises:
         OSError: It has ended.
     """
-    signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+    _signal(pidfd, signal.SIGSTOP)
 
 
 def thaw(pidfd: int) -> None:
-    """Let a stopped process go on.
+    """Let a stopped process go on, with its group.
 
     Raises:
         OSError: It has ended.
     """
-    signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+    _signal(pidfd, signal.SIGCONT)
+
+
+def _signal(pidfd: int, number: signal.Signals) -> None:
+    try:
+        signal.pidfd_send_signal(pidfd, number, None, WHOLE_GROUP)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # Linux before 6.9 can do it to the process alone.
+        signal.pidfd_send_signal(pidfd, number)
 
 
 def is_frozen(pid: int) -> bool:

@@ -8,6 +8,7 @@ before. `Lease.release` gives back a worker that stays. None of them raises for 
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -266,16 +267,15 @@ class Lease:
 
     async def _freeze(self) -> None:
         """Stop the worker; end it where it does not stop, or has another process after all."""
-        try:
+        stands = False
+        with contextlib.suppress(OSError):
             freeze(self.worker.pidfd)
-            self.worker.frozen = await wait_until_frozen(self.worker.pid, timeout_s=_FREEZE_S)
-        except OSError:
-            self.worker.frozen = False
+            # Said before it is so: who does not wait for that must have it continued all the same.
+            self.worker.frozen = True
+            stands = await wait_until_frozen(self.worker.pid, timeout_s=_FREEZE_S)
         # It may have forked between the answer and the stop.
-        if not self.worker.frozen or self.zygote.has_strays(self.worker.pid):
-            await asyncio.shield(
-                self._give_up_worker("left a process" if self.worker.frozen else "not stopped")
-            )
+        if not stands or self.zygote.has_strays(self.worker.pid):
+            await asyncio.shield(self._give_up_worker("left a process" if stands else "not stopped"))
 
     async def retire(self, reason: str) -> None:
         """End a worker that stays after all, and wait until no process of the call is alive."""

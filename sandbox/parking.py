@@ -18,6 +18,7 @@ from sandbox.freezer import STOPPED, Facts, freeze, is_frozen, look, thaw
 from sandbox.layers.rlimits import renew
 from sandbox.policy import Limits
 from sandbox.retirement import Reuse, why_overused, why_unfit
+from sandbox.usage import has_room
 from sandbox.worker import Worker
 
 __all__ = ["Parking"]
@@ -38,16 +39,16 @@ class Parking:
     Attributes:
         reuse: How long a worker stays.
         raises_limits: Whether this process may set hard limits of a worker from outside.
-        origin_bytes: What the zygote had of private memory, and each worker was given.
         has_strays: Says whether a worker has other processes beside it.
         retire: Ends a worker, for a reason.
+        has_room: Says whether the machine has memory and descriptors for what nobody uses at the moment.
     """
 
     reuse: Reuse
     raises_limits: bool
     has_strays: Callable[[int], bool]
     retire: Callable[[Worker, str], None]
-    origin_bytes: int = 0
+    has_room: Callable[[], bool] = has_room
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _freezing: asyncio.TimerHandle | None = field(init=False, default=None)
     _tidying: asyncio.TimerHandle | None = field(init=False, default=None)
@@ -148,20 +149,26 @@ class Parking:
             worker.frozen = True
         if worker.frozen and is_frozen(worker.pid):
             worker.rested = True
-            return self._inspect(worker) or ("left a process" if self.has_strays(worker.pid) else None)
+            return self._inspect(worker) or self._why_unwelcome(worker)
         if not worker.is_running():
             return "ended"
         return "not stopped" if waited_s > _STOPS_S else None
+
+    def _why_unwelcome(self, worker: Worker) -> str | None:
+        if self.has_strays(worker.pid):
+            return "left a process"
+        return None if self.has_room() else "no room"
 
     def _inspect(self, worker: Worker) -> str | None:
         """Look at a worker between two calls and give it the limits of the next; return why it must go."""
         if _has_spoken(worker):
             return "spoke"
         facts = look(worker.pid)
-        if facts is None or worker.limits is None:
+        # Looked at by its number, which is nobody else's as long as it has not been reaped.
+        if facts is None or worker.limits is None or not worker.is_running():
             return "ended"
         descriptors = worker.descriptors() if worker.rested else 0
-        reason = why_unfit(facts, worker.limits, origin_bytes=self.origin_bytes, descriptors=descriptors)
+        reason = why_unfit(facts, worker.limits, origin_bytes=worker.origin_bytes, descriptors=descriptors)
         if reason is None:
             reason = self._renew(worker, facts, worker.limits)
         return reason
@@ -187,7 +194,8 @@ class Parking:
         now = time.monotonic()
         for worker in tuple(self._idle):
             if worker.calls:
-                self._retire_if(worker, why_overused(worker, self.reuse, now=now))
+                reason = why_overused(worker, self.reuse, now=now)
+                self._retire_if(worker, reason or (None if self.has_room() else "no room"))
         if any(worker.calls for worker in self._idle):
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
 

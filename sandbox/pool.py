@@ -18,7 +18,7 @@ from sandbox.lease import Lease
 from sandbox.policy import Limits, Policy
 from sandbox.retirement import Reuse
 from sandbox.stock import CALM_S, Stock
-from sandbox.usage import has_memory_to_spare
+from sandbox.usage import has_room
 from sandbox.worker import Worker
 from sandbox.zygote import Loaded, Zygote
 
@@ -194,16 +194,22 @@ class Pool:
                 self._kept.append(zygote)
                 return zygote, worker
         zygote = await (self._stocked() or self._oneshot())
+        try:
+            worker = await zygote.take(self.load_timeout_s, limits)
+        except BaseException:
+            # Nobody else knows of it.
+            zygote.close()
+            raise
         if not fresh:
             self._kept.append(zygote)
-        return zygote, await zygote.take(self.load_timeout_s, limits)
+        return zygote, worker
 
     def _note_demand(self) -> None:
         # The call that a pool is made for finds nobody, however many are kept.
         if self._is_new:
             self._is_new = False
             return
-        self.stock.found(self.zygote.at_hand, has_room=_has_room)
+        self.stock.found(self.zygote.at_hand, has_room=has_room)
         self._calm_later()
 
     def _calm_later(self) -> None:
@@ -259,10 +265,6 @@ class Pool:
             zygote.close()
             raise
         return zygote
-
-
-def _has_room() -> bool:
-    return has_memory_to_spare() and descriptors.are_plenty()
 
 
 def _close_unused(oneshot: "asyncio.Task[Zygote]") -> None:

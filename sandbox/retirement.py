@@ -64,7 +64,7 @@ def why_unfit(facts: Facts, limits: Limits, *, origin_bytes: int, descriptors: i
     Args:
         facts: What the kernel says of it.
         limits: The limits of its calls.
-        origin_bytes: The private memory that its zygote gave it.
+        origin_bytes: The private memory that it had before its first call.
         descriptors: Its open descriptors.
     """
     if facts.data_bytes - origin_bytes > limits.memory_bytes // 2:

@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox import descriptors
 from sandbox.guise import guise_of
 from sandbox.worker import children_of
 
 __all__ = [
     "Process",
     "has_memory_to_spare",
+    "has_room",
     "memory_of",
     "oom_kills",
     "processes_of",
@@ -55,6 +57,11 @@ def has_memory_to_spare() -> bool:
     return machine[b"MemAvailable"] >= _SPARE_SHARE * machine[b"MemTotal"] and all(
         used <= (1 - _SPARE_SHARE) * most for most, used in _group_memory()
     )
+
+
+def has_room() -> bool:
+    """Say whether there are memory and descriptors for what is kept ahead of need."""
+    return has_memory_to_spare() and descriptors.are_plenty()
 
 
 def _group_memory() -> Iterator[tuple[int, int]]:

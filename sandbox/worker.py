@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandbox.connection import Connection
+from sandbox.freezer import WHOLE_GROUP
 from sandbox.guise import guise_of
 from sandbox.policy import Limits
 
 __all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "parent_of"]
 
 _CREDENTIALS = struct.Struct("3i")
-_WHOLE_GROUP = 4
 # More than the kernel says of one process.
 _PROC_BYTES = 1 << 16
 
@@ -37,6 +37,7 @@ class Worker:
         pidfd: A descriptor of the process.
         connection: The host's end of its connection.
         output: Where what it prints can be read.
+        origin_bytes: Private memory it had when it was ready for its first call.
         born: When it was parked first, in seconds of the monotonic clock.
         idle_since: When it was parked last.
         calls: How many calls it has been given.
@@ -51,6 +52,7 @@ class Worker:
     pidfd: int
     connection: Connection
     output: int
+    origin_bytes: int = 0
     born: float = field(default_factory=time.monotonic)
     idle_since: float = field(default_factory=time.monotonic)
     calls: int = 0
@@ -86,7 +88,7 @@ class Worker:
         """Kill everything in the process group; False if nobody is left in it."""
         try:
             # By descriptor: once the worker is reaped its number may be another group's.
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL, None, _WHOLE_GROUP)
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL, None, WHOLE_GROUP)
         except ProcessLookupError:
             return False
         except OSError as error:

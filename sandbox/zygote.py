@@ -211,7 +211,7 @@ class Zygote:
             raise ZygoteDied(f"no worker got ready within {timeout_s:g} seconds") from None
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._parking.add(future.result())
+                self.park(future.result())
             raise
 
     def park(self, worker: Worker) -> None:
@@ -377,8 +377,6 @@ class Zygote:
             self._note_end(int(value["pid"]), int(value["status"]))
         elif kind is Kind.LOADED and not self._loaded.done():
             self._loaded.set_result(Loaded(hello=dict(value["hello"]), threads=int(value["threads"])))
-            facts = look(self.pid)
-            self._parking.origin_bytes = 0 if facts is None else facts.data_bytes
         elif kind is Kind.FAILED and not self._loaded.done():
             self._loaded.set_exception(_failure(value))
 
@@ -427,7 +425,10 @@ class Zygote:
         # From here on its end is awaited; what ended before it was adopted interests nobody.
         self._reaped[pid] = asyncio.get_running_loop().create_future()
         connection = Connection(socket.socket(fileno=descriptors[0]), self.closer)
-        return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output)
+        # With what warming up and its lifespan took, which is no call's.
+        facts = look(pid)
+        origin_bytes = 0 if facts is None else facts.data_bytes
+        return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output, origin_bytes=origin_bytes)
 
     def _note_number(self, pid: int) -> None:
         try:

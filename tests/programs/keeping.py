@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
 import signal
@@ -19,6 +20,8 @@ from sandbox.inside.program import CallOver, Channel
 
 __all__ = ["PROGRAM", "Keeping"]
 
+_F_SETSIG = 10
+
 
 class Keeping:
     """Remembers how often it was called, and does as it is told."""
@@ -27,12 +30,14 @@ class Keeping:
         """Nothing is the same for all that will be loaded."""
 
     def load(self, config: Mapping[str, object]) -> object:
+        self.warm_bytes = int(str(config.get("warm_bytes", 0)))
         if config.get("threads"):
             threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
         return {}
 
     def warm_up(self) -> None:
-        """Nothing is to be warmed up."""
+        """Take as much memory as the order says."""
+        self.warm = bytearray(os.urandom(1 << 20)) * (self.warm_bytes >> 20)
 
     def prepare(self, *, rehearse: bool) -> None:
         self.calls = 0
@@ -45,6 +50,15 @@ class Keeping:
 
     def count(self, _channel: Channel) -> object:
         return {"calls": self.calls, "pid": os.getpid()}
+
+    def whose(self, _channel: Channel, name: str, token: int) -> object:
+        """Say who has called this process so far, this caller the last."""
+        self.kept.append(name)
+        return {
+            "names": [name for name in self.kept if isinstance(name, str)],
+            "token": token,
+            "pid": os.getpid(),
+        }
 
     def crash(self, _channel: Channel) -> object:
         os._exit(3)
@@ -136,6 +150,24 @@ class Keeping:
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
         return None
 
+    def wakes_itself(self, _channel: Channel, how: str, path: str) -> object:
+        """Have the kernel send this process SIGCONT when it is stopped; say which ways there are."""
+        ways = {"timer": _continuing_timer, "descriptor": _continuing_descriptor}
+        try:
+            self.kept.append(ways[how]())
+        except OSError as error:
+            return error.strerror
+        self.ticks(_channel, path)
+        return None
+
+    def breaks_output(self, _channel: Channel) -> object:
+        class Broken:
+            def flush(self) -> None:
+                raise RuntimeError("it is broken")
+
+        sys.stdout = Broken()  # type: ignore[assignment]
+        return None
+
     def blocks_signals(self, _channel: Channel) -> object:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         signal.signal(signal.SIGCONT, signal.SIG_IGN)
@@ -186,6 +218,28 @@ class Keeping:
         libc = ctypes.CDLL(None)
         libc.close(2)
         return None
+
+
+def _continuing_timer() -> object:
+    """Make a POSIX timer that sends SIGCONT when this process has been stopped."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    event = (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0)
+    timer = ctypes.c_void_p()
+    if libc.timer_create(time.CLOCK_MONOTONIC, event, ctypes.byref(timer)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    # Of a signal that is ignored, a timer is not wound up again.
+    signal.signal(signal.SIGCONT, lambda *_: None)
+    libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 300_000_000), None)
+    return timer
+
+
+def _continuing_descriptor() -> object:
+    """Have SIGCONT come when a socket can be read."""
+    ours, theirs = socket.socketpair()
+    fcntl.fcntl(ours, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(ours, _F_SETSIG, signal.SIGCONT)
+    fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    return ours, theirs
 
 
 def _afterwards(channel: Channel, act: Callable[[], object]) -> None:

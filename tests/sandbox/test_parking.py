@@ -205,6 +205,62 @@ async def test_outputs_are_read_while_the_worker_stands_still(pool: Pool, tmp_pa
     assert value(await run(pool, "count"))["calls"] == 2
 
 
+@pytest.mark.parametrize("how", ["timer", "descriptor"])
+async def test_nobody_can_have_the_kernel_continue_what_is_stopped(
+    pool: Pool, tmp_path: Path, how: str
+) -> None:
+    file = tmp_path / "home" / "ticks"
+    lease, outcome = await leased(pool, "wakes_itself", how, str(file))
+    refused = value(outcome)
+    if refused is None:
+        await lease.at_rest()
+        text = file.read_text()
+        await asyncio.sleep(0.5)
+        assert file.read_text() == text
+    lease.release()
+
+    assert refused in ("Function not implemented", "Operation not permitted")
+
+
+async def test_who_does_not_wait_for_a_worker_to_stop_leaves_one_that_answers(pool: Pool) -> None:
+    for _ in range(20):
+        lease, _ = await leased(pool, "count")
+        resting = asyncio.create_task(lease.at_rest())
+        await asyncio.sleep(0)
+        resting.cancel()
+        await asyncio.wait({resting})
+        lease.release()
+
+        assert (await run(pool, "count", idle_s=5.0)).ending is Ending.ANSWERED
+
+
+async def test_what_was_there_before_the_first_call_does_not_count(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    limits = Limits(memory_bytes=256 * MIB)
+    async with pool_of(forkserver, tmp_path, limits=limits, warm_bytes=140 * MIB) as pool:
+        counted = []
+        for _ in range(3):
+            counted.append(value(await run(pool, "count"))["calls"])
+            await rests(pool)
+
+    assert counted == [1, 2, 3]
+
+
+async def test_no_worker_stays_where_the_machine_has_no_room(pool: Pool) -> None:
+    pool.zygote._parking.has_room = lambda: False
+    await run(pool, "count")
+    await rests(pool)
+
+    assert value(await run(pool, "count"))["calls"] == 1
+    assert pool.zygote.retired == {"no room": 1}
+
+
+async def test_an_output_that_cannot_be_flushed_costs_no_answer(pool: Pool) -> None:
+    assert (await run(pool, "breaks_output")).ending is Ending.ANSWERED
+    assert value(await run(pool, "count"))["calls"] == 2
+
+
 async def test_who_blocks_every_signal_is_stopped_all_the_same(pool: Pool) -> None:
     await run(pool, "blocks_signals")
     await rests(pool)

@@ -1,0 +1,259 @@
+"""Kept workers of three users under calls that end in every way, in any order; real processes throughout.
+
+`PARKING_EXAMPLES` says how many sequences are tried, 50 by default.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from support import becomes
+from test_parking import STAYS, Ears, pool_of
+
+from sandbox.deadlines import Deadlines
+from sandbox.forkserver import Forkserver
+from sandbox.lease import Lease
+from sandbox.outcome import Ending
+from sandbox.policy import Limits
+from sandbox.pool import Pool
+
+pytestmark = pytest.mark.kernel
+
+TESTS = Path(__file__).parents[1]
+EXAMPLES = int(os.environ.get("PARKING_EXAMPLES", "50"))
+USERS = ("ann", "ben", "cem")
+LEAVES = (
+    "child",
+    "orphan",
+    "fork_late",
+    "shuts_late",
+    "prints_late",
+    "asks_and_answers",
+    "moves",
+    "crash",
+    "raises",
+)
+users = st.sampled_from(USERS)
+_tokens = itertools.count()
+
+
+class Machine(RuleBasedStateMachine):
+    """Three users, each with a pool; what each call returns says who else its process has served."""
+
+    runner: asyncio.Runner
+    forkserver: Forkserver
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="parking-"))
+        self.pids: set[int] = set()
+        self.held: list[tuple[str, Lease]] = []
+        self.pools: dict[str, Pool] = {}
+        self.stacks: dict[str, AsyncExitStack] = {}
+        self.descriptors = len(os.listdir("/proc/self/fd"))
+
+    @initialize()
+    def begin(self) -> None:
+        for user in USERS:
+            (self.folder / user).mkdir()
+
+    @rule(user=users, count=st.integers(1, 3))
+    def call(self, user: str, count: int) -> None:
+        async def at_once() -> None:
+            await asyncio.gather(*(self._call(user) for _ in range(count)))
+
+        self.runner.run(at_once())
+
+    @rule(user=users)
+    def call_and_hold(self, user: str) -> None:
+        if len(self.held) < 4:
+            self.held.append((user, self.runner.run(self._call(user, release=False))))
+
+    @rule(stops=st.booleans())
+    def let_go(self, stops: bool) -> None:
+        async def release() -> None:
+            if self.held:
+                _, lease = self.held.pop()
+                if stops:
+                    await lease.at_rest()
+                lease.release()
+
+        self.runner.run(release())
+
+    @rule()
+    def retire(self) -> None:
+        if self.held:
+            _, lease = self.held.pop()
+            self.runner.run(lease.retire("limit"))
+
+    @rule(user=users, act=st.sampled_from(LEAVES))
+    def leave_something(self, user: str, act: str) -> None:
+        async def odd() -> None:
+            lease, task = await self._begin(user, act, *(["/usr"] if act == "moves" else []))
+            outcome = await task
+            lease.release()
+            assert (outcome.ending is Ending.CRASHED) == (act in ("crash", "raises")), outcome
+
+        self.runner.run(odd())
+
+    @rule(user=users)
+    def time_out(self, user: str) -> None:
+        async def late() -> None:
+            lease, task = await self._begin(user, "sleep", idle_s=0.05)
+            assert (await task).ending is Ending.IDLE_TIMEOUT
+            lease.release()
+
+        self.runner.run(late())
+
+    @rule(
+        user=users,
+        act=st.sampled_from(["sleep", "count", "child"]),
+        delay_s=st.sampled_from([0, 0.0005, 0.002, 0.01]),
+    )
+    def cancel(self, user: str, act: str, delay_s: float) -> None:
+        async def gone() -> None:
+            lease, task = await self._begin(user, act)
+            await asyncio.sleep(delay_s)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+                # It was quicker.
+                lease.release()
+
+        self.runner.run(gone())
+
+    @rule(user=users, delay_s=st.sampled_from([0, 0.001, 0.004]))
+    def cancel_the_rest(self, user: str, delay_s: float) -> None:
+        async def gone() -> None:
+            lease = await self._call(user, release=False)
+            resting = asyncio.create_task(lease.at_rest())
+            await asyncio.sleep(delay_s)
+            resting.cancel()
+            await asyncio.wait({resting})
+            lease.release()
+
+        self.runner.run(gone())
+
+    @rule(seconds=st.sampled_from([0.002, 0.006, 0.012, 0.03]))
+    def wait(self, seconds: float) -> None:
+        self.runner.run(asyncio.sleep(seconds))
+
+    @rule(user=users, number=st.sampled_from([signal.SIGKILL, signal.SIGCONT]))
+    def disturb(self, user: str, number: signal.Signals) -> None:
+        async def disturbed() -> None:
+            pool = await self._pool(user)
+            for worker in [worker for worker in pool.zygote._parking._idle if worker.calls]:
+                os.kill(worker.pid, number)
+                assert number == signal.SIGCONT or await becomes(lambda pid=worker.pid: not _runs(pid))
+
+        self.runner.run(disturbed())
+
+    @rule(user=users, narrow=st.booleans())
+    def reopen(self, user: str, narrow: bool) -> None:
+        async def anew() -> None:
+            if narrow:
+                # In the middle of a call, which ends then.
+                lease, task = await self._begin(user, "sleep")
+                self.pools[user].close()
+                assert (await task).ending is Ending.CRASHED
+                lease.release()
+            await self._close(user)
+            await self._pool(user)
+
+        self.runner.run(anew())
+
+    def teardown(self) -> None:
+        async def end() -> None:
+            for user in list(self.stacks):
+                await self._close(user)
+            assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), "a process is left"
+            assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= self.descriptors), (
+                "descriptors leak"
+            )
+
+        try:
+            self.runner.run(end())
+        finally:
+            shutil.rmtree(self.folder)
+
+    async def _pool(self, user: str) -> Pool:
+        if user in self.pools:
+            return self.pools[user]
+        stack = self.stacks[user] = AsyncExitStack()
+        self.pools[user] = await stack.enter_async_context(
+            pool_of(self.forkserver, self.folder / user, reuse=STAYS, limits=Limits(call_processes=16))
+        )
+        return self.pools[user]
+
+    async def _close(self, user: str) -> None:
+        if self.pools.pop(user, None) is not None:
+            await self.stacks.pop(user).aclose()
+        for holder, lease in self.held:
+            if holder == user:
+                lease.release()
+        self.held = [(holder, lease) for holder, lease in self.held if holder != user]
+
+    async def _begin(
+        self, user: str, act: str, *args: object, idle_s: float = 60.0
+    ) -> "tuple[Lease, asyncio.Task[object]]":
+        pool = await self._pool(user)
+        lease = await pool.lease(pool.policy.limits, keeps=True)
+        self.pids.add(lease.worker.pid)
+        call = {"act": act, "args": list(args)}
+        run = lease.run(call, deadlines=Deadlines(idle_s=idle_s, total_s=120.0), listener=Ears())
+        return lease, asyncio.create_task(run)
+
+    async def _call(self, user: str, *, release: bool = True) -> Lease:
+        token = next(_tokens)
+        lease, task = await self._begin(user, "whose", user, token)
+        outcome = await task
+        assert outcome.ending is Ending.ANSWERED, outcome
+        told = outcome.answer["value"]
+        assert told["token"] == token
+        assert set(told["names"]) == {user}, told
+        assert told["pid"] == lease.worker.pid
+        if release:
+            lease.release()
+        return lease
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return b"\nState:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def machine() -> Iterator[type[Machine]]:
+    with asyncio.Runner() as runner:
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+        forkserver = runner.run(Forkserver.start("programs.keeping", environment=environment))
+        try:
+            yield type("Machine", (Machine,), {"runner": runner, "forkserver": forkserver})
+        finally:
+            runner.run(forkserver.close())
+
+
+@pytest.mark.timeout(3600)
+def test_in_whatever_order_calls_end_no_worker_is_anothers_no_answer_is_lost_and_nobody_is_left(
+    machine: type[Machine],
+) -> None:
+    healthy = list(HealthCheck)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=12, deadline=None, suppress_health_check=healthy
+        ),
+    )
