@@ -28,7 +28,7 @@ from sandbox.outcome import Ending
 from sandbox.policy import Limits
 from sandbox.pool import Pool
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = int(os.environ.get("PARKING_EXAMPLES", "50"))
@@ -71,6 +71,7 @@ class Machine(RuleBasedStateMachine):
     @rule(user=users, count=st.integers(1, 3))
     def call(self, user: str, count: int) -> None:
         async def at_once() -> None:
+            await self._pool(user)
             await asyncio.gather(*(self._call(user) for _ in range(count)))
 
         self.runner.run(at_once())
