@@ -9,6 +9,7 @@
 Source: architecture, decision "Identity"; requirements S0-55, S0-69, S1-32, S1-105.
 """
 
+import hashlib
 import json
 import os
 import pwd
@@ -26,7 +27,17 @@ from runner.usernames import home_segment
 if TYPE_CHECKING:
     from fastmcp.server.auth import TokenVerifier
 
-__all__ = ["IdentityError", "User", "auth_provider", "check_startable", "is_loopback", "os_user", "resolve"]
+__all__ = [
+    "IdentityError",
+    "User",
+    "auth_provider",
+    "check_startable",
+    "is_loopback",
+    "os_user",
+    "resolve",
+    "token_print",
+    "token_prints",
+]
 
 MIN_TOKEN_CHARS = 16
 
@@ -162,6 +173,22 @@ def auth_provider(settings: Settings) -> "TokenVerifier | None":
         )
     except ValueError as error:
         raise UsageError(f"the settings under auth cannot be used: {error}") from error
+
+
+def token_print(token: str) -> str:
+    """Return what may be noted of a token: by it the token is known again, and cannot be found out."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def token_prints(settings: Settings) -> frozenset[str] | None:
+    """Return `token_print` of all tokens that hold, or None where there is no list of them.
+
+    Raises:
+        UsageError: The tokens file cannot be used.
+    """
+    if settings.auth.tokens_file is None or settings.auth.kind == "none":
+        return None
+    return frozenset(map(token_print, _tokens(settings.auth.tokens_file)))
 
 
 def _without_token(

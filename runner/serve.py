@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import uvicorn
 from fastmcp import FastMCP
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from runner.artifacts.process import ArtifactFile
 from runner.cell import Cell
@@ -27,6 +28,7 @@ from runner.host import DownloadUrl, Host, make_host
 from runner.http.app import make_web
 from runner.http.session_ends import SessionEnds
 from runner.http.site import Site
+from runner.http.under_way import UnderWay
 from runner.identity import User, check_startable
 from runner.incoming import Transport
 from runner.links import DownloadLinks
@@ -213,12 +215,10 @@ async def _serve_http(
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers)
     async with open_playground(site, about, port=port) as playground:
-        web = _web(app, site, playground)
-        web.add_middleware(SessionEnds, ended=served.end_session)
+        web = _web(app, site, playground, served.end_session)
         print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
-            address = playground_address(settings.public_url or f"http://{shown}:{port}", playground)
-            print(f"Playground: {address}", file=sys.stderr, flush=True)  # noqa: T201
+            _tell_address(settings.public_url or f"http://{shown}:{port}", playground)
         await _serve_web(web, served, settings, listener, ends)
 
 
@@ -226,14 +226,32 @@ def _direct(app: FastMCP) -> Answer | None:
     return app.direct if isinstance(app, Host) else None
 
 
-def _web(app: FastMCP, site: Site, playground: Playground | None) -> Starlette:
+def _tell_address(base: str, playground: Playground) -> None:
+    """Print where the Playground is, and again whenever its key has been used."""
+
+    def tell() -> None:
+        address = playground_address(base, playground)
+        print(f"Playground: {address}", file=sys.stderr, flush=True)  # noqa: T201
+
+    tell()
+    if playground.key is not None:
+        playground.key.tell = tell
+
+
+def _web(
+    app: FastMCP, site: Site, playground: Playground | None, ended: Callable[[str], Awaitable[None]]
+) -> Starlette:
+    ends = Middleware(SessionEnds, ended=ended)
     direct = _direct(app)
     if playground is None:
-        return make_web(app, site, direct=direct)
+        return make_web(app, site, direct=direct, front=lambda _: [ends])
     admit(app, playground.passes, site.settings.identity_claim)
-    web = make_web(app, site, playground_routes(site, playground), direct=direct)
-    web.add_middleware(Door, site=site, passes=playground.passes)
-    return web
+
+    def front(under_way: UnderWay) -> list[Middleware]:
+        # Behind the door, so that it is heard of a session of a page, too.
+        return [Middleware(Door, site=site, passes=playground.passes, under_way=under_way), ends]
+
+    return make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
 
 
 async def _serve_web(

@@ -1,10 +1,10 @@
 """The web application: MCP at `/mcp`, and beside it files, events, sessions and health.
 
 FastMCP's application is the frame, so that its check of bearer tokens and of `Host` and `Origin` stands
-in front of every route.
+in front of every route. In front of that stands what every answer has in common.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from fastmcp import FastMCP
@@ -17,17 +17,25 @@ from runner.errors import CallError
 from runner.http import browser, downloads, files, health, stream
 from runner.http.answers import Refusal, fails, refuses
 from runner.http.endpoint import set_up_endpoint
-from runner.http.origins import protection
+from runner.http.kept_apart import KeptApart
+from runner.http.origins import KnownOrigins, protection
 from runner.http.readiness import Readiness
 from runner.http.shares import Shares
 from runner.http.site import Site
+from runner.http.under_way import EndsWithSession, UnderWay
+from runner.http.wrong_keys import WrongKeys
 from runner.isolation import in_force
 
 __all__ = ["make_web"]
 
 
 def make_web(
-    mcp: FastMCP, site: Site, more: Sequence[BaseRoute] = (), *, direct: Answer | None = None
+    mcp: FastMCP,
+    site: Site,
+    more: Sequence[BaseRoute] = (),
+    *,
+    direct: Answer | None = None,
+    front: Callable[[UnderWay], Sequence[Middleware]] = lambda _: (),
 ) -> Starlette:
     """Return the application that serves `mcp` and the files of `site`.
 
@@ -36,7 +44,9 @@ def make_web(
         site: What the routes beside it work with.
         more: Further routes.
         direct: Answers usual calls without `mcp`, where they need nothing of it.
+        front: Makes what stands in front of the check of tokens, of what is under way in browser sessions.
     """
+    under_way = UnderWay()
     tier = (site.tier or in_force(site.settings)).value
     web = mcp.http_app(path="/mcp", middleware=[Middleware(Shares, site=site)], **protection(site.settings))
     web.router.routes.extend(
@@ -45,7 +55,7 @@ def make_web(
             # Before the routes that take any key.
             *downloads.routes(site.tokens, site.library, clock=site.clock),
             *files.routes(site),
-            *browser.routes(site),
+            *browser.routes(site, under_way),
             *stream.routes(site),
             *more,
         ]
@@ -53,5 +63,13 @@ def make_web(
     web.add_exception_handler(Refusal, refuses)
     web.add_exception_handler(CallError, refuses)
     web.add_exception_handler(Exception, fails)
+    outer = [
+        Middleware(KeptApart, settings=site.settings),
+        Middleware(WrongKeys),
+        Middleware(KnownOrigins, settings=site.settings),
+        Middleware(EndsWithSession, site=site, under_way=under_way),
+        *front(under_way),
+    ]
+    web.user_middleware[:0] = outer
     set_up_endpoint(web, max_bytes=site.settings.max_request_bytes, direct=direct)
     return web

@@ -8,28 +8,40 @@ Source: RFC 6265; the design's notes on the security of shown content; `docs/htt
 """
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from anyio.to_thread import run_sync
+from fastmcp.server.auth import AccessToken
 from fastmcp.server.dependencies import get_access_token
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from runner.http.answers import SAFE_HEADERS
+from runner.http.answers import SAFE_HEADERS, Refusal
+from runner.http.logins import Login
+from runner.http.origins import over_https
 from runner.http.site import Site
-from runner.http.visitors import BROWSER, check_page, cookie_name, over_https, who, with_session
-from runner.identity import User
+from runner.http.under_way import UnderWay
+from runner.http.visitors import BROWSER, check_page, cookie_name, who, with_session
+from runner.identity import User, token_print
 
 __all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
 
 SESSION_S = 12 * 3600.0
 """How long a browser is known, in seconds."""
 
+# What the page keeps: the history of calls, drafts. Not "cookies": those of neighbouring hosts would go, too.
+_FORGET = {"Clear-Site-Data": '"storage"'}
 
-def routes(site: Site) -> list[Route]:
-    """Return the routes that begin and end a browser's session."""
+
+def routes(site: Site, under_way: UnderWay) -> list[Route]:
+    """Return the routes that begin and end a browser's session.
+
+    Args:
+        site: Whose sessions they are.
+        under_way: What is under way in them, which ends with them.
+    """
 
     async def begin(request: Request) -> JSONResponse:
         # A page of another site is not to make one, whatever it sends along.
@@ -47,8 +59,10 @@ def routes(site: Site) -> list[Route]:
 
     async def end(request: Request) -> Response:
         user = await with_session(site, request)
+        await run_sync(_end, site, user)
+        await under_way.end(user)
         await site.library.of(user.name, user.session).end_session()
-        answer = Response(status_code=204, headers=SAFE_HEADERS)
+        answer = Response(status_code=204, headers={**SAFE_HEADERS, **_FORGET})
         answer.delete_cookie(
             cookie_name(site.settings, request),
             secure=over_https(site.settings, request),
@@ -95,13 +109,38 @@ class BrowserSession:
 
 async def begin_session(site: Site, user: User) -> BrowserSession:
     """Begin a browser's session of a user, or prolong the one the user speaks in."""
-    session = user.session or secrets.token_hex(16)
-    token, now = get_access_token(), site.clock()
-    end = now + SESSION_S if token is None else min(now + SESSION_S, token.expires_at or now + SESSION_S)
-    signed = await run_sync(_sign, site, user.name, session, end)
-    return BrowserSession(site=site, session=session, signed=signed, now=now, end=end)
-
-
-def _sign(site: Site, user: str, session: str, end: float) -> str:
+    speaking = User(user.name, user.session or secrets.token_hex(16))
     now = site.clock()
-    return site.tokens.sign(user=user, key=session, purpose=BROWSER, now=now, ttl_s=end - now)
+    login, signed = await run_sync(_noted, site, speaking, get_access_token(), now)
+    return BrowserSession(site=site, session=str(speaking.session), signed=signed, now=now, end=login.end)
+
+
+def _noted(site: Site, user: User, token: AccessToken | None, now: float) -> tuple[Login, str]:
+    """Note that a session holds; return what was noted, and what proves it."""
+    if token is not None:
+        made_from = Login(end=0, token_end=token.expires_at or 0, token=token_print(token.token))
+    else:
+        # Prolonged by its cookie it ends no later than with the token it was made from.
+        made_from = site.logins.of(user) or Login(end=0)
+    end = int(min(now + SESSION_S, made_from.token_end or now + SESSION_S))
+    login = replace(made_from, end=end)
+    try:
+        site.logins.note(user, login, now=now)
+    except OSError as error:
+        raise Refusal(
+            503, f"a session cannot be noted in state_dir at present ({error.strerror}); try again later"
+        ) from error
+    return login, site.tokens.sign(
+        user=user.name, key=str(user.session), purpose=BROWSER, now=now, ttl_s=end - now
+    )
+
+
+def _end(site: Site, user: User) -> None:
+    try:
+        site.logins.end(user)
+    except OSError as error:
+        raise Refusal(
+            503,
+            f"the end of this session cannot be noted in state_dir ({error.strerror}), so it goes on; "
+            "try again, or have the operator remove tokens.json there, which ends all sessions",
+        ) from error

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from runner.errors import RunnerError
 from runner.http.answers import refused
 from runner.http.stored import OpenedResponse, failed, file_response, gone
+from runner.http.wrong_keys import note_wrong
 from runner.links import PURPOSE
 from runner.my_files import Library
 from runner.tokens import TokenError, Tokens
@@ -45,7 +46,8 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
             files = library.held_by(holder)
             file = await files.by_id(key)
         except TokenError as error:
-            _log.warning("download refused", extra={"key": key[:_KEY_CHARS], "reason": str(error)})
+            note_wrong(request, "link")
+            _log.debug("download refused", extra={"key": key[:_KEY_CHARS], "reason": str(error)})
             return refused(403, str(error))
         except RunnerError as error:
             return failed(key, error)

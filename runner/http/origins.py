@@ -1,18 +1,28 @@
 """Which `Host` and `Origin` the HTTP server answers to, against DNS rebinding and foreign web pages.
 
-FastMCP's guard stands in front of its whole application, our own routes included, so this only says
-how to set it: always strictly. The server's own address and the loopback names are answered to, and
-any origin on this machine may call a loopback host (the MCP Inspector is one); further names are
-`allowed_hosts` and `allowed_origins`.
+FastMCP's guard looks at `Host`: the server's own address, the loopback names and `allowed_hosts` are
+answered to. It lets pages of every port of this machine in, and compares by patterns. So `Origin` is looked
+at here, in front of it, on every route and whatever else a request proves: a page of this server, or an
+origin that stands in `allowed_origins`, each exactly as a browser writes it. What is no browser sends none.
 
-Source: MCP specification 2025-11-25, "Transports", security warning.
+Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, section 6; `docs/http.md`.
 """
 
 from typing import TypedDict
+from urllib.parse import urlsplit
 
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runner.http.answers import refused
 from runner.settings import Settings
 
-__all__ = ["Protection", "protection"]
+__all__ = ["KnownOrigins", "Protection", "is_own", "over_https", "protection"]
+
+_FOREIGN = (
+    "a page of another site sent this request: its Origin is neither this server's nor in allowed_origins; "
+    "open this server's own page, or name the page's origin in allowed_origins, as a browser writes it"
+)
 
 
 class Protection(TypedDict):
@@ -24,7 +34,7 @@ class Protection(TypedDict):
 
 
 def protection(settings: Settings) -> Protection:
-    """Return the arguments that put the guard in place.
+    """Return the arguments that put FastMCP's guard in place; `Origin` is left to `KnownOrigins`.
 
     FastMCP's "auto" would leave a server on 0.0.0.0 open to a page that rebinds its name to it.
     """
@@ -32,5 +42,52 @@ def protection(settings: Settings) -> Protection:
     return Protection(
         host_origin_protection=True,
         allowed_hosts=[*own, *settings.allowed_hosts],
-        allowed_origins=list(settings.allowed_origins),
+        allowed_origins=["*"],
     )
+
+
+def over_https(settings: Settings, request: Request) -> bool:
+    """Return whether a browser reaches this server by https: itself, or a proxy in front of it.
+
+    What a proxy says of that (`X-Forwarded-Proto`) the web server believes on the loopback address.
+    """
+    return request.url.scheme == "https" or (settings.public_url or "").startswith("https:")
+
+
+def is_own(settings: Settings, request: Request, origin: str) -> bool:
+    """Return whether an origin is this server's, by the name under which the request reached it."""
+    host = request.headers.get("host", "")
+    own = {f"{request.url.scheme}://{host}"}
+    if over_https(settings, request):
+        own.add(f"https://{host}")
+    if settings.public_url is not None:
+        # A proxy may have asked under another name.
+        public = urlsplit(settings.public_url)
+        own.add(f"{public.scheme}://{public.netloc}")
+    return origin in own
+
+
+class KnownOrigins:
+    """Middleware that refuses a request with an `Origin` that is neither this server's nor allowed.
+
+    Args:
+        app: The application.
+        settings: The effective settings.
+    """
+
+    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and any(name == b"origin" for name, _ in scope["headers"]):
+            request = Request(scope)
+            named = request.headers.getlist("origin")
+            if len(named) != 1 or not self._is_known(request, named[0]):
+                await refused(403, _FOREIGN)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_known(self, request: Request, origin: str) -> bool:
+        return origin in self._settings.allowed_origins or is_own(self._settings, request, origin)

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runner.events import Events
+from runner.http.logins import Logins
+from runner.identity import token_prints
 from runner.my_files import Library
 from runner.settings import Settings
 from runner.tokens import Tokens
@@ -29,6 +31,9 @@ class Site:
         clock: Says the present time in seconds since the epoch.
         tier: Isolation tier of what is served; None for the one that the settings and the machine make.
         faults: Says why what is served cannot take calls now, by part.
+        logins: Which browser sessions hold.
+        known_tokens: What `runner.identity.token_print` says of the tokens that hold; None where nobody
+            has a list of them.
     """
 
     settings: Settings
@@ -38,3 +43,9 @@ class Site:
     clock: Callable[[], float] = time.time
     tier: Tier | None = None
     faults: Callable[[], Awaitable[Mapping[str, str]]] = _none
+    logins: Logins = field(init=False)
+    known_tokens: frozenset[str] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "logins", Logins(self.settings.state_dir))
+        object.__setattr__(self, "known_tokens", token_prints(self.settings))

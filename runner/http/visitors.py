@@ -16,13 +16,14 @@ Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture,
 
 import re
 from functools import partial
-from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
 from fastmcp.server.dependencies import get_access_token
 from starlette.requests import Request
 
 from runner.http.answers import Refusal
+from runner.http.logins import Login, Logins
+from runner.http.origins import is_own, over_https
 from runner.http.site import Site
 from runner.identity import IdentityError, User, resolve
 from runner.settings import Settings
@@ -31,12 +32,13 @@ from runner.tokens import TokenError, Tokens
 __all__ = [
     "BROWSER",
     "COOKIE",
+    "ENDED",
     "browser_session",
     "check_page",
     "cookie_name",
+    "login_of",
     "of_cookie",
     "of_page",
-    "over_https",
     "who",
     "with_session",
 ]
@@ -47,9 +49,11 @@ COOKIE = "toolcell_session"
 BROWSER = "browser"
 """The purpose of that token."""
 
+ENDED = "this page's session has ended; open the address that the server printed last, or log in"
+"""What is said where a session has ended."""
+
 _SESSION = re.compile(r"[!-~]{1,128}")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
-_ENDED = "this page's session has ended; open the printed address again, or log in"
 _OF_THIS_SERVER = ("same-origin", "none")
 
 
@@ -96,12 +100,12 @@ def check_page(site: Site, request: Request) -> None:
         Refusal: 403.
     """
     origin, sent_from = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    if origin is not None and origin.rstrip("/") in site.settings.allowed_origins:
+    if origin is not None and origin in site.settings.allowed_origins:
         return
     if sent_from is not None:
         allowed = sent_from in _OF_THIS_SERVER
     else:
-        allowed = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+        allowed = origin is None or is_own(site.settings, request, origin)
     if not allowed:
         raise Refusal(
             403,
@@ -110,21 +114,13 @@ def check_page(site: Site, request: Request) -> None:
         )
 
 
-def over_https(settings: Settings, request: Request) -> bool:
-    """Return whether a browser reaches this server by https: itself, or a proxy in front of it.
-
-    What a proxy says of that (`X-Forwarded-Proto`) the web server believes on the loopback address.
-    """
-    return request.url.scheme == "https" or (settings.public_url or "").startswith("https:")
-
-
 def cookie_name(settings: Settings, request: Request) -> str:
     """Return under which name a browser has its session; under another one it does not count."""
     return f"__Host-{COOKIE}" if over_https(settings, request) else COOKIE
 
 
 def browser_session(settings: Settings, tokens: Tokens, request: Request, *, now: float) -> User | None:
-    """Return the user and the session that a request's cookie names, or None where it has no good one.
+    """Return the user and the session that a request's cookie names, or None where it has none that holds.
 
     Args:
         settings: The effective settings.
@@ -136,12 +132,22 @@ def browser_session(settings: Settings, tokens: Tokens, request: Request, *, now
     if not token or not _SESSION.fullmatch(session):
         return None
     try:
-        return User(tokens.verify(token, purpose=BROWSER, key=session, now=now), session)
+        user = User(tokens.verify(token, purpose=BROWSER, key=session, now=now), session)
     except TokenError:
         return None
+    return user if Logins(settings.state_dir).of(user) is not None else None
 
 
-async def of_page(site: Site, request: Request, *, closed: str = _ENDED) -> User:
+def login_of(site: Site, user: User) -> Login | None:
+    """Return what is noted of a browser session, or None if it has ended, or the token it was made from."""
+    login = site.logins.of(user)
+    if login is None or login.end <= site.clock():
+        return None
+    # A token that the operator took out of the file takes its sessions along.
+    return login if site.known_tokens is None or login.token in site.known_tokens else None
+
+
+async def of_page(site: Site, request: Request, *, closed: str = ENDED) -> User:
     """Return whose page of this server sent a request; only its cookie counts.
 
     Args:
@@ -163,7 +169,7 @@ async def of_cookie(site: Site, request: Request) -> User | None:
     """Return the user and the session of a request's cookie, or None where it names nobody served here."""
     settings = site.settings
     known = await run_sync(partial(browser_session, settings, site.tokens, request, now=site.clock()))
-    if known is None:
+    if known is None or login_of(site, known) is None:
         return None
     served = _resolved(site, None).name if settings.auth.kind == "none" else settings.user or known.name
     # Set by another server with the same keys and other users: here its user is nobody.

@@ -23,6 +23,7 @@ from runner.contract.pages import check_page as fault_of_page
 from runner.http.answers import SAFE_HEADERS, Refusal
 from runner.http.site import Site
 from runner.http.visitors import of_page
+from runner.http.wrong_keys import note_wrong
 from runner.identity import User
 from runner.tokens import TokenError
 
@@ -82,6 +83,7 @@ class _Dashboards:
         try:
             user = await run_sync(check)
         except TokenError as error:
+            note_wrong(request, "dashboard")
             raise Refusal(403, "this token is not valid for this dashboard, or has expired") from error
         return JSONResponse({"user": user, "id": name}, headers=SAFE_HEADERS)
 

@@ -1,8 +1,9 @@
 """Who may use the Playground: whoever has the address that was printed at the start, or a token.
 
 1. The start key stands in that address. It is exchanged for a browser session at once, so that it does not
-   stay in the address bar, and holds as long as this process. There is one only where the server takes calls
-   without a token; elsewhere the page asks for the token.
+   stay in the address bar, and opens once: addresses are kept in histories and in lists of processes. The
+   next one is printed as soon as one is used. There is one only where the server takes calls without a
+   token; elsewhere the page asks for the token.
 2. A pass lets one request of a known browser through the check of tokens on `/mcp`: a page cannot hold the
    token that its session was made with.
 
@@ -11,6 +12,7 @@ Source: the design's notes on the security of shown content; decision 15.
 
 import hmac
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fastmcp import FastMCP
@@ -22,15 +24,25 @@ _PREFIX = "page."
 _MAX_PASSES = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StartKey:
-    """The key in the address that is printed at the start."""
+    """The key in the address that is printed at the start, and those that follow it.
+
+    Attributes:
+        secret: The one that opens next.
+        tell: Is called when there is another one.
+    """
 
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    tell: Callable[[], None] = field(default=lambda: None)
 
     def opens(self, given: str) -> bool:
-        """Say whether `given` is the key."""
-        return hmac.compare_digest(given.encode(), self.secret.encode())
+        """Say whether `given` is the key, and use it up if so."""
+        if not hmac.compare_digest(given.encode(), self.secret.encode()):
+            return False
+        self.secret = secrets.token_urlsafe(24)
+        self.tell()
+        return True
 
 
 @dataclass(slots=True)

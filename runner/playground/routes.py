@@ -13,6 +13,7 @@ from runner.http.answers import SAFE_HEADERS, Refusal
 from runner.http.browser import begin_session
 from runner.http.site import Site
 from runner.http.visitors import of_cookie, of_page, who
+from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
 from runner.playground.site import Playground, frames_origin
 
@@ -66,10 +67,12 @@ class _Routes:
     async def _enter(self, request: Request) -> Response:
         """Exchange the start key for a session; the address bar is left without it."""
         key = self.playground.key
-        if key is None or not key.opens(request.query_params["key"]):
-            # The page itself says what to do: it finds no session.
-            return RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
         known = await of_cookie(self.site, request)
+        if key is None or not key.opens(request.query_params["key"]):
+            if known is None:
+                note_wrong(request, "start key")
+            # The page says what to do where it finds no session; a second tab goes on with the first's.
+            return RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
         begun = await begin_session(self.site, known or await who(self.site, request))
         answer = RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
         begun.set_on(answer, request)
@@ -83,4 +86,7 @@ class _Routes:
 def _closed(playground: Playground) -> str:
     if playground.key is None:
         return "log in with your token"
-    return "open the address with the key that the server printed when it started"
+    return (
+        "open the address with the key that the server printed last; each one opens once, and when it "
+        "has been used the server prints the next"
+    )

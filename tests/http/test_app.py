@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from runner.errors import StartError
 from runner.http import health
 from runner.http.endpoint import set_up_endpoint
-from runner.http.origins import protection
+from runner.http.origins import KnownOrigins, protection
 from runner.settings import Settings
 
 LIMIT = 6 * 1024 * 1024
@@ -22,6 +22,7 @@ def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> St
     server: FastMCP[None] = FastMCP("test")
     app = server.http_app(**protection(settings))
     app.router.routes.extend(health.routes(tier="process", version="1.2.3", faults=faults))
+    app.add_middleware(KnownOrigins, settings=settings)
     set_up_endpoint(app, max_bytes=LIMIT, direct=None)
     return app
 

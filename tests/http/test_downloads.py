@@ -106,6 +106,7 @@ def test_a_token_of_one_user_does_not_open_the_file_of_another(site: Site) -> No
 
 
 def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", logger="runner.http")
     site.client.get("/api/files/download/art_1?token=hunter2.hunter2")
 
     records = [record for record in caplog.records if record.name == "runner.http.downloads"]
@@ -116,6 +117,7 @@ def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytes
 def test_a_refused_download_of_a_very_long_key_leaves_a_short_record(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", logger="runner.http")
     for key in ("art_1", "a" * 50_000):
         assert site.client.get(f"/api/files/download/{key}?token=a.b").status_code == 403
 

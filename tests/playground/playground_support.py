@@ -56,17 +56,35 @@ class Shown:
 
     Attributes:
         base: Its address.
-        key: Its start key, where there is one.
+        first_key: The start key that it printed at its start, where there is one.
         user: Whom it serves.
         said: What it said at its start.
         lines: What it says from then on.
     """
 
     base: str
-    key: str | None
+    first_key: str | None
     user: str
     said: str
     lines: list[str] = field(default_factory=list)
+    taken: list[int] = field(default_factory=lambda: [0])
+
+    @property
+    def key(self) -> str | None:
+        """The start key that opens next: each opens once, and then the server prints another."""
+        if self.first_key is None:
+            return None
+        # Read once printed: who is sent on by the last key may be here before its successor.
+        assert self.until(lambda: len(self.keys) > self.taken[0])
+        key = self.keys[self.taken[0]]
+        self.taken[0] += 1
+        return key
+
+    @property
+    def keys(self) -> list[str]:
+        """All start keys that were printed."""
+        printed = [re.search(r"Playground: \S+?/\?key=(\S+)", line) for line in list(self.lines)]
+        return [str(self.first_key), *(found[1] for found in printed if found)]
 
     def heard(self, pattern: str) -> bool:
         """Wait until it says something; False if it does not."""

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./model/begin";
-import { door, info, login } from "./model/info";
+import { door, info, login, logout } from "./model/info";
 import { reload } from "./model/news";
 import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
@@ -72,7 +72,20 @@ function Top({ here }: { here: string }): JSX.Element {
       <button class="button quiet" onClick={nextTheme} title="Change the colours">
         <span class="unseen">Theme: </span>{theme.value === "system" ? "Auto" : theme.value === "light" ? "Light" : "Dark"}
       </button>
+      <Leave />
     </header>
+  );
+}
+
+/** The way out. What is wrong with it is said beside it. */
+function Leave(): JSX.Element {
+  const [problem, setProblem] = useState<string | null>(null);
+  return (
+    <>
+      {problem !== null && <span class="small problem" role="alert">{plain(problem)}</span>}
+      <button class="button quiet" title="End this browser's session; history and drafts are forgotten"
+        onClick={() => void logout().then(setProblem)}>Log out</button>
+    </>
   );
 }
 
@@ -112,7 +125,7 @@ function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Elemen
       {!asks && (
         <p class="soft">
           It looks like <code>http://127.0.0.1:8000/?key=…</code> and stands in the terminal in which <code>runner serve</code> or{" "}
-          <code>runner dev</code> was started.
+          <code>runner dev</code> was started; the last one there is the one that opens.
         </p>
       )}
       {asks && (

@@ -1,10 +1,13 @@
 /** What a page does once it is inside: load what it shows, and listen while it is seen. */
-import { effect } from "@preact/signals";
+import { computed, effect } from "@preact/signals";
 import { door } from "./info";
 import { hearNews, seen } from "./news";
 import { followed, loadResources, stay } from "./resources";
 import { loadRuns } from "./runs";
 import { loadTools } from "./tools";
+
+/** While somebody is inside and looks. After a session has ended there is nothing to be heard until the next. */
+const listens = computed(() => door.value.state === "open" && seen.value);
 
 let begun = false;
 
@@ -13,9 +16,9 @@ export async function begin(): Promise<void> {
   await Promise.all([loadTools(), loadRuns()]);
   if (begun) return;
   begun = true;
-  effect(() => (seen.value ? hearNews() : undefined));
+  effect(() => (listens.value ? hearNews() : undefined));
   effect(() => {
-    if (!seen.value) return undefined;
+    if (!listens.value) return undefined;
     const uris = followed.value;
     const abort = new AbortController();
     void stay(uris, abort.signal);

@@ -58,6 +58,23 @@ export async function login(token: string): Promise<string | null> {
   return null;
 }
 
+/** End this browser's session, for all its tabs. Returns what is wrong, or null. */
+export async function logout(): Promise<string | null> {
+  try {
+    const response = await fetch("/api/session", { method: "DELETE" });
+    // Ended elsewhere already: what is wanted is so.
+    if (response.ok || response.status === 401) {
+      // A page from the start: nothing of this user stays in it for the next.
+      location.replace("/");
+      return null;
+    }
+    const body = (await response.json().catch(() => ({}))) as Record<string, Json>;
+    return String(body["error"] ?? `the server did not end this session (HTTP ${response.status})`);
+  } catch (error) {
+    return `the server cannot be reached: ${String(error)}`;
+  }
+}
+
 export function deadlinesOf(tool: string): Deadlines {
   const known = info.value;
   return known?.tools[tool]?.deadlines ?? known?.deadlines ?? { idle_s: 30, total_s: 600 };

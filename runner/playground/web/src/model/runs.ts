@@ -2,7 +2,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { isObject, toJson, type Json } from "./json";
 import { McpError, request, SessionEnded, type Params, type Wire } from "./mcp";
-import { door } from "./info";
+import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
 import type { WidgetCall } from "./widget_calls";
@@ -197,7 +197,7 @@ async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
 function ended(error: unknown, aborted: boolean): Partial<Run> {
   if (aborted) return { status: "cancelled", problem: CANCELLED };
   if (error instanceof SessionEnded) {
-    door.value = { state: "closed", login: error.message.includes("log in"), why: error.message };
+    door.value = { state: "closed", login: info.value?.login ?? false, why: error.message };
   }
   if (error instanceof McpError) {
     const more = error.data === null ? "" : `\n${toJson(error.data, 2)}`;

@@ -1,0 +1,62 @@
+"""Headers of every answer that keep this server apart: from pages of other sites, and from plain http.
+
+What a page of another site may not read it could still show or run: a picture, a script. Without a header
+that says otherwise a browser loads such a thing with all that it sends by itself.
+
+Source: WHATWG Fetch, "Cross-Origin-Resource-Policy header"; RFC 6797, sections 7.2 and 8.1.
+"""
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runner.settings import Settings
+
+__all__ = ["KeptApart"]
+
+_POLICY = "Cross-Origin-Resource-Policy"
+_TRANSPORT = "Strict-Transport-Security"
+_YEAR = "max-age=31536000"
+
+
+class KeptApart:
+    """Middleware that puts these headers on every answer.
+
+    Args:
+        app: The application.
+        settings: The effective settings.
+    """
+
+    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+        self._app = app
+        self._public = urlsplit(settings.public_url or "")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault(_POLICY, "same-origin")
+                if self._came_by_https(Request(scope)):
+                    headers[_TRANSPORT] = _YEAR
+            await send(message)
+
+        await self._app(scope, receive, sent)
+
+    def _came_by_https(self, request: Request) -> bool:
+        """Say whether this request came by https, as far as that is known: by itself, or to `public_url`."""
+        if request.url.scheme == "https":
+            return True
+        # Another name reaches the server past the proxy, and a proxy may serve plain http, too.
+        to_public = request.headers.get("host") == self._public.netloc
+        return (
+            self._public.scheme == "https"
+            and to_public
+            and request.headers.get("x-forwarded-proto", "https") == "https"
+        )

@@ -1,0 +1,117 @@
+"""Which browser sessions hold: a note for each, by whose absence a cookie is refused.
+
+A cookie is signed, so on its own it would hold to its end, wherever a copy of it is. So a session holds only
+as long as its note is there, which is taken away when the user logs out. That needs no room, holds for every
+process with the same state folder and after a restart, and whoever removes the notes logs everybody out:
+nothing that gets lost lets anybody in.
+
+A note is a symbolic link that leads nowhere: it is there as a whole or not at all, and takes no block of a
+disk that is full. It says when the session ends, when the token ends that it was made from, and which that
+was.
+
+Source: symlink(7); `docs/http.md`.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.identity import User
+
+__all__ = ["LOGINS_PER_USER", "Login", "Logins"]
+
+LOGINS_PER_USER = 200
+"""How many browser sessions of one user hold at once; one more ends the one that would end first."""
+
+_FOLDER = "browser-sessions"
+_UNFINISHED = "."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """What is noted of a browser session.
+
+    Attributes:
+        end: When it ends, in whole seconds since the epoch.
+        token_end: When the token ends that it was made from; 0 where it does not end, or there was none.
+        token: Which token that was, as `runner.identity.token_print` says; empty where there was none.
+    """
+
+    end: int
+    token_end: int = 0
+    token: str = ""
+
+
+class Logins:
+    """The notes of one state folder.
+
+    Args:
+        state_dir: The state folder. What is in it belongs to the runner alone.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._folder = state_dir / _FOLDER
+
+    def note(self, user: User, login: Login, *, now: float) -> None:
+        """Note that a session holds, in place of what was noted of it before.
+
+        Raises:
+            OSError: It cannot be noted; then it does not hold.
+        """
+        path = self._path(user)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_room(path, now)
+        unfinished = path.with_name(_UNFINISHED + secrets.token_hex(8))
+        os.symlink(f"{login.end}.{login.token_end}.{login.token}", unfinished)
+        os.rename(unfinished, path)
+
+    def of(self, user: User) -> Login | None:
+        """Return what is noted of the session that `user` speaks in; None where it does not hold."""
+        return _read(self._path(user))
+
+    def end(self, user: User) -> None:
+        """End a session, if it holds. When this returns, it is ended for good.
+
+        Raises:
+            OSError: The note cannot be taken away.
+        """
+        path = self._path(user)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _path(self, user: User) -> Path:
+        return self._folder / _name(user.name) / _name(user.session or "")
+
+    def _make_room(self, path: Path, now: float) -> None:
+        """Remove what has ended of one user's notes, and the one that ends first if there are too many."""
+        held: list[tuple[int, Path]] = []
+        for each in path.parent.iterdir():
+            login = _read(each)
+            if login is not None and login.end > now and not each.name.startswith(_UNFINISHED):
+                held.append((login.end, each))
+            elif each.is_symlink():
+                each.unlink(missing_ok=True)
+        others = sorted(entry for entry in held if entry[1] != path)
+        for _end, each in others[: max(0, len(others) - LOGINS_PER_USER + 1)]:
+            each.unlink(missing_ok=True)
+
+
+def _name(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _read(path: Path) -> Login | None:
+    with contextlib.suppress(OSError, ValueError):
+        end, token_end, token = os.readlink(path).split(".")
+        return Login(end=int(end), token_end=int(token_end), token=token)
+    return None

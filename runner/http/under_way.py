@@ -1,0 +1,104 @@
+"""What is under way in browser sessions, so that it ends with them: streams of events, calls, MCP sessions.
+
+A request is looked at when it comes. One that stays open would go on after its session has ended, for hours.
+
+Source: `docs/http.md`, "Who asks".
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runner.http.answers import refused
+from runner.http.site import Site
+from runner.http.visitors import ENDED, browser_session, login_of
+from runner.identity import User
+
+__all__ = ["EndsWithSession", "UnderWay"]
+
+_LOGOUT = ("DELETE", "/api/session")
+
+
+class UnderWay:
+    """The requests that are under way, by the browser session in which they came."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[tuple[str, str | None], set[anyio.CancelScope]] = {}
+        self._more: list[Callable[[User], Awaitable[None]]] = []
+
+    @contextmanager
+    def one(self, user: User, *, seconds: float) -> Iterator[anyio.CancelScope]:
+        """Hold one request, which ends with its session: when it is ended, or after so many seconds."""
+        key = (user.name, user.session)
+        with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
+            self._scopes.setdefault(key, set()).add(scope)
+            try:
+                yield scope
+            finally:
+                self._scopes[key].discard(scope)
+                if not self._scopes[key]:
+                    del self._scopes[key]
+
+    def also(self, end: Callable[[User], Awaitable[None]]) -> None:
+        """Have something else done when a session is ended."""
+        self._more.append(end)
+
+    async def end(self, user: User) -> None:
+        """End what is under way in the session that `user` speaks in."""
+        for scope in self._scopes.get((user.name, user.session), ()):
+            scope.cancel()
+        for each in self._more:
+            await each(user)
+
+
+class EndsWithSession:
+    """Middleware that ends a request with the browser session in which it came.
+
+    Args:
+        app: The application.
+        site: Whose sessions they are.
+        under_way: What is under way in them.
+    """
+
+    def __init__(self, app: ASGIApp, *, site: Site, under_way: UnderWay) -> None:
+        self._app = app
+        self._site = site
+        self._under_way = under_way
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        user = _of_browser(self._site, scope)
+        login = None if user is None else login_of(self._site, user)
+        if user is None or login is None:
+            await self._app(scope, receive, send)
+            return
+        answer: dict[str, Mapping[str, str]] = {}
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer["headers"] = Headers(raw=message.get("headers", []))
+            elif not message.get("more_body"):
+                answer["end"] = {}
+            await send(message)
+
+        with self._under_way.one(user, seconds=login.end - self._site.clock()) as ends:
+            await self._app(scope, receive, sent)
+        if not ends.cancelled_caught or "end" in answer:
+            return
+        if "headers" not in answer:
+            await refused(401, ENDED)(scope, receive, send)
+        elif "content-length" not in answer["headers"]:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        # What has another length than was said is no whole answer, and the connection is closed.
+
+
+def _of_browser(site: Site, scope: Scope) -> User | None:
+    if scope["type"] != "http" or (scope["method"], scope["path"]) == _LOGOUT:
+        return None
+    if not any(name == b"cookie" for name, _ in scope["headers"]):
+        return None
+    return browser_session(site.settings, site.tokens, Request(scope), now=site.clock())

@@ -1,0 +1,190 @@
+"""Logging out ends the session on the server: a copy of its cookie, and what is open in it, end with it."""
+
+import asyncio
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from asgi_support import asking
+from site_support import NOW, TOKENS, Served
+
+from runner.http.browser import SESSION_S
+from runner.http.logins import LOGINS_PER_USER, Login, Logins
+from runner.http.visitors import COOKIE
+from runner.identity import User
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    return Served.at(tmp_path)
+
+
+def logged_in(served: Served, user: str = "ann") -> str:
+    with served.visitor(user) as visitor:
+        return str(visitor.post("/api/session").cookies[COOKIE])
+
+
+def status(served: Served, cookie: str, method: str = "GET", path: str = "/api/files") -> int:
+    with served.visitor(cookie=f"{COOKIE}={cookie}") as browser:
+        return int(browser.request(method, path).status_code)
+
+
+ROUTES = [
+    ("GET", "/api/files"),
+    ("POST", "/api/files?filename=a"),
+    ("GET", "/api/files/art_000000000000"),
+    ("GET", "/artifacts/art_000000000000"),
+    ("GET", "/events"),
+    ("POST", "/api/session"),
+    ("DELETE", "/api/session"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_a_copy_of_the_cookie_opens_no_route_after_logging_out(
+    served: Served, method: str, path: str
+) -> None:
+    cookie, other = logged_in(served), logged_in(served)
+    before = status(served, cookie)
+
+    ended = status(served, cookie, "DELETE", "/api/session")
+
+    assert (before, ended) == (200, 204)
+    assert status(served, cookie, method, path) == 401
+    assert status(served, other) == 200
+
+
+def test_it_stays_ended_after_a_restart_and_for_every_process(served: Served, tmp_path: Path) -> None:
+    cookie, other = logged_in(served), logged_in(served)
+    beside = Served.at(tmp_path)
+    before = status(beside, cookie)
+
+    status(served, cookie, "DELETE", "/api/session")
+
+    assert (before, status(beside, cookie)) == (200, 401)
+    assert [status(Served.at(tmp_path), each) for each in (cookie, other)] == [401, 200]
+
+
+def test_notes_that_are_gone_or_damaged_let_nobody_in(served: Served, tmp_path: Path) -> None:
+    cookies = [logged_in(served) for _ in range(3)]
+    notes = tmp_path / "state" / "browser-sessions"
+    assert [status(served, each) for each in cookies] == [200] * 3
+
+    for note in notes.glob("*/*"):
+        note.unlink()
+        note.symlink_to("damaged")
+    damaged = [status(served, each) for each in cookies]
+    shutil.rmtree(notes)
+
+    assert damaged == [401] * 3
+    assert [status(served, each) for each in cookies] == [401] * 3
+    assert status(served, logged_in(served)) == 200
+
+
+def test_where_no_session_can_be_noted_none_begins_and_it_is_said(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "state" / "browser-sessions").write_text("in the way")
+    with served.visitor("ann") as ann:
+        refused = ann.post("/api/session")
+
+    assert (refused.status_code, "state_dir" in refused.json()["error"]) == (503, True)
+    assert "set-cookie" not in refused.headers
+
+
+def test_an_end_that_cannot_be_noted_is_not_said_to_be_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cookie = logged_in(served)
+
+    def read_only(_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", read_only)
+        refused = status(served, cookie, "DELETE", "/api/session")
+
+    assert (refused, status(served, cookie)) == (503, 200)
+    assert status(served, cookie, "DELETE", "/api/session") == 204
+
+
+def test_notes_of_one_user_are_bounded_and_what_has_ended_goes(tmp_path: Path) -> None:
+    logins, now = Logins(tmp_path), 1000.0
+    for number in range(LOGINS_PER_USER + 5):
+        logins.note(User("ann", str(number)), Login(end=2000 + number), now=now)
+    logins.note(User("bob", "0"), Login(end=2000), now=now)
+    held = [logins.of(User("ann", str(number))) is not None for number in range(LOGINS_PER_USER + 5)]
+    logins.note(User("ann", "last"), Login(end=9000), now=5000)
+
+    assert held == [False] * 5 + [True] * LOGINS_PER_USER
+    assert logins.of(User("bob", "0")) is not None
+    assert sum(len(list(folder.iterdir())) for folder in (tmp_path / "browser-sessions").iterdir()) == 2
+
+
+def test_a_token_taken_out_of_the_file_takes_its_sessions_along(served: Served, tmp_path: Path) -> None:
+    anns, bobs = logged_in(served, "ann"), logged_in(served, "bob")
+    with_both = Served.at(tmp_path)
+    assert [status(with_both, each) for each in (anns, bobs)] == [200, 200]
+
+    without_ann = Served.at(tmp_path, tokens=True)
+    (tmp_path / "users.json").write_text(
+        json.dumps({TOKENS["bob"]: "bob", "a-new-token-of-ann-a-new": "ann"})
+    )
+    object.__setattr__(without_ann.site, "known_tokens", None)
+    without_the_guard = status(without_ann, anns)
+    without_ann.site.__post_init__()
+
+    assert without_the_guard == 200
+    assert [status(without_ann, each) for each in (anns, bobs)] == [401, 200]
+
+
+def test_a_session_prolonged_by_its_cookie_ends_no_later_than_its_token(served: Served) -> None:
+    cookie = logged_in(served)
+    session = cookie.partition(".")[0]
+    note = served.site.logins.of(User("ann", session))
+    assert note is not None
+    served.site.logins.note(
+        User("ann", session), Login(end=note.end, token_end=int(NOW) + 60, token=note.token), now=NOW
+    )
+    with served.visitor(cookie=f"{COOKIE}={cookie}") as browser:
+        prolonged = browser.post("/api/session").cookies[COOKIE]
+    served.now[0] = NOW + 59
+    early = status(served, prolonged)
+    served.now[0] = NOW + 60
+
+    assert (early, status(served, prolonged)) == (200, 401)
+
+
+def test_logging_out_has_the_browser_forget_what_the_page_kept(served: Served) -> None:
+    with served.visitor(cookie=f"{COOKIE}={logged_in(served)}") as browser:
+        ended = browser.delete("/api/session")
+
+    # Not "cookies": those of neighbouring hosts and ports would go, too.
+    assert ended.headers["clear-site-data"] == '"storage"'
+
+
+@pytest.mark.parametrize("how", ["logged out", "over"])
+def test_a_stream_of_events_ends_with_its_session_and_no_other(served: Served, how: str) -> None:
+    async def heard() -> tuple[bool, bool]:
+        mine, others = logged_in(served), logged_in(served)
+        served.now[0] = NOW + (SESSION_S - 1 if how == "over" else 0)
+        if how == "over":
+            others = logged_in(served)
+        async with (
+            asking(served.web, "GET", "/events", headers={"cookie": f"{COOKIE}={mine}"}) as stream,
+            asking(served.web, "GET", "/events", headers={"cookie": f"{COOKIE}={others}"}) as other,
+        ):
+            await stream.until(b"listening\n\n")
+            await other.until(b"listening\n\n")
+            if how == "logged out":
+                await asyncio.to_thread(status, served, others, "GET")
+                async with asking(
+                    served.web, "DELETE", "/api/session", headers={"cookie": f"{COOKIE}={mine}"}
+                ) as ended:
+                    assert ended.status == 204
+            async with asyncio.timeout(60):
+                while await stream.pieces.get():
+                    pass
+            return True, other.pieces.empty()
+
+    assert asyncio.run(heard()) == (True, True)
