@@ -6,6 +6,7 @@ sessions were begun that way end with the browser's.
 """
 
 from collections import OrderedDict
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -40,7 +41,7 @@ class Door:
         self._app = app
         self._site = site
         self._passes = passes
-        self._begun: OrderedDict[str, User] = OrderedDict()
+        self._begun: OrderedDict[str, tuple[User, Any]] = OrderedDict()
         under_way.also(self._end)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,7 +58,7 @@ class Door:
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._note(Headers(raw=message.get("headers", [])).get(_HEADER), user)
+                self._note(Headers(raw=message.get("headers", [])).get(_HEADER), user, scope["app"])
             await send(message)
 
         headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
@@ -69,24 +70,25 @@ class Door:
             headers = [*headers, (b"authorization", f"Bearer {self._passes.give(user.name)}".encode())]
         return {**scope, "path": _MCP, "raw_path": _MCP.encode(), "headers": headers}
 
-    def _note(self, session: str | None, user: User) -> None:
+    def _note(self, session: str | None, user: User, web: Any) -> None:
         if session is not None:
             # Whoever began it: others of the same user may only speak in it.
-            self._begun.setdefault(session, user)
+            self._begun.setdefault(session, (user, web))
             while len(self._begun) > _MOST_SESSIONS:
                 self._begun.popitem(last=False)
 
     async def _end(self, user: User) -> None:
         """End the MCP sessions that were begun in a browser's session, as their client would."""
-        mine = [session for session, begun_by in self._begun.items() if begun_by == user]
-        for session in mine:
+        mine = [(session, web) for session, (begun_by, web) in self._begun.items() if begun_by == user]
+        for session, web in mine:
             self._begun.pop(session, None)
-            await self._app(self._led(*self._farewell(session), user), _nothing, _unheard)
+            await self._app(self._led(*self._farewell(session, web), user), _nothing, _unheard)
 
-    def _farewell(self, session: str) -> tuple[Scope, list[tuple[bytes, bytes]]]:
+    def _farewell(self, session: str, web: Any) -> tuple[Scope, list[tuple[bytes, bytes]]]:
         settings = self._site.settings
         scope: Scope = {
             "type": "http",
+            "app": web,
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
             "method": "DELETE",

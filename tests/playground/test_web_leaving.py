@@ -100,7 +100,7 @@ def test_an_mcp_session_that_was_begun_through_the_page_ends_with_it(with_tokens
         )
         before = status(later, mine), status(later, others)
 
-        browser.delete("/api/session")
+        assert browser.delete("/api/session").status_code == 204
 
         after = status(later, mine), status(later, others)
 
