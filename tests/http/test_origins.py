@@ -1,4 +1,4 @@
-"""Which `Origin` is answered: this server's, and those that the operator named, each as a browser writes it."""
+"""Which `Origin` is answered: this server's, and those the operator named, each as a browser writes it."""
 
 from pathlib import Path
 
