@@ -192,7 +192,7 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
     check_json(request.params)
     listener = _listener(cell, request, None)
     try:
-        async with cell.drain.call(listener.tell):
+        async with cell.drain.call(listener.tell, of_tool=False):
             outcome = await _begun(partial(_relayed, cell, request, listener), request.user)
     except SandboxError as error:
         raise _unavailable(error) from error

@@ -360,7 +360,6 @@ class Cell:
     async def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
         found = {
-            "server": self.drain.fault,
             "forkserver": await self.forkserver.fault(),
             "tools": self.load_check.fault,
         }

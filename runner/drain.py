@@ -37,16 +37,21 @@ class Drain:
         return None if self._ends_at is None else "the server is being stopped and takes no new calls"
 
     @asynccontextmanager
-    async def call(self, tell: Tell) -> AsyncIterator[None]:
+    async def call(self, tell: Tell, *, of_tool: bool = True) -> AsyncIterator[None]:
         """Run a call in the block.
+
+        Args:
+            tell: Gives its client a notice.
+            of_tool: Whether it is a tool's. Other requests pass to the end, as they are short and belong to
+                calls: some clients ask for the list of tools once they have an answer, to check it.
 
         Raises:
             CallError: `E_BUSY`, the server is being stopped; `E_CANCELLED`, the call was ended for it.
         """
-        if self._ends_at is not None:
+        if self._ends_at is not None and of_tool:
             raise stopping(_LATER_S)
         try:
-            async with asyncio.timeout(None) as limit:
+            async with asyncio.timeout_at(self._ends_at) as limit:
                 self._running[limit] = tell
                 try:
                     yield

@@ -211,6 +211,7 @@ async def _serve_http(
         tokens=served.links.tokens,
         tier=served.tier,
         faults=served.faults,
+        stopping=lambda: served.drain.fault,
     )
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers)

@@ -76,10 +76,15 @@ class Readiness:
         async def disk() -> Mapping[str, str]:
             return await asyncio.to_thread(_disk_faults, settings.state_dir, settings.homes)
 
+        self._stopping = site.stopping
         self._parts = (_Part("tools", site.faults), _Part("store", store), _Part("state", disk))
 
     async def faults(self) -> Mapping[str, str]:
         """Return a sentence for each part at fault, by its name; empty if a call would work."""
+        stopping = self._stopping()
+        if stopping is not None:
+            # At once, and not from the last look: who sends requests here is to stop now.
+            return {"server": stopping}
         found: dict[str, str] = {}
         for faults in await asyncio.gather(*(part.faults() for part in self._parts)):
             found |= faults

@@ -30,6 +30,7 @@ class Site:
         tokens: What signs and checks links and cookies.
         clock: Says the present time in seconds since the epoch.
         tier: Isolation tier of what is served; None for the one that the settings and the machine make.
+        stopping: Says that no calls are taken any more, as the server is to end; None while they are.
         faults: Says why what is served cannot take calls now, by part.
         logins: Which browser sessions hold.
         known_tokens: What `runner.identity.token_print` says of the tokens that hold; None where nobody
@@ -43,6 +44,7 @@ class Site:
     clock: Callable[[], float] = time.time
     tier: Tier | None = None
     faults: Callable[[], Awaitable[Mapping[str, str]]] = _none
+    stopping: Callable[[], str | None] = lambda: None
     logins: Logins = field(init=False)
     known_tokens: frozenset[str] | None = field(init=False)
 

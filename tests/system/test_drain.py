@@ -66,6 +66,8 @@ class Called:
             self.begun.set()
 
         async with Client(url, progress_handler=progress) as client:
+            # Otherwise it asks for the list once it has the answer, perhaps when nobody serves it.
+            await client.list_tools()
             result = await client.call_tool("takes", {"seconds": seconds}, raise_on_error=False)
         return " ".join(block.text for block in result.content if block.type == "text")
 
@@ -83,9 +85,9 @@ async def test_a_call_under_way_may_end_and_new_ones_are_refused(
     environment: dict[str, str], folder: Path
 ) -> None:
     with serving(environment, folder) as (url, process):
-        running = Called(url, 6)
-        await asyncio.wait_for(running.begun.wait(), 60)
         async with Client(url) as late:
+            running = Called(url, 15)
+            await asyncio.wait_for(running.begun.wait(), 60)
             os.kill(process.pid, signal.SIGTERM)
             async with httpx2.AsyncClient() as http:
                 while (ready := await http.get(url.replace("/mcp", "/readyz"))).status_code == 200:
