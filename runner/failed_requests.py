@@ -5,6 +5,7 @@ Without this, the SDK would answer in its earlier era with code 0 and the text o
 Source: JSON-RPC 2.0, "Error object"; `runner.last_resort`.
 """
 
+from functools import partial
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -15,10 +16,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from runner.artifacts.process import failed
 from runner.errors import CallError
 from runner.internals.answer import is_told
+from runner.internals.host import Relay
 from runner.last_resort import unexpected
+from runner.own_paths import OwnPaths
 from runner.render import Delivery, render
 
-__all__ = ["answer_failures", "failed_result"]
+__all__ = ["answer_failures", "failed_result", "told_error", "told_result"]
 
 
 def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
@@ -34,14 +37,40 @@ def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
     return message
 
 
-async def answer_failures(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer a request whose handling has failed. Middleware of the SDK's, outside of all other.
+def told_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result as clients are told it: one that stands for an error names no path of ours."""
+    if result.get("isError") is not True:
+        return result
+    told: dict[str, Any] = own_paths.told(result)
+    return told
 
-    Raises:
-        MCPError: The request is no call of a tool, or was refused.
+
+def told_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
+    """Return an error of JSON-RPC as clients are told it, without paths of ours."""
+    return MCPError(
+        code=error.error.code,
+        message=str(own_paths.told(error.error.message)),
+        data=own_paths.told(error.error.data),
+    )
+
+
+def answer_failures(own_paths: OwnPaths) -> Relay:
+    """Return what answers requests whose handling has failed: middleware of the SDK's, outside of all other.
+
+    Args:
+        own_paths: What no client is told.
     """
+    return partial(_answer, own_paths)
+
+
+async def _answer(
+    own_paths: OwnPaths, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
     try:
-        return await call_next(ctx)
+        result = await call_next(ctx)
+        return told_result(own_paths, result) if isinstance(result, dict) else result
+    except MCPError as error:
+        raise told_error(own_paths, error) from error
     except Exception as error:
         if is_told(error):
             raise

@@ -25,7 +25,7 @@ from runner.contract_resource import CONTRACT
 from runner.direct import DirectCall
 from runner.errors import CallError
 from runner.extras import Extras, ExtraTemplate
-from runner.failed_requests import answer_failures, failed_result
+from runner.failed_requests import answer_failures, failed_result, told_error, told_result
 from runner.files_extra import AVAILABLE_FILES, FILES
 from runner.guarding import GuardedCall, OutputGuard
 from runner.identity import User, auth_provider
@@ -35,6 +35,7 @@ from runner.internals.connection import is_ready, message_levels, notify_client
 from runner.internals.host import relay_innermost, use_input_schemas
 from runner.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.last_resort import unexpected
+from runner.own_paths import OwnPaths
 from runner.own_resources import OwnResources
 from runner.reading import READING, described, reading_result
 from runner.render import Delivery, inline_limit, is_open_schema, render
@@ -42,6 +43,8 @@ from runner.request import RequestFacts, WireError
 from runner.resources import SCHEME, read_artifact
 from runner.steps import REPORT, wants_report
 from runner.subscriptions import announced, offer_subscriptions
+from runner.targets import tool_files
+from runner.telemetry import CallScope
 
 __all__ = ["DownloadUrl", "make_host"]
 
@@ -63,6 +66,8 @@ _RELAYED = frozenset(
 )
 
 _MAX_TEXT = 4096
+_OURS = ("artifact_errors", "denials")
+"""What of a good result's `meta_data` we say, not the tool."""
 
 EXTRAS = Extras(
     resources=(CONTRACT, FILES),
@@ -110,8 +115,9 @@ def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | N
         icons=[mcp_types.Icon.model_validate(icon) for icon in catalog.icons] or None,
         auth=auth_provider(cell.settings) if transport == "http" else None,
     )
-    app.direct = relay = _Relay(app, cell, transport, download_url)
-    relay_innermost(app, relay, around=answer_failures)
+    own_paths = OwnPaths.of(cell.settings, tool_files(cell.targets))
+    app.direct = relay = _Relay(app, cell, transport, download_url, own_paths)
+    relay_innermost(app, relay, around=answer_failures(own_paths))
     offer_subscriptions(app, cell.events, relay.user_of)
     # Looked up each time: `runner dev` loads the files anew.
     use_input_schemas(app, lambda name: _parameters(cell, name))
@@ -122,12 +128,18 @@ class _Relay:
     """Answers what author code has to answer, inside the SDK's own middleware."""
 
     def __init__(
-        self, app: FastMCP, cell: Cell, transport: Transport, download_url: DownloadUrl | None
+        self,
+        app: FastMCP,
+        cell: Cell,
+        transport: Transport,
+        download_url: DownloadUrl | None,
+        own_paths: OwnPaths,
     ) -> None:
         self._app = app
         self._cell = cell
         self._transport = transport
         self._download_url = download_url
+        self._own_paths = own_paths
         self._extras = EXTRAS if cell.settings.extras else Extras()
         self._guard = OutputGuard.of(cell.settings)
         self._resources = OwnResources(cell, self._guard)
@@ -214,7 +226,9 @@ class _Relay:
 
     async def _call_tool(self, request: Request) -> dict[str, Any]:
         try:
-            return await self._answered(request)
+            return told_result(self._own_paths, await self._answered(request))
+        except MCPError as error:
+            raise told_error(self._own_paths, error) from error
         except Exception as error:
             if is_told(error):
                 raise
@@ -229,6 +243,7 @@ class _Relay:
             raise _mcp_error(error) from error
         if completed.interim is not None:
             return dict(completed.interim)
+        processed = self._told(request, completed.processed)
         url = self._download_url
         schema = completed.spec.output_schema if completed.spec is not None else None
         guarded = GuardedCall(
@@ -237,7 +252,7 @@ class _Relay:
             schema=None if is_open_schema(schema) else schema,
         )
         message = render(
-            await self._short(completed.processed, guarded),
+            await self._short(processed, guarded),
             wire=completed.wire,
             output_schema=schema,
             delivery=delivery,
@@ -260,15 +275,28 @@ class _Relay:
         """Say how a call was kept apart from others, for whoever wants to know."""
         return isolation_meta(self._cell.tier, worker="fresh" if request.steps.is_fresh else "kept")
 
+    def _told(self, request: Request, processed: Processed) -> Processed:
+        """Return a result as its client is told it: what we say in it names no path of ours."""
+        told = self._own_paths.told
+        with CallScope(request.id):
+            if processed.is_error:
+                return replace(processed, value=told(processed.value))
+            meta = processed.value.get("meta_data")
+            if isinstance(meta, Mapping):
+                ours = {key: told(meta[key]) for key in _OURS if key in meta}
+                return replace(processed, value={**processed.value, "meta_data": {**meta, **ours}})
+        return processed
+
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, for whoever asked."""
         settings, tool = self._cell.settings, str(request.params.get("name"))
         outcome = request.steps.outcome
+        denials = [asdict(denial) for denial in (() if outcome is None else outcome.denials)]
         usage = {} if outcome is None else {"peak_bytes": outcome.memory_peak_bytes, "cpu_s": outcome.cpu_s}
         return {
             "call": request.id,
             "steps_ms": request.steps.in_ms(),
-            "denials": [asdict(denial) for denial in (() if outcome is None else outcome.denials)],
+            "denials": self._own_paths.told(denials),
             "usage": {name: value for name, value in usage.items() if value is not None},
             "layers": list(layers_of(self._cell.tier)),
             "tier": self._cell.tier.value,

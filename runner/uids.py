@@ -189,7 +189,9 @@ class Uids:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self._read()
         except OSError as error:
-            raise _unusable(f"the record {self._path} cannot be used: {error.strerror}") from error
+            raise _unusable(
+                f"the record of user ids cannot be used ({self._path}): {error.strerror}"
+            ) from error
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
@@ -202,7 +204,8 @@ def _read(path: Path) -> dict[str, int] | None:
         return None
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise _unusable(
-            f"the record {path} cannot be read; remove it when no home is left, and try again"
+            f"the record of user ids is damaged ({path}); "
+            f"remove the record when no home is left, and try again"
         ) from error
 
 

@@ -5,15 +5,20 @@ An answer may hold bytes that anybody made, so no browser is to run it, guess ab
 Source: RFC 9110 section 15; the design's notes on shown content; requirements S0-52, S0-53.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from runner.errors import CallError, Code
 from runner.last_resort import unexpected
+from runner.own_paths import OwnPaths
 
 __all__ = ["SAFE_HEADERS", "Refusal", "fails", "of_call_error", "refused", "refuses"]
+
+Refuses = Callable[[Request, Exception], Coroutine[Any, Any, JSONResponse]]
 
 SAFE_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
@@ -61,12 +66,20 @@ def of_call_error(error: CallError) -> Refusal:
     return Refusal(_STATUS.get(error.code, 400), error.message)
 
 
-async def refuses(_: Request, error: Exception) -> JSONResponse:
-    """Answer a request that was refused. An exception handler of Starlette's."""
+def refuses(own_paths: OwnPaths) -> Refuses:
+    """Return what answers requests that were refused: an exception handler of Starlette's.
+
+    Args:
+        own_paths: What no client is told.
+    """
+    return partial(_refuse, own_paths)
+
+
+async def _refuse(own_paths: OwnPaths, _: Request, error: Exception) -> JSONResponse:
     refusal = of_call_error(error) if isinstance(error, CallError) else error
     if not isinstance(refusal, Refusal):
         raise error
-    return refused(refusal.status, refusal.sentence, refusal.headers)
+    return refused(refusal.status, str(own_paths.told(refusal.sentence)), refusal.headers)
 
 
 async def fails(_: Request, error: Exception) -> JSONResponse:

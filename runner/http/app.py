@@ -25,6 +25,7 @@ from runner.http.site import Site
 from runner.http.under_way import EndsWithSession, UnderWay
 from runner.http.wrong_keys import WrongKeys
 from runner.isolation import in_force
+from runner.own_paths import OwnPaths
 
 __all__ = ["make_web"]
 
@@ -60,8 +61,9 @@ def make_web(
             *more,
         ]
     )
-    web.add_exception_handler(Refusal, refuses)
-    web.add_exception_handler(CallError, refuses)
+    answers = refuses(OwnPaths.of(site.settings))
+    web.add_exception_handler(Refusal, answers)
+    web.add_exception_handler(CallError, answers)
     web.add_exception_handler(Exception, fails)
     outer = [
         Middleware(KeptApart, settings=site.settings),

@@ -71,7 +71,7 @@ def make_proxy(desk: Desk, *, transport: Transport) -> FastMCP:
     )
     desk.levels = partial(connection_levels, app)
     relay = _Proxy(app, desk, transport)
-    relay_innermost(app, relay, around=answer_failures)
+    relay_innermost(app, relay, around=answer_failures(desk.own_paths))
     offer_subscriptions(app, desk.events, relay.user_of, relay)
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)

@@ -23,6 +23,7 @@ from runner.contract.envelope import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.dialects import WIDGET_CALL_META
 from runner.errors import CallError, Code
+from runner.failed_requests import told_result
 from runner.guarding import GuardedCall
 from runner.identity import User
 from runner.incoming import McpClient, has_sessions
@@ -75,6 +76,7 @@ class Calls:
                 ours = GuardedCall(tool=name, files=self.desk.files(user, trace=trace))
                 # What a server says of its failure is as long as it likes.
                 result = await self.desk.guard.message(_failure(error), ours, media_stay=False)
+            result = told_result(self.desk.own_paths, result)
             outcome = "error" if result.get("isError") else "ok"
             # Once the answer is on its way: nobody waits for a line of the log.
             facts = {"user": user.name, "tool": name, "outcome": outcome}

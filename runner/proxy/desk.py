@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastmcp.client.transports import ClientTransport
@@ -31,6 +32,7 @@ from runner.isolation import in_force
 from runner.links import DownloadLinks
 from runner.model_resources import RemoteResources
 from runner.my_files import Library, MyFiles, open_library
+from runner.own_paths import OwnPaths
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.names import Names
 from runner.proxy.pausing import ANSWER_S, Pausing
@@ -66,11 +68,13 @@ class Way:
         name: Its name.
         transport: Makes a way to it for a user.
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
+        files: The files that it is started from, as far as they are known.
     """
 
     name: str
     transport: Callable[[User], ClientTransport]
     tier: Tier | None = None
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,7 @@ class Desk:
         events: What happens, for the users' interfaces.
         links: Makes download links.
         guard: The output guard.
+        own_paths: What no client is told.
         about: What the proxy says of itself.
         levels: Says which log messages a client with sessions wants to get outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
@@ -131,9 +136,15 @@ class Desk:
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
     drain: Drain = field(default_factory=Drain)
+    own_paths: OwnPaths = field(init=False)
     _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.own_paths = OwnPaths.of(
+            self.settings, [file for way in self.ways.values() for file in way.files]
+        )
 
     @classmethod
     @asynccontextmanager

@@ -41,8 +41,9 @@ from mcp_types import (
     RequestId,
 )
 
-from runner.errors import RunnerError
+from runner.errors import CallError, RunnerError
 from runner.internals.exchange import Exchange
+from runner.last_resort import unexpected
 from runner.lines import IncomingLines, OutgoingLines
 from runner.proxy.pace import DROPPED, Pace
 from runner.proxy.remote import FAILURES
@@ -238,8 +239,9 @@ class LineDispatcher:
                 )
             except MCPError as error:
                 answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=error.error)
-            except (*FAILURES, RunnerError) as error:
-                problem = ErrorData(code=INTERNAL_ERROR, message=str(error))
+            except Exception as error:  # noqa: BLE001 - one request that fails must not end the connection
+                told = error if isinstance(error, CallError) else unexpected(error)
+                problem = ErrorData(code=INTERNAL_ERROR, message=told.message)
                 answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=problem)
             finally:
                 self._serving.pop(key, None)

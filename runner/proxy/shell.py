@@ -1,8 +1,9 @@
 """`runner proxy`: other MCP servers behind the output guard, over stdio or streamable HTTP."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from fastmcp import FastMCP
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
@@ -55,7 +56,15 @@ def _way(settings: Settings, target: Target) -> Way:
     def start(user: User) -> ClientTransport:
         return ConfinedTransport(target, program, settings, user, tier)
 
-    return Way(name=target.name, transport=start, tier=tier)
+    return Way(name=target.name, transport=start, tier=tier, files=tuple(_scripts(target)))
+
+
+def _scripts(target: Target) -> Iterator[Path]:
+    """Yield the files among the words of a command."""
+    for word in target.command[1:]:
+        file = target.folder / word
+        if file.is_file():
+            yield file
 
 
 def _over_http(target: Target, _user: User) -> ClientTransport:

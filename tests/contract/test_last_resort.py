@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,9 +14,10 @@ from typing import Any
 import pytest
 from direct_cases import META
 from fastmcp import Client, FastMCP
+from fastmcp.client.transports import StdioTransport
 from mcp.shared.exceptions import MCPError
 from starlette.testclient import TestClient
-from support import settings_in
+from support import settings_in, somebody
 
 from runner.cell import Cell
 from runner.direct import DirectCall
@@ -22,7 +25,7 @@ from runner.events import Events
 from runner.host import make_host
 from runner.http.app import make_web
 from runner.http.site import Site
-from runner.my_files import open_library
+from runner.my_files import MyFiles, open_library
 from runner.store.memory import MemoryStore
 from runner.tokens import Tokens
 
@@ -136,3 +139,58 @@ async def test_a_page_in_which_we_fail_answers_in_json(
         # The control: what is no fault of ours is answered as ever.
         assert answer.status_code == 404
         assert logging.getLogger("runner.last_resort").name not in caplog.text
+
+
+async def test_that_no_hint_can_be_given_hides_no_error(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
+
+    cell.library = replace(cell.library, store=MemoryStore())
+    monkeypatch.setattr(MyFiles, "nearest", fails)
+    async with client_of(make_host(cell, transport="stdio", download_url=None), "auto") as client:
+        answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
+
+    assert json.loads(answer.content[0].text)["meta_data"]["error_code"] == "E_FILE_NOT_FOUND"
+    assert SECRET not in answer.model_dump_json()
+    assert SECRET in caplog.text
+
+
+FAILING = f"""
+from runner.cli import main
+from runner.my_files import MyFiles
+
+
+async def fails(*_):
+    raise SystemError("AST constructor recursion depth mismatch in {SECRET}")
+
+MyFiles.find = fails
+main()
+"""
+
+
+@ERAS
+async def test_a_client_over_stdio_is_answered_in_the_same_way(tmp_path: Path, mode: str) -> None:
+    command, logged = tmp_path / "failing.py", tmp_path / "log"
+    command.write_text(FAILING)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+    environment |= {
+        "RUNNER_STATE_DIR": str(tmp_path / "state"),
+        "RUNNER_STORE": (tmp_path / "store").as_uri(),
+    }
+    with somebody() as user:
+        way = StdioTransport(
+            sys.executable,
+            [str(command), "serve", str(KEEPER), "--user", user],
+            env=environment,
+            keep_alive=False,
+            log_file=logged,
+        )
+        async with Client(way, mode=mode) as client:
+            answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
+            after = await client.call_tool_mcp("note", {"name": "a", "text": "fine"})
+
+    assert json.loads(answer.content[0].text)["meta_data"]["error_code"] == "E_INTERNAL"
+    assert is_harmless(answer.model_dump_json(), logged.read_text())
+    assert not after.is_error

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT
 
 from runner.lines import IncomingLines, OutgoingLines
 from runner.proxy.dispatcher import LineDispatcher
@@ -41,6 +42,8 @@ class Server:
             raise MCPError(code=INVALID_REQUEST, message="no")
         if method == "fail":
             raise ValueError("broken")
+        if method == "mistake":
+            raise KeyError("/var/lib/toolcell/state")
         if method == "wait":
             try:
                 await asyncio.Event().wait()
@@ -118,7 +121,7 @@ async def test_questions_are_answered_refused_or_given_up(server: Server) -> Non
 
     assert answers["q0"]["result"] == {"said": {"n": 0}}
     assert answers["q1"]["error"] == {"code": INVALID_REQUEST, "message": "no"}
-    assert answers["q2"]["error"]["message"] == "broken"
+    assert answers["q2"]["error"]["code"] == INTERNAL_ERROR
     # No answer came to the one that was cancelled.
     assert (await server.next())["id"] == "q4"
 
@@ -209,3 +212,19 @@ async def test_an_answer_that_cannot_be_read_ends_its_request_in_words(server: S
         with pytest.raises(MCPError) as refused:
             await asyncio.wait_for(request, 30)
         assert words in refused.value.error.message
+
+
+@pytest.mark.parametrize("method", ["fail", "mistake"])
+async def test_a_fault_of_ours_answers_its_question_with_an_id_and_ends_nothing(
+    server: Server, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.say(id=1, method=method, params={})
+    failed = (await server.next())["error"]["message"]
+    server.say(id=2, method="other", params={"a": 1})
+    after = await server.next()
+
+    assert re.search(r"\b[0-9a-f]{12}\b", failed)
+    assert "broken" not in failed
+    assert "/var/lib" not in failed
+    assert ("broken" if method == "fail" else "/var/lib") in caplog.text
+    assert after["result"] == {"said": {"a": 1}}

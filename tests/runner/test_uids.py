@@ -97,7 +97,7 @@ def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> Non
 def test_a_record_that_cannot_be_read_is_named_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "uids.json").write_text("[1")
 
-    with pytest.raises(CallError, match=r"uids\.json cannot be read"):
+    with pytest.raises(CallError, match=r"record of user ids is damaged"):
         Uids(tmp_path, AMONG).of("alice")
 
     assert (tmp_path / "uids.json").read_text() == "[1"

@@ -1,0 +1,105 @@
+"""A fault of the proxy's own, and errors of servers behind it, as clients are told them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from mcp.shared.exceptions import MCPError
+from proxying import desk_for, over_stdio, proxied
+
+from runner.proxy.application import make_proxy
+from runner.proxy.desk import Desk
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "/var/lib/toolcell/state/secret.json"
+ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+SERVER = """
+import os
+from fastmcp import FastMCP
+
+mcp = FastMCP("paths")
+
+
+@mcp.tool
+def names_its_file() -> str:
+    raise RuntimeError(f"something is wrong in {os.path.abspath(__file__)}")
+
+
+@mcp.tool
+def dies() -> str:
+    os._exit(3)
+
+
+mcp.run(show_banner=False)
+"""
+
+
+def fail(*_arguments: Any) -> Any:
+    raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
+
+
+def is_harmless(said: str, logged: str) -> bool:
+    """Say whether an answer names the id under which the log has the fault, and nothing of the fault."""
+    has_id = re.search(r"\b[0-9a-f]{12}\b", said) is not None
+    return has_id and SECRET not in said and "AST" not in said and SECRET in logged
+
+
+@ERAS
+async def test_a_call_in_which_the_proxy_fails_ends_with_an_error_of_the_contract(
+    folder: Path, user: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxied(folder, user, over_stdio(), mode=mode) as client:
+        fine = await client.call_tool_mcp("remember", {"value": 1})
+        monkeypatch.setattr(Desk, "backend", fail)
+        answer = await client.call_tool_mcp("remember", {"value": 1})
+
+    meta = json.loads(answer.content[0].text)["meta_data"]
+    assert not fine.is_error
+    assert answer.is_error
+    assert (meta["error_code"], meta["reason"], meta["retryable"]) == ("E_INTERNAL", "InternalError", True)
+    assert "tell the operator this id" in meta["details"]["suggestion"]
+    assert is_harmless(answer.model_dump_json(), caplog.text)
+
+
+@ERAS
+async def test_any_other_request_in_which_the_proxy_fails_gets_an_error_with_words(
+    folder: Path, user: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with desk_for(folder, user, over_stdio()) as desk:
+        monkeypatch.setattr(Desk, "backend", fail)
+        proxy = make_proxy(desk, transport="stdio")
+        async with Client(proxy, mode=mode) as client:
+            with pytest.raises(MCPError) as told:
+                await client.list_prompts_mcp()
+        # The control: without what stands around all handlers, the earlier era says what we keep.
+        proxy._mcp_server.middleware.pop(0)
+        async with Client(proxy, mode="legacy") as client:
+            with pytest.raises(MCPError) as untold:
+                await client.list_prompts_mcp()
+
+    answer = told.value.error
+    assert answer.code == -32603
+    assert is_harmless(f"{answer.message} {answer.data}", caplog.text)
+    assert SECRET in untold.value.error.message
+
+
+@ERAS
+async def test_an_error_of_a_server_does_not_say_where_it_lies_and_the_log_does(
+    folder: Path, user: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = folder / "server" / "paths.py"
+    server.parent.mkdir()
+    server.write_text(SERVER)
+    async with proxied(folder, user, over_stdio("paths", server), mode=mode) as client:
+        named = await client.call_tool_mcp("names_its_file", {})
+        died = await client.call_tool_mcp("dies", {})
+
+    assert named.is_error
+    assert died.is_error
+    assert "{tool_folder}/paths.py" in named.content[0].text
+    assert str(folder) not in named.model_dump_json() + died.model_dump_json()
+    assert any(str(server) in str(vars(record).get("left_out")) for record in caplog.records)

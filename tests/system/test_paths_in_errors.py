@@ -1,0 +1,373 @@
+"""Errors of every kind, as clients get them: none names a path of the host's own, and the log has them."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from direct_cases import META, VERSION
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from support import ROOT, server_url, settings_in, until
+
+from runner.errors import CallError
+from runner.own_paths import OwnPaths
+from runner.uids import Uids
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+SITE = sysconfig.get_paths()["purelib"]
+TOOLS = """
+import os, threading, time
+from pathlib import Path
+
+import pydantic
+from fastmcp import FastMCP
+
+mcp = FastMCP("paths")
+HERE = Path(__file__).parent
+
+
+@mcp.tool
+def fine() -> str:
+    return "fine"
+
+
+@mcp.tool
+def names_its_file() -> str:
+    raise RuntimeError(f"something is wrong in {__file__}")
+
+
+@mcp.tool
+def names_a_library() -> str:
+    raise RuntimeError(f"something is wrong in {pydantic.__file__}")
+
+
+@mcp.tool
+def dies_in_a_thread() -> str:
+    def fails() -> None:
+        try:
+            raise RuntimeError("of the author")
+        finally:
+            threading.Timer(0.2, os._exit, [3]).start()
+    threading.Thread(target=fails).start()
+    time.sleep(60)
+
+
+@mcp.tool
+def breaks_the_runner() -> str:
+    import runner.program
+    runner.program.strict = None
+    return "nobody hears this"
+
+
+@mcp.tool
+def writes_beside() -> str:
+    (HERE / "mine.txt").write_text("x")
+
+
+@mcp.tool
+def tries_and_goes_on() -> dict:
+    try:
+        (HERE / "mine.txt").write_text("x")
+    except OSError:
+        pass
+    return {"results": "went on"}
+
+
+@mcp.tool
+def names_the_state() -> str:
+    raise RuntimeError("nothing can be read from STATE/tokens.json")
+
+
+@mcp.tool
+def reads(filename: str) -> str:
+    return Path(filename).read_text()
+
+
+@mcp.tool
+def sleeps() -> str:
+    time.sleep(60)
+
+
+@mcp.tool
+def seldom() -> str:
+    return "now"
+
+
+@mcp.tool
+def at_home(username: str) -> str:
+    return os.listdir(f"HOMES/{username}")[0]
+"""
+BROKEN = """
+raise RuntimeError(f"something is wrong in {__file__}")
+"""
+USERS = {f"token-of-{name}-token-of-{name}": name for name in ("ann", "bob", "carl", "dora")}
+CALLS = [
+    # tool, its code, which of our paths the log must have because the client must not
+    ("no_such_tool", "E_TOOL_NOT_FOUND", None),
+    ("names_its_file", "E_TOOL", "tools"),
+    ("names_a_library", "E_TOOL", "site"),
+    ("dies_in_a_thread", "E_CRASHED", "tools"),
+    ("breaks_the_runner", "E_CRASHED", "ours"),
+    ("writes_beside", "E_INVALID_PATH", "tools"),
+    ("tries_and_goes_on", None, "tools"),
+    ("names_the_state", "E_TOOL", "state"),
+    ("reads", "E_FILE_NOT_FOUND", None),
+    ("sleeps", "E_TIMEOUT", None),
+    ("seldom", "E_BUSY", None),
+]
+ARGUMENTS = {"reads": {"filename": "nowhere.csv"}}
+
+
+@dataclass
+class Place:
+    """Where a server and all it has lies, and what it logged."""
+
+    folder: Path
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("tools", "state", "homes"):
+            (self.folder / name).mkdir(mode=0o700)
+        self.tool_file.write_text(
+            TOOLS.replace("STATE", str(self.folder / "state")).replace("HOMES", str(self.folder / "homes"))
+        )
+        (self.folder / "runner.toml").write_text(
+            "[tools.sleeps]\nidle_timeout_s = 1\n[tools.seldom]\ncalls_per_minute = 1\n"
+        )
+        tokens = self.folder / "tokens.json"
+        tokens.write_text(json.dumps(USERS))
+        tokens.chmod(0o600)
+
+    @property
+    def tool_file(self) -> Path:
+        return self.folder / "tools" / "paths.py"
+
+    @property
+    def paths(self) -> dict[str, str]:
+        own = {name: str(self.folder / name) for name in ("tools", "state", "store")}
+        return {**own, "site": SITE, "ours": str(ROOT / "sandbox"), "homes": str(self.folder / "homes")}
+
+    def leaks(self, said: str) -> list[str]:
+        """Return what of ours a message names. A home below the folder of homes is the user's."""
+        never = [path for name, path in self.paths.items() if name != "homes"]
+        return [path for path in (*never, "uids.json", ".toolcell-") if path in said]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUNNER_", "COV_"))}
+        return kept | {
+            "RUNNER_STATE_DIR": str(self.folder / "state"),
+            "RUNNER_STORE": (self.folder / "store").as_uri(),
+            "RUNNER_HOMES": str(self.folder / "homes"),
+        }
+
+    def logged(self, since: int, path: str) -> bool:
+        return until(lambda: path in "".join(self.log[since:]))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("paths")
+    folder.chmod(0o711)
+    return Place(folder)
+
+
+@pytest.fixture(scope="module")
+def url(place: Place) -> Iterator[str]:
+    auth = {"RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(place.folder / "tokens.json")}
+    command = [sys.executable, "-m", "runner.cli", "serve", str(place.tool_file), "--transport", "http"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--config", str(place.folder / "runner.toml")],
+        env=place.environment | auth,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        address = server_url(process)
+        reading = threading.Thread(target=lambda: place.log.extend(process.stderr or ()), daemon=True)
+        reading.start()
+        yield address.removesuffix("/mcp")
+    finally:
+        process.terminate()
+        process.wait(60)
+        reading.join()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def token_of(user: str) -> str:
+    return next(token for token, name in USERS.items() if name == user)
+
+
+async def called(url: str, tool: str, *, user: str = "ann", **arguments: Any) -> tuple[str | None, str]:
+    """Call a tool; return the code of its error, and all that was said."""
+    params = {"name": tool, "arguments": {**ARGUMENTS.get(tool, {}), **arguments}, "_meta": META}
+    headers = {
+        "authorization": f"Bearer {token_of(user)}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": VERSION,
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+    async with httpx2.AsyncClient(timeout=120) as http:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        answer = await http.post(f"{url}/mcp", json=body, headers=headers)
+    text = answer.text
+    said = json.loads(
+        next(line[6:] for line in text.splitlines() if line.startswith("data: {"))
+        if text.startswith(("event", "data", ":"))
+        else text
+    )
+    return code_of(said["result"]), text
+
+
+def code_of(result: Any) -> str | None:
+    value = result.get("structuredContent") or json.loads(result["content"][0]["text"])
+    code = value.get("meta_data", {}).get("error_code") if isinstance(value, dict) else None
+    return None if code is None else str(code)
+
+
+@pytest.mark.parametrize(("tool", "code", "named"), CALLS, ids=[call[0] for call in CALLS])
+async def test_a_call_over_http_names_no_path_of_ours_and_the_log_does(
+    place: Place, url: str, tool: str, code: str | None, named: str | None
+) -> None:
+    if tool == "seldom":
+        await called(url, tool)
+    since = len(place.log)
+
+    found, said = await called(url, tool)
+
+    assert found == code
+    assert place.leaks(said) == []
+    assert named is None or place.logged(since, place.paths[named])
+
+
+@pytest.fixture
+async def over_stdio(tmp_path: Path) -> AsyncIterator[tuple[Place, "Client[Any]"]]:
+    tmp_path.chmod(0o711)
+    place, logged = Place(tmp_path), tmp_path / "log"
+    arguments = ["-m", "runner.cli", "serve", str(place.tool_file), "--user", "ann"]
+    arguments += ["--config", str(place.folder / "runner.toml")]
+    environment = {**place.environment, "PYTHONPATH": str(ROOT)}
+    way = StdioTransport(sys.executable, arguments, env=environment, keep_alive=False, log_file=logged)
+    async with Client(way) as client:
+        yield place, client
+
+
+async def test_calls_over_stdio_name_no_path_of_ours_and_the_log_does(
+    over_stdio: tuple[Place, "Client[Any]"],
+) -> None:
+    place, client = over_stdio
+    codes, said = {}, ""
+    await client.call_tool_mcp("seldom", {})
+    for tool, _code, _named in CALLS:
+        result = await client.call_tool_mcp(tool, ARGUMENTS.get(tool, {}))
+        dumped = result.model_dump(mode="json", by_alias=True)
+        codes[tool], said = code_of(dumped), said + json.dumps(dumped)
+
+    logged = place.folder / "log"
+    assert codes == {tool: code for tool, code, _named in CALLS}
+    assert place.leaks(said) == []
+    for name in {named for _tool, _code, named in CALLS if named is not None}:
+        assert until(lambda path=place.paths[name]: path in logged.read_text()), name
+
+
+async def test_an_author_sees_the_own_frames_of_a_crash_and_none_of_ours(place: Place, url: str) -> None:
+    _code, theirs = await called(url, "dies_in_a_thread")
+    _code, ours = await called(url, "breaks_the_runner")
+
+    assert "{tool_folder}/paths.py" in theirs
+    assert "of the author" in theirs
+    assert "worker_main.py" not in ours
+    assert "TypeError" in ours
+
+
+async def test_a_tool_file_that_cannot_be_loaded_any_more_is_named_without_its_folder(
+    place: Place, url: str
+) -> None:
+    since, before = len(place.log), place.tool_file.read_text()
+    place.tool_file.write_text(BROKEN)
+    try:
+        # The first pool was ann's, or is this user's: then the next has none yet.
+        answers = [await called(url, "at_home", user=user) for user in ("bob",)]
+    finally:
+        place.tool_file.write_text(before)
+
+    assert [code for code, _said in answers] == ["E_TOOL"]
+    assert "cannot be loaded any more" in answers[0][1]
+    assert place.leaks(answers[0][1]) == []
+    assert place.logged(since, place.paths["tools"])
+
+
+async def test_a_folder_of_homes_that_is_gone_is_named_by_its_setting(place: Place, url: str) -> None:
+    since, homes = len(place.log), place.folder / "homes"
+    homes.rename(place.folder / "away")
+    try:
+        code, said = await called(url, "at_home", user="carl")
+    finally:
+        (place.folder / "away").rename(homes)
+
+    assert code == "E_ISOLATION"
+    assert "{homes}" in said
+    assert [*place.leaks(said), *([str(homes)] if str(homes) in said else [])] == []
+    assert place.logged(since, str(homes))
+
+
+async def test_a_damaged_record_of_user_ids_is_told_of_by_its_setting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_in(tmp_path, homes=tmp_path / "homes")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "uids.json").write_text("{")
+    with pytest.raises(CallError) as raised:
+        Uids(settings.state_dir, settings.uids).of("ann")
+
+    said = OwnPaths.of(settings).told(raised.value.message)
+
+    assert said == (
+        "the record of user ids is damaged ({state_dir}); "
+        "remove the record when no home is left, and try again"
+    )
+    assert str(tmp_path / "state" / "uids.json") in caplog.text + str(vars(caplog.records[0]))
+
+
+async def test_the_files_api_names_no_path_of_ours(place: Place, url: str) -> None:
+    headers = {"authorization": f"Bearer {token_of('ann')}"}
+    said = []
+    async with httpx2.AsyncClient(timeout=120, headers=headers, base_url=url) as http:
+        said.append(await http.get("/api/files/nothing"))
+        said.append(await http.post("/api/files", content=b"no form"))
+        said.append(await http.post("/api/files", content=b"{", headers={"content-type": "application/json"}))
+        with damaged(place.folder / "store"):
+            said.append(await http.get("/api/files"))
+
+    assert all(answer.status_code >= 400 for answer in said), [answer.text for answer in said]
+    assert place.leaks("".join(answer.text for answer in said)) == []
+
+
+@contextlib.contextmanager
+def damaged(store: Path) -> Iterator[None]:
+    """Hold the index of a store damaged."""
+    kept = {file: file.read_bytes() for file in store.rglob("*.sqlite*") if file.is_file()}
+    kept |= {file: file.read_bytes() for file in store.rglob("*.db*") if file.is_file()}
+    assert kept, list(store.rglob("*"))
+    try:
+        for file in kept:
+            file.write_bytes(b"damaged" * 1000)
+        yield
+    finally:
+        for file, content in kept.items():
+            file.write_bytes(content)
