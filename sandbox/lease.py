@@ -229,6 +229,7 @@ class Lease:
             self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
         if self.measured:
             self._at_last = read_process(self.worker.pid)
+        self._tell_no_more()
         self._stays = self.keeps and not left_others and self._is_orderly(ending)
         if self._stays:
             self._read_output()
@@ -328,6 +329,11 @@ class Lease:
             self._alarm.cancel()
         if self._readers is not None:
             self._readers.close()
+
+    def _tell_no_more(self) -> None:
+        # From here on, what is untold stays so.
+        if self._teller is not None:
+            self._teller.cancel()
 
     def _end(self, ending: Ending) -> None:
         """Settle how the call ends, unless that is settled."""

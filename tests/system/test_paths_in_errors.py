@@ -354,7 +354,8 @@ async def test_the_files_api_names_no_path_of_ours(place: Place, url: str) -> No
         with damaged(place.folder / "store"):
             said.append(await http.get("/api/files"))
 
-    assert all(answer.status_code >= 400 for answer in said), [answer.text for answer in said]
+    # The last is answered: an index that is damaged is made anew.
+    assert all(answer.status_code >= 400 for answer in said[:3]), [answer.text for answer in said]
     assert place.leaks("".join(answer.text for answer in said)) == []
 
 
