@@ -154,6 +154,7 @@ async def _failure(cell: Cell, request: Request, error: Exception) -> Processed:
     if isinstance(error, CallError):
         return _without_tokens(failed(await _with_nearest_names(cell, request, error)))
     if isinstance(error, SandboxError):
+        log.warning("no worker", extra={"problem": str(error)})
         return failed(_unavailable(error))
     return failed(unexpected(error, call=request.id))
 
@@ -314,10 +315,13 @@ async def _lease(
             await asyncio.to_thread(leftovers.discard, seat.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
-    if outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT):
-        # A client that takes nothing must not keep the place of a call that is over.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_NOTICE_S):
+    # A client that takes nothing must not keep the place of a call that is over.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_NOTICE_S):
+            if outcome.untold:
+                log.warning("notifications were dropped", extra={"tool": tool, "count": outcome.untold})
+                await listener.dropped(outcome.untold)
+            if outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT):
                 await listener.rung(Rung.IDLE_END)
     for denial in outcome.denials:
         facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
@@ -398,7 +402,8 @@ async def _with_nearest_names(cell: Cell, request: Request, error: CallError) ->
     name = str(error.details.get("name"))
     try:
         return file_not_found(name, await cell.files(request.user).nearest(name))
-    except CallError:
+    except Exception as fault:
+        log.warning("no names like it", exc_info=fault)
         return error
 
 

@@ -141,6 +141,12 @@ class CallListener:
         """Tell the client that silence has lasted."""
         await self.tell(notice(rung, self.deadlines))
 
+    async def dropped(self, count: int) -> None:
+        """Tell the client how many notifications never reached it, if it wants to hear warnings."""
+        words = f"{count} notifications of the tool were dropped: there were more than could be passed on"
+        self.publish({"type": "tool_notice", "message": words})
+        await self._warn(words)
+
     async def tell(self, text: str) -> None:
         """Give the client a notice: as progress if it asked for progress, else as a message."""
         self.notices.append(text)
@@ -151,7 +157,11 @@ class CallListener:
             self._progress = math.nextafter(self._progress, math.inf)
             params = {"progressToken": token, "progress": self._progress, "message": text}
             await self.client.notify(PROGRESS, params)
-        elif "warning" in self.levels:
+        else:
+            await self._warn(text)
+
+    async def _warn(self, text: str) -> None:
+        if "warning" in self.levels:
             data = {"msg": text, "extra": None}
             await self.client.notify(MESSAGE, {"level": "warning", "logger": "runner", "data": data})
 

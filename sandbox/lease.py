@@ -72,14 +72,16 @@ class Listener(Protocol):
 
 @dataclass(slots=True)
 class _Backlog:
-    """How much of one kind is held and not dealt with yet; bounded in number and bytes."""
+    """How much of one kind is held for later; bounded in number and bytes; the rest is counted."""
 
     count: int = 0
     size: int = 0
+    refused: int = 0
 
     def take(self, size: int) -> bool:
         """Hold one more; False if that is too much."""
         if self.count >= _BACKLOG or self.size + size > _BACKLOG_BYTES:
+            self.refused += 1
             return False
         self.count += 1
         self.size += size
@@ -196,6 +198,7 @@ class Lease:
             denials=self._all_denials(),
             output=self._output.decode(errors="replace"),
             elapsed_s=time.monotonic() - started,
+            untold=self._untold.refused + self._untold.count,
         )
 
     def _peak_bytes(self) -> int | None:
@@ -475,14 +478,13 @@ class Lease:
 
     def _offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
         """Queue a notice; a client that does not keep up loses some, the call loses nothing."""
+        # What is dropped is counted, and told of at the end.
         if self._untold.take(size):
             if self._teller is None:
                 # Most calls have nothing to tell, and a task costs them time.
                 self._notices = asyncio.Queue()
                 self._teller = asyncio.create_task(self._tell(self._listener))
             self._notices.put_nowait((notice, size))
-        else:
-            log.debug("a notification was dropped: the client does not keep up")
 
     async def _tell(self, listener: Listener) -> None:
         while True:

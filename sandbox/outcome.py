@@ -67,6 +67,7 @@ class Outcome:
         denials: What the worker tried and was denied.
         output: Last bytes of its standard output and error, decoded.
         elapsed_s: Seconds from lease to end.
+        untold: Notifications of the worker that its listener was too slow for.
     """
 
     ending: Ending
@@ -82,6 +83,7 @@ class Outcome:
     denials: tuple[Denial, ...] = ()
     output: str = ""
     elapsed_s: float = 0.0
+    untold: int = 0
 
 
 def describe_status(status: int) -> str:

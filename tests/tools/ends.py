@@ -65,6 +65,14 @@ async def chatty(ctx: Context, seconds: float) -> str:
 
 
 @mcp.tool
+async def says(ctx: Context, count: int) -> str:
+    """Send log messages, as fast as it goes."""
+    for number in range(count):
+        await ctx.info(str(number))
+    return f"said {count}"
+
+
+@mcp.tool
 def marks(username: str) -> str:
     """Make a mark and hang."""
     mark(f"/tmp/{username}/mark")
