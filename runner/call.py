@@ -292,22 +292,41 @@ async def _lease(
     request.steps.is_fresh = lease.is_fresh
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
+    try:
+        outcome = await _led(cell, request, seat, lease, frame, listener, leftovers)
+        await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
+    except BaseException:
+        # Also when the caller is cancelled: nobody would give the worker back.
+        await lease.retire("abandoned")
+        raise
+    for denial in outcome.denials:
+        facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
+        log.warning("denied", extra={"user": request.user.name, **facts})
+    return lease, outcome
+
+
+async def _led(
+    cell: Cell,
+    request: Request,
+    seat: Seat,
+    lease: Lease,
+    frame: Mapping[str, Any],
+    listener: CallListener,
+    leftovers: Leftovers | None,
+) -> Outcome:
+    """Run the request in a leased worker; discard what it left behind if it was ended."""
     outcome: Outcome | None = None
     try:
         running = lease.run(frame, deadlines=listener.deadlines, listener=listener)
         outcome = await cell.memory_guard.watched(lease, running)
         if leftovers is not None and lease.home_fd is not None and outcome.ending is Ending.ANSWERED:
-            reached = await leftovers.overfilled(lease.home_fd, limits)
+            reached = await leftovers.overfilled(lease.home_fd, lease.limits)
             if reached is not None:
                 outcome = replace(outcome, ending=Ending.OVER_LIMIT, reached=reached)
                 # What it made is discarded, and none of it may be able to make more.
                 await lease.retire("limit")
         request.steps.done("run")
         request.steps.outcome = outcome
-    except BaseException:
-        # Also when the caller is cancelled: nobody would give the worker back.
-        await lease.retire("abandoned")
-        raise
     finally:
         # Partial results are discarded, but never beside another call, whose files they might be.
         ended = outcome is None or outcome.ending in _ENDED
@@ -315,6 +334,11 @@ async def _lease(
             await asyncio.to_thread(leftovers.discard, seat.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
+    return outcome
+
+
+async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
+    """Tell the client what it missed, and that its call was ended, if it takes that."""
     # A client that takes nothing must not keep the place of a call that is over.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_NOTICE_S):
@@ -323,10 +347,6 @@ async def _lease(
                 await listener.dropped(outcome.untold)
             if outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT):
                 await listener.rung(Rung.IDLE_END)
-    for denial in outcome.denials:
-        facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
-        log.warning("denied", extra={"user": request.user.name, **facts})
-    return lease, outcome
 
 
 async def _at_once(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
