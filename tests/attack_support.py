@@ -94,7 +94,7 @@ def descendants(pid: int) -> list[int]:
 
 def zygotes(cell: Cell) -> list[int]:
     """Return the zygotes of a cell."""
-    return children(cell.forkserver.process.pid)
+    return children(cell.forkserver._current.process.pid)
 
 
 def found_in_memory(pid: int, wanted: bytes) -> bool:

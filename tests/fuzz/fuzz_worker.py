@@ -57,6 +57,8 @@ class SpeakingWorker:
     output: int
     pidfd: int
     pid: int = 0
+    calls: int = 0
+    cpu_before_s: float = 0.0
 
     def kill(self) -> None:
         """It has ended already."""

@@ -132,7 +132,7 @@ async def test_the_tier_of_a_server_is_in_its_results(folder: Path, user: str) -
         async with proxied(folder, user, over_stdio(), isolation=tier) as client:
             called = await client.call_tool_mcp("pid", {})
 
-        assert called.meta["toolcell/isolation"] == tier
+        assert called.meta["toolcell/isolation"] == {"tier": tier}
 
 
 async def test_it_sees_the_variables_that_are_named_and_none_of_ours(

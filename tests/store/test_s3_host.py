@@ -104,7 +104,7 @@ async def test_no_key_of_the_store_is_in_any_process_below_the_host(
         async with cell.seat(User(user), Access.WRITE) as seat:
             # The worker that has answered is still being buried.
             await seat.pool.zygote.settled()
-        below = [cell.forkserver.process.pid, *descendants(cell.forkserver.process.pid)]
+        below = [cell.forkserver._current.process.pid, *descendants(cell.forkserver._current.process.pid)]
         own = settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else ""
         wanted = [secret.encode(), own.encode()]
         leaked = [pid for pid in below for each in wanted if found_in_memory(pid, each)]

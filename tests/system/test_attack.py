@@ -234,12 +234,12 @@ async def test_no_other_process_is_reached(
     await act(cell, user, "pid")
     own = (await act(cell, attacker, "parent"))["value"]
     numbered = (await act(cell, attacker, "pid"))["value"]
-    below = descendants(cell.forkserver.process.pid)
+    below = descendants(cell.forkserver._current.process.pid)
     other = [pid for pid in below if pid not in (own, *children(own))]
     if cell.tier is Tier.NAMESPACE:
         # What has such a number in there is the attacker's own.
         other = [pid for pid in below if pid > numbered + 1000]
-    targets = [os.getpid(), cell.forkserver.process.pid, *other]
+    targets = [os.getpid(), cell.forkserver._current.process.pid, *other]
     tries = [(name, pid) for name in PROCESS_ACTS for pid in targets]
     # Its own zygote is out of reach by the second half of the confinement, which its import can spoil.
     tries += [(name, own) for name in PROCESS_ACTS if not (spoilt and "signal" in name)]
@@ -629,7 +629,7 @@ def fill(username: str) -> int:
 """
 
 
-async def test_the_host_has_timers_while_calls_make_as_many_as_they_can(
+async def test_the_host_has_timers_and_calls_have_none(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
 ) -> None:
     file = written(IMPORT + TIMERS)
@@ -643,7 +643,8 @@ async def test_the_host_has_timers_while_calls_make_as_many_as_they_can(
 
         (home / "enough").touch()
         made = (await calls[0]).processed.value["results"]
-        assert 0 < made <= 512
+        # Such a timer could continue a worker that was stopped, so a tool makes none at all.
+        assert made == 0
         assert created == [0] * 100
 
 
@@ -816,7 +817,7 @@ async def test_what_an_import_leaves_behind_ends_with_its_zygote(
     async with attack_cell(tmp_path, isolation=tier) as cell:
         [zygote] = zygotes(cell)
         remains = [pid for pid in children(zygote) if os.getpgid(pid) == pid]
-        below = descendants(cell.forkserver.process.pid)
+        below = descendants(cell.forkserver._current.process.pid)
         os.kill(zygote, signal.SIGKILL)
 
         assert remains

@@ -226,7 +226,7 @@ async def test_no_secret_of_the_host_is_in_a_worker(
         async with cell.seat(User(user), Access.WRITE) as seat:
             # The worker that has answered is still being buried.
             await seat.pool.zygote.settled()
-        below = [cell.forkserver.process.pid, *descendants(cell.forkserver.process.pid)]
+        below = [cell.forkserver._current.process.pid, *descendants(cell.forkserver._current.process.pid)]
 
         with_secret = [pid for pid in below if found_in_memory(pid, hidden.encode())]
         with_named = [pid for pid in below if found_in_memory(pid, handed_on.encode())]

@@ -19,7 +19,7 @@ FILE = TOOLS / "remembers.py"
 
 @pytest.fixture(scope="module")
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with open_cell(FILE, tmp_path_factory.mktemp("remembers")) as it:
+    async with open_cell(FILE, tmp_path_factory.mktemp("remembers"), worker_reuse="user") as it:
         yield it
 
 
@@ -99,7 +99,7 @@ async def test_two_calls_at_once_are_two_processes(cell: Cell) -> None:
 
 @pytest.mark.parametrize("settings", [{"worker_reuse": "call"}, {"worker_calls": 1}], ids=str)
 async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path, settings: dict[str, Any]) -> None:
-    async with open_cell(FILE, tmp_path, **settings) as cell:
+    async with open_cell(FILE, tmp_path, **{"worker_reuse": "user", **settings}) as cell:
         with somebody() as user:
             noted = [await told(cell, user, "note", name=name, text="") for name in "ab"]
 
@@ -107,7 +107,9 @@ async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path, sett
 
 
 async def test_an_operator_can_have_it_for_one_tool(tmp_path: Path) -> None:
-    async with open_cell(FILE, tmp_path, tools={"note": {"worker_reuse": "call"}}) as cell:
+    async with open_cell(
+        FILE, tmp_path, worker_reuse="user", tools={"note": {"worker_reuse": "call"}}
+    ) as cell:
         with somebody() as user:
             noted = [await told(cell, user, "note", name=name, text="") for name in "ab"]
             squared = [await told(cell, user, "square", number=7) for _ in range(2)]
