@@ -195,6 +195,7 @@ async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
 
 async def test_secrets_of_system_and_runner_are_not_readable(cell: Cell, attacker: str) -> None:
     private = cell.settings.state_dir / "key"
+    private.parent.mkdir(parents=True, exist_ok=True)
     private.write_text("key of the runner")
     stored = await cell.files(User(attacker)).put(b"mine", name="mine.txt", origin=Origin.UPLOADED)
     place = next(path for path in cell.settings.store_path.rglob(stored.sha256))
