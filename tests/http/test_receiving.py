@@ -42,9 +42,10 @@ def in_form(name: str) -> str:
 
 
 def left_behind(folder: Path) -> list[Path]:
-    """Return the files of a store that are neither stored bytes nor its index nor room kept back."""
+    """Return the files of a store that are neither bytes nor its index or journal nor room kept back."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "reserve"]
-    return [path for path in files if "objects" not in path.parts and not path.name.startswith("index")]
+    known = ("index", "journal")
+    return [path for path in files if "objects" not in path.parts and not path.name.startswith(known)]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
