@@ -7,6 +7,7 @@ process with CAP_SYS_RESOURCE set it last. Of that a worker makes nothing: it ca
 Source: proc_pid_oom_score_adj(5); the kernel's filesystems/proc.rst, section 3.1.
 """
 
+import contextlib
 from pathlib import Path
 
 __all__ = ["CONFINED", "STARTS_OTHERS", "offer"]
@@ -21,11 +22,11 @@ _SCORE = Path("/proc/self/oom_score_adj")
 
 
 def offer(score: int) -> None:
-    """Give this process, and all that it will start, a score of at least this.
+    """Give this process, and all that it will start, a score of at least this, where it may.
 
-    Raises:
-        OSError: The kernel does not take it.
+    The score is no wall: where /proc cannot be written, as within another sandbox, it stays what it is.
     """
     # As bytes: what names an encoding may not be readable to who will run.
-    if int(_SCORE.read_bytes()) < score:
-        _SCORE.write_bytes(b"%d" % score)
+    with contextlib.suppress(PermissionError):
+        if int(_SCORE.read_bytes()) < score:
+            _SCORE.write_bytes(b"%d" % score)

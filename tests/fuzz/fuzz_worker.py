@@ -32,6 +32,7 @@ class SilentZygote:
 
     pid = 0
     oom_kills = 0
+    loss = None
 
     def has_strays(self, pid: int) -> bool:
         return False
