@@ -48,6 +48,11 @@ from runner.request import RequestFacts
 pytestmark = pytest.mark.anyio
 
 
+async def passed_on(ctx: Any, call_next: Any) -> Any:
+    """Go around a request and change nothing."""
+    return await call_next(ctx)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
@@ -281,7 +286,7 @@ async def test_a_session_is_the_one_that_fastmcp_sees_and_stays_it() -> None:
             seen.append(session_of(ctx))
         return await call_next(ctx)
 
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=passed_on)
     async with connected(app) as client:
         await client.initialize()
         answers = [await raw(client, "tools/call", {"name": "own"}) for _ in range(2)]
@@ -298,7 +303,7 @@ async def test_a_connection_is_ready_once_its_handshake_is_done() -> None:
         ready[ctx.method] = is_ready(ctx)
         return await call_next(ctx)
 
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=passed_on)
     async with connected(app) as client:
         await client.initialize()
         await client.list_prompts()
@@ -315,7 +320,7 @@ async def test_a_client_hears_from_the_level_on_that_it_has_set() -> None:
             levels.append(connection_levels(app, connection_of(ctx)))
         return await call_next(ctx)
 
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=passed_on)
     async with connected(app) as client:
         await client.initialize()
         await client.list_prompts()
@@ -340,7 +345,7 @@ async def test_a_client_is_told_and_asked_while_its_request_is_served() -> None:
     async def hear(method: str, params: Mapping[str, Any] | None) -> None:
         told.append((method, params))
 
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=passed_on)
     kind = relaying_session(capabilities=lambda _: ClientCapabilities(), on_request=answer, on_notify=hear)
     async with connected(app, kind) as client:
         await client.initialize()
@@ -356,7 +361,7 @@ async def test_what_is_relayed_is_inside_all_else() -> None:
     async def relay(ctx: Any, call_next: Any) -> Any:
         return await call_next(ctx)
 
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=passed_on)
 
     assert app._mcp_server.middleware[-1] is relay
     assert len(app._mcp_server.middleware) > 1
@@ -377,7 +382,7 @@ async def test_a_call_over_http_asks_for_one_schema_and_not_for_all_tools() -> N
         asked.append(tool)
         return {"type": "object"}
 
-    relay_innermost(app, relay)
+    relay_innermost(app, relay, around=passed_on)
     use_input_schemas(app, schema)
     web = app.http_app()
     async with (

@@ -121,7 +121,7 @@ async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
         homeless = await call(cell, user, "fine")
         of_zygote = await call(cell, user, "mine")
         seats = [seat for seat in cell._seats.values() if not seat.exception()]
-        written = [note for seat in seats for note in seat.result().scratch.rglob("note.txt")]
+        written = [note for seat in seats for note in seat.result().workers.scratch.rglob("note.txt")]
     # The note of the zygote that could be confined is the only one: the other ran no author code.
     assert homeless.processed.value == {"results": "fine"}
     assert len(written) == 1
