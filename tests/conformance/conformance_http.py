@@ -22,9 +22,10 @@ from fastmcp import FastMCP
 from runner.events import Events
 from runner.file_events import tell
 from runner.http.app import make_web
+from runner.http.logins import Login
 from runner.http.site import Site
 from runner.http.visitors import BROWSER, COOKIE
-from runner.identity import auth_provider
+from runner.identity import User, auth_provider
 from runner.links import PURPOSE
 from runner.my_files import MyFiles, open_library
 from runner.settings import Auth, Settings
@@ -137,9 +138,12 @@ class _Case:
     def _headers(self) -> dict[str, str]:
         user, session = self.request.get("user"), self.request.get("session")
         if session is not None:
+            now = self.site.clock()
             token = self.site.tokens.sign(
-                user=user or _VISITOR, key=session, purpose=BROWSER, now=self.site.clock(), ttl_s=60
+                user=user or _VISITOR, key=session, purpose=BROWSER, now=now, ttl_s=60
             )
+            # A cookie counts where the server has noted that its session holds.
+            self.site.logins.note(User(user or _VISITOR, session), Login(end=int(now) + 60), now=now)
             return {"cookie": f"{COOKIE}={session}.{token}"}
         bearer = next((token for token, name in self.bearers.items() if name == user), None)
         return {"authorization": f"Bearer {bearer}"} if bearer else {}
