@@ -143,7 +143,9 @@ class _Case:
                 user=user or _VISITOR, key=session, purpose=BROWSER, now=now, ttl_s=60
             )
             # A cookie counts where the server has noted that its session holds.
-            self.site.logins.note(User(user or _VISITOR, session), Login(end=int(now) + 60), now=now)
+            # Where tokens are listed, a session also names the one that it was made from.
+            login = Login(end=int(now) + 60, token=next(iter(self.site.known_tokens or ()), ""))
+            self.site.logins.note(User(user or _VISITOR, session), login, now=now)
             return {"cookie": f"{COOKIE}={session}.{token}"}
         bearer = next((token for token, name in self.bearers.items() if name == user), None)
         return {"authorization": f"Bearer {bearer}"} if bearer else {}
