@@ -36,7 +36,7 @@ async def test_workers_end_first_then_the_forkserver_and_the_host_last(tmp_path:
 
             # Landlock says the one, and where the mount is read-only it says the other.
             assert said.processed.value["results"] in ("EACCES EACCES", "EROFS EROFS")
-            assert {score_of(each.pid) for each in (zygote, *zygote._idle)} == {1000}
+            assert {score_of(each.pid) for each in (zygote, *zygote._parking._idle)} == {1000}
             assert host <= score_of(cell.forkserver._current.process.pid) < 1000
 
 
