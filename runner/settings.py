@@ -235,7 +235,7 @@ class Settings(BaseSettings):
         8, ge=0, description="The same, while calls come faster than workers get ready."
     )
     worker_reuse: Literal["user", "call"] = Field(
-        "call",
+        "user",
         description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
         "there at that user's next call, or ends with its `call`.",
     )

@@ -15,7 +15,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox.errors import FrameError, FrameTooLong
 
-__all__ = ["CONTROL_BYTES", "GATE", "NO_PROCESS", "Decoder", "Kind", "decode", "encode", "receive", "send"]
+__all__ = [
+    "ANSWERS",
+    "CONTROL_BYTES",
+    "GATE",
+    "NO_PROCESS",
+    "Decoder",
+    "Kind",
+    "decode",
+    "encode",
+    "receive",
+    "send",
+]
 
 _HEADER = struct.Struct(">Ic")
 
@@ -63,7 +74,12 @@ class Kind(bytes, enum.Enum):
     REQUEST = b"Q"
     DENIED = b"D"
     ANSWER = b"A"
+    # The same from a worker that has put everything back, and waits for a further call.
+    ANSWER_AND_READY = b"R"
 
+
+ANSWERS = frozenset((Kind.ANSWER, Kind.ANSWER_AND_READY))
+"""What ends a call. Only whoever stands in the worker's own loop is ready for another one."""
 
 _KINDS: Mapping[bytes, Kind] = {kind.value: kind for kind in Kind}
 # Made once: `json` would make one for each frame.
@@ -158,7 +174,7 @@ class Decoder:
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             length, kind = _header(self._buffer, self._limit)
-            if kind is not Kind.ANSWER and length > self._notice_limit:
+            if kind not in ANSWERS and length > self._notice_limit:
                 raise _too_long(length, self._notice_limit)
             end = _HEADER.size + length
             if len(self._buffer) < end:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
-from sandbox.frames import Decoder, Kind, decode, encode
+from sandbox.frames import ANSWERS, Decoder, Kind, decode, encode
 from sandbox.freezer import freeze, wait_until_frozen
 from sandbox.home_usage import Disk
 from sandbox.outcome import Denial, Ending, Outcome, Reached
@@ -120,6 +120,7 @@ class Lease:
     _output: bytearray = field(init=False, default_factory=bytearray)
     _answer: Mapping[str, object] | None = field(init=False, default=None)
     _answer_bytes: int = field(init=False, default=0)
+    _is_ready: bool = field(init=False, default=False)
     _fault: str | None = field(init=False, default=None)
     _reached: Reached | None = field(init=False, default=None)
     _disk: Disk | None = field(init=False, default=None)
@@ -238,14 +239,18 @@ class Lease:
             self._read_output()
             self._burial = self.zygote.bury(self._dismantle())
         else:
-            self._give_up_worker("left a process" if left_others else "disorder")
+            self._give_up_worker("left a process" if left_others else self._disorder())
         return left_others
 
+    def _disorder(self) -> str:
+        # Answered by whoever, who is still at it: such a worker would let its next call wait for ever.
+        return "not ready" if self._answer is not None and not self._is_ready else "disorder"
+
     def _is_orderly(self, ending: Ending | None) -> bool:
-        """Say whether the call has been answered, and nothing of it is still under way."""
+        """Say whether a worker that is ready has answered, and nothing of its call is still under way."""
         return (
             ending is Ending.ANSWERED
-            and self._answer is not None
+            and self._is_ready
             and self._fault is None
             and self._reached is None
             and not self._is_dead
@@ -416,7 +421,7 @@ class Lease:
         try:
             for number, (kind, body) in enumerate(self._decoder.feed(data), start=1):
                 self._frame(kind, decode(body), len(body))
-                if kind is Kind.ANSWER:
+                if kind in ANSWERS:
                     self._end(Ending.ANSWERED)
                     return
                 if number == _FRAMES_A_TURN:
@@ -464,8 +469,9 @@ class Lease:
         if not isinstance(value, dict):
             raise FrameError("a frame that is no object")
         match kind:
-            case Kind.ANSWER:
+            case Kind.ANSWER | Kind.ANSWER_AND_READY:
                 self._answer, self._answer_bytes = value, size
+                self._is_ready = kind is Kind.ANSWER_AND_READY
             case Kind.NOTIFY:
                 self._ladder.progress(time.monotonic())
                 self._offer(value, size)

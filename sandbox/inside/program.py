@@ -54,8 +54,12 @@ class Channel:
             self._check_open()
             send(self.connection, kind, value)
 
-    def answer(self, value: object) -> None:
+    def answer(self, value: object, *, ready: bool = False) -> None:
         """Send the answer; nothing of this call is sent after it.
+
+        Args:
+            value: The answer.
+            ready: Whether this worker now waits for a further call.
 
         Raises:
             CallOver: It has been sent before.
@@ -64,7 +68,7 @@ class Channel:
         """
         with self._lock:
             self._check_open()
-            send(self.connection, Kind.ANSWER, value)
+            send(self.connection, Kind.ANSWER_AND_READY if ready else Kind.ANSWER, value)
             self._is_over = True
 
     def _check_open(self) -> None:

@@ -36,20 +36,20 @@ class Standing:
         """Return what is in place now."""
         return cls(folder=os.getcwd(), environment=dict(os.environ), arguments=tuple(sys.argv))
 
-    def restore(self) -> None:
-        """Put it back.
-
-        Raises:
-            OSError: The working folder cannot be entered again; the process must serve no other call.
-        """
-        os.chdir(self.folder)
-        os.umask(_UMASK)
-        if os.environ != self.environment:
-            os.environ.clear()
-            os.environ.update(self.environment)
-        if tuple(sys.argv) != self.arguments:
-            sys.argv[:] = self.arguments
-        tempfile.tempdir = None
+    def restore(self) -> bool:
+        """Put it back; say whether all of it is in place, so that the process may serve another call."""
+        # Whatever a call has made of these modules, its answer counts all the same.
+        with contextlib.suppress(Exception):
+            os.chdir(self.folder)
+            os.umask(_UMASK)
+            if os.environ != self.environment:
+                os.environ.clear()
+                os.environ.update(self.environment)
+            if tuple(sys.argv) != self.arguments:
+                sys.argv[:] = self.arguments
+            tempfile.tempdir = None
+            return True
+        return False
 
     @staticmethod
     def flush() -> None:

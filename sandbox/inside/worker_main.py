@@ -78,11 +78,12 @@ def _serve(birth: Birth, channel: Channel) -> None:
         elif frame[0] is Kind.CALL:
             value = birth.program.serve(frame[1], channel)
             standing.flush()
-            channel.answer(value)
+            # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with one
+            # call must not be given the next.
+            channel.answer(value, ready=standing.restore())
             channel = channel.renewed()
             if birth.recorder is not None:
                 birth.recorder.begin(channel.denied)
-            standing.restore()
 
 
 def _get_ready(birth: Birth, *, parent: int, rehearse: bool) -> Channel | None:

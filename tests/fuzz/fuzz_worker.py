@@ -260,6 +260,7 @@ _wire = _object(
 )
 _BODIES = {
     Kind.ANSWER: _object(result=_wire | spoken, raised=_raised | spoken, error=_objects | spoken),
+    Kind.ANSWER_AND_READY: _object(result=_wire | spoken, raised=_raised | spoken, error=_objects | spoken),
     Kind.NOTIFY: _object(method=_words, params=_params),
     Kind.REQUEST: _object(id=_numbers | spoken, method=_words, params=_params),
     Kind.DENIED: _object(operation=_words | spoken, path=_words | spoken, layer=_words | spoken),
@@ -279,6 +280,6 @@ def _framed(draw: st.DrawFn, kinds: Sequence[bytes]) -> bytes:
 
 _LETTERS = [kind.value for kind in _BODIES] * 3 + [kind.value for kind in Kind] + [b"?", b"\0"]
 _frames = st.lists(_framed(_LETTERS), max_size=8).map(b"".join)
-_answered = st.tuples(_frames, _framed([Kind.ANSWER.value])).map(b"".join)
+_answered = st.tuples(_frames, _framed([Kind.ANSWER.value, Kind.ANSWER_AND_READY.value])).map(b"".join)
 streams = st.one_of(_answered, _answered, _frames, st.binary(max_size=400))
 """Everything that a worker can put into its socket before it ends."""

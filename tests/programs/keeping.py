@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sandbox.frames import Kind
+from sandbox.frames import Kind, encode
 from sandbox.inside.program import CallOver, Channel
 
 __all__ = ["PROGRAM", "Keeping"]
@@ -159,6 +159,15 @@ class Keeping:
             return error.strerror
         self.ticks(_channel, path)
         return None
+
+    def answers_and_goes_on(self, channel: Channel, kind: str) -> object:
+        channel.connection.sendall(encode(Kind[kind], {"value": "forged"}))
+        time.sleep(3600)
+        return None
+
+    def loses_its_environment(self, _channel: Channel) -> object:
+        vars(os)["environ"] = None
+        return "lost"
 
     def breaks_output(self, _channel: Channel) -> object:
         class Broken:

@@ -282,6 +282,8 @@ async def test_who_blocks_every_signal_is_stopped_all_the_same(pool: Pool) -> No
         ("speaks_late", ("00" * 1000, True), "spoke"),
         ("shuts_late", (), "spoke"),
         ("asks_and_answers", (), "disorder"),
+        ("answers_and_goes_on", ("ANSWER",), "not ready"),
+        ("loses_its_environment", (), "not ready"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -302,6 +304,19 @@ async def test_what_is_odd_about_a_worker_ends_it(
         assert after["calls"] == 1
         # What is said behind the answer may also be read together with it.
         assert pool.zygote.retired in ({reason: 1}, {"disorder": 1} if act == "speaks_late" else {})
+
+
+async def test_who_claims_to_be_ready_and_is_not_costs_its_own_user_one_call(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path) as pool:
+        forged = await run(pool, "answers_and_goes_on", "ANSWER_AND_READY")
+        silent = await run(pool, "count", idle_s=1.0)
+        after = await run(pool, "count")
+
+    assert value(forged) == "forged"
+    assert silent.ending is Ending.IDLE_TIMEOUT
+    assert value(after)["calls"] == 1
 
 
 async def test_what_comes_through_a_channel_whose_call_is_over_goes_nowhere(
