@@ -62,9 +62,16 @@ def _way(settings: Settings, target: Target) -> Way:
 def _scripts(target: Target) -> Iterator[Path]:
     """Yield the files among the words of a command."""
     for word in target.command[1:]:
-        file = target.folder / word
-        if file.is_file():
-            yield file
+        if _is_file(target.folder / word):
+            yield target.folder / word
+
+
+def _is_file(path: Path) -> bool:
+    # A word can be a whole program, which is too long for a name.
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _over_http(target: Target, _user: User) -> ClientTransport:

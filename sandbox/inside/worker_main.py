@@ -78,8 +78,8 @@ def _serve(birth: Birth, channel: Channel) -> None:
         elif frame[0] is Kind.CALL:
             value = birth.program.serve(frame[1], channel)
             standing.flush()
-            # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with one
-            # call must not be given the next.
+            # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with
+            # one call must not be given the next.
             channel.answer(value, ready=standing.restore())
             channel = channel.renewed()
             if birth.recorder is not None:

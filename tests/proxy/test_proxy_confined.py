@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +18,7 @@ from fastmcp import Client
 from proxying import BARE, REMOTE, desk_for, over_stdio, proxied, result
 from support import alive, settings_in
 
+from runner.emptying import Emptied, remove
 from runner.errors import UsageError
 from runner.proxy.application import make_proxy
 from runner.proxy.confined import check_command
@@ -206,33 +207,31 @@ async def test_nothing_that_it_started_outlives_the_connection(folder: Path, use
 async def test_others_go_on_while_what_a_server_has_written_is_removed(
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    removing, slow_s, longest_s = shutil.rmtree, 1.0, 0.0
-    removed: list[Path] = []
+    began, others_went_on = threading.Event(), threading.Event()
+    removed: list[tuple[str, bool]] = []
 
-    def remove_slowly(path: Path, **more: Any) -> None:
-        """Remove as a disk does on which a million files lie."""
-        time.sleep(slow_s)
-        removing(path, **more)
-        removed.append(path)
+    def remove_slowly(folder_fd: int, name: str) -> Emptied:
+        """Remove as a disk does on which a million files lie: it takes until others have gone on."""
+        began.set()
+        waited = others_went_on.wait(30)
+        removed.append((name, waited))
+        return remove(folder_fd, name)
 
-    async def look() -> None:
-        nonlocal longest_s
-        while True:
-            before = time.monotonic()
+    async def go_on() -> None:
+        while not began.is_set():
             await anyio.sleep(0.01)
-            longest_s = max(longest_s, time.monotonic() - before)
+        others_went_on.set()
 
     with for_anybody() as target:
         async with anyio.create_task_group() as tasks:
             async with proxied(folder, user, target, isolation="process") as client:
                 home = await home_of(client)
-                monkeypatch.setattr("runner.scratch.shutil.rmtree", remove_slowly)
-                tasks.start_soon(look)
+                monkeypatch.setattr("runner.scratch.remove", remove_slowly)
+                tasks.start_soon(go_on)
             monkeypatch.undo()
             tasks.cancel_scope.cancel()
 
-    assert [str(path) for path in removed] == [home]
-    assert longest_s < slow_s
+    assert removed == [(Path(home).name, True)]
 
 
 async def test_of_several_one_that_crashes_at_every_start_takes_none_down(folder: Path, user: str) -> None:

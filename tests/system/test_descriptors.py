@@ -49,7 +49,7 @@ async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: 
         await call(cell, user, "keep", text="kept")
         await call(cell, user, "remember", value=7)
         given_up = [cell._seating.give_up_one() for _ in range(3)]
-        zygotes_gone = await becomes(lambda: not cell.forkserver._zygotes)
+        zygotes_gone = await becomes(lambda: not cell.forkserver._current._zygotes)
         found = value(await call(cell, user, "kept"))
         recalled = value(await call(cell, user, "recall"))
         in_use = [seat.pool.alive for seat in cell._seated()]
