@@ -87,6 +87,7 @@ _SHOULD = (
     "silent-loop",
     "slow-import",
     "threads-at-import",
+    "store-in-memory",
     "widget-visibility",
 )
 

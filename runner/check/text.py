@@ -16,6 +16,7 @@ from runner.check.progress import ProgressRules
 from runner.check.reach import Reach
 from runner.check.signature import signatures
 from runner.check.source import Function, Source
+from runner.check.state import stores_in_memory
 from runner.check.widgets import WidgetRules
 from runner.check.written import Written
 
@@ -66,6 +67,7 @@ def check_text(text: str, folder: Path) -> TextReport:
         ProgressRules(source, disk, disk.bindings).silent_loops(reached),
         prints(source, running),
         waits_at_import(source),
+        stores_in_memory(source, reached),
         WidgetRules(source, Written(source, disk.bindings, folder)).all(),
     )
     return TextReport(

@@ -1,0 +1,108 @@
+"""A rule on what a file keeps in memory for its tools: a process keeps it, and a user may have several."""
+
+import ast
+from collections.abc import Iterator
+
+from runner.check.finding import Finding
+from runner.check.offers import Offer
+from runner.check.source import Function, Source
+
+__all__ = ["stores_in_memory"]
+
+_CHANGES = frozenset(
+    {
+        *("append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault"),
+        *("pop", "popleft", "popitem", "remove", "discard", "clear"),
+    }
+)
+_CURE = (
+    "keep what must last in a file below `/tmp/{username}/`, or by `await ctx.set_state(…)`; "
+    "where it may be lost, set `max_calls_per_user = 1`, so that a user has one process"
+)
+
+
+def stores_in_memory(source: Source, reached: list[tuple[Offer, list[Function]]]) -> Iterator[Finding]:
+    """Yield module-level names that one tool, resource or prompt changes and another one uses.
+
+    What one function changes and reads by itself is taken for a cache, which may be lost.
+    """
+    for name in _names(source):
+        users: dict[Function, dict[str, None]] = {}
+        for offer, functions in reached:
+            for function in functions:
+                if _uses(function, name):
+                    users.setdefault(function, {})[offer.name] = None
+        changes = [place for function in users for place in _changes(function, name)]
+        offers = dict.fromkeys(offer for names in users.values() for offer in names)
+        if changes and len(users) > 1 and len(offers) > 1:
+            yield Finding.at(min(changes, key=_place), "store-in-memory", _message(name, list(offers)), _CURE)
+
+
+def _message(name: str, offers: list[str]) -> str:
+    shown = " and ".join(f"`{offer}`" for offer in offers[:3])
+    return (
+        f"`{name}` is kept in the memory of one process, and {shown} may run in different ones of the same "
+        "user: two calls at once are two processes, and a process can end between two calls"
+    )
+
+
+def _names(source: Source) -> list[str]:
+    """Return the names that the file's top level gives a value."""
+    found: dict[str, None] = {}
+    for statement in source.tree.body:
+        if isinstance(statement, ast.Assign):
+            targets = statement.targets
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            targets = [statement.target]
+        else:
+            continue
+        found |= {target.id: None for target in targets if isinstance(target, ast.Name)}
+    return list(found)
+
+
+def _uses(function: Function, name: str) -> bool:
+    """Say whether a function touches what a module-level name means or holds."""
+    nodes = list(ast.walk(function))
+    return not _hides(function, name) and any(
+        isinstance(node, ast.Name) and node.id == name for node in nodes
+    )
+
+
+def _changes(function: Function, name: str) -> list[ast.AST]:
+    """Return where a function changes what a module-level name means or holds."""
+    return [node for node in ast.walk(function) if _is_change(function, node, name)]
+
+
+def _is_change(function: Function, node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == name and not isinstance(node.ctx, ast.Load) and _is_global(function, name)
+    if isinstance(node, ast.Subscript):
+        return not isinstance(node.ctx, ast.Load) and _is(node.value, name)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _CHANGES and _is(node.func.value, name)
+    return False
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+
+
+def _is_global(function: Function, name: str) -> bool:
+    return any(name in node.names for node in ast.walk(function) if isinstance(node, ast.Global))
+
+
+def _hides(function: Function, name: str) -> bool:
+    """Say whether a function has a parameter or variable of its own of that name."""
+    every = function.args
+    parameters = [*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg]
+    if any(parameter is not None and parameter.arg == name for parameter in parameters):
+        return True
+    stored = any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(function)
+    )
+    return stored and not _is_global(function, name)
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 1), getattr(node, "col_offset", 0)

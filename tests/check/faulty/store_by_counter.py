@@ -1,0 +1,24 @@
+"""Counts in a helper what a resource tells."""
+
+from fastmcp import FastMCP
+
+mcp = FastMCP("small")
+asked = 0
+
+
+def count() -> None:
+    global asked
+    asked += 1  # expect: store-in-memory
+
+
+@mcp.tool
+def shout(text: str) -> str:
+    """Return text in capitals."""
+    count()
+    return text.upper()
+
+
+@mcp.resource("asked://times")
+def times() -> str:
+    """Say how often it was asked."""
+    return str(asked)
