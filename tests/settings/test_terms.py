@@ -12,7 +12,7 @@ def test_a_tool_with_values_of_its_own_has_these_and_shares_the_rest() -> None:
         deadlines=Deadlines(idle_s=20, total_s=900),
         limits=settings.limits(),
         rights=Rights(may_run=False),
-        keeps_worker=False,
+        keeps_worker=True,
         calls_per_minute=3,
     )
 
