@@ -22,8 +22,8 @@ from runner.identity import User
 from runner.my_files import open_library
 from runner.seat import Access
 from sandbox.errors import LoadError, SandboxError
-from sandbox.forkserver import Forkserver
 from sandbox.probe import Tier
+from sandbox.supervisor import Supervisor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -84,14 +84,14 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def forkserver() -> AsyncIterator[Forkserver]:
+async def forkserver() -> AsyncIterator[Supervisor]:
     """One for all bad files: it imports the framework, which takes longer than refusing a file."""
-    it = await Forkserver.start("runner.program", environment=framework_environment(os.environ, ()))
+    it = await Supervisor.start("runner.program", environment=framework_environment(os.environ, ()))
     yield it
     await it.close()
 
 
-async def refusal(forkserver: Forkserver, folder: Path, text: str, **settings: Any) -> str:
+async def refusal(forkserver: Supervisor, folder: Path, text: str, **settings: Any) -> str:
     """Return what is said of a file that cannot be loaded."""
     effective = settings_in(folder, **settings)
     cell = Cell(
@@ -184,7 +184,7 @@ async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
     ],
 )
 async def test_a_bad_file_is_refused_with_its_own_line(
-    forkserver: Forkserver, folder: Path, text: str, sentence: str
+    forkserver: Supervisor, folder: Path, text: str, sentence: str
 ) -> None:
     said = await refusal(forkserver, folder, text)
 
@@ -204,7 +204,7 @@ async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: P
 
 
 async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(
-    forkserver: Forkserver, folder: Path
+    forkserver: Supervisor, folder: Path
 ) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
@@ -218,7 +218,7 @@ async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_lin
     "act", ["open({!r}, 'w')", "__import__('os').mkdir({!r})", "__import__('pathlib').Path({!r}).touch()"]
 )
 async def test_a_file_cannot_write_while_it_is_imported(
-    forkserver: Forkserver, folder: Path, act: str
+    forkserver: Supervisor, folder: Path, act: str
 ) -> None:
     target = folder / "outside"
     line = act.format(str(target))
@@ -230,7 +230,7 @@ async def test_a_file_cannot_write_while_it_is_imported(
 
 
 async def test_a_file_cannot_write_into_a_home_while_it_is_imported(
-    forkserver: Forkserver, folder: Path, user: str
+    forkserver: Supervisor, folder: Path, user: str
 ) -> None:
     with Homes(Path("/tmp"), folder / "state").lease(user) as home:
         line = f"open('{home.path}/early.txt', 'w')"
@@ -241,7 +241,7 @@ async def test_a_file_cannot_write_into_a_home_while_it_is_imported(
         assert sorted(path.name for path in home.path.iterdir()) == ["input_files"]
 
 
-async def test_an_import_that_hangs_is_ended(forkserver: Forkserver, folder: Path) -> None:
+async def test_an_import_that_hangs_is_ended(forkserver: Supervisor, folder: Path) -> None:
     said = await refusal(forkserver, folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
 
     assert said == "it was still being imported after 0.5 seconds"
