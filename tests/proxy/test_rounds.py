@@ -225,7 +225,8 @@ async def test_a_question_that_nobody_answers_ends_with_a_refusal() -> None:
         ended.set()
         return {}
 
-    pausing = Pausing(answer_s=0.01)
+    # Twice as long after that the call itself is given up: far enough apart for a busy machine.
+    pausing = Pausing(answer_s=0.4)
     await pausing.run(work, Somebody(), "ann")
     await asyncio.wait_for(ended.wait(), 20)
 
