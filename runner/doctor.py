@@ -23,6 +23,7 @@ from runner.identity import auth_provider, check_startable
 from runner.isolation import AUTO
 from runner.openat import ficlone
 from runner.settings import Settings
+from runner.state_files import apart_in
 from runner.store.asking import fault_of
 from runner.store.examining import examine
 from runner.store.spool import Spool
@@ -208,6 +209,7 @@ def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[L
 
 def _folders(settings: Settings) -> Iterator[Line]:
     yield _own_folder("state", settings.state_dir)
+    yield from _set_apart(settings.state_dir)
     yield _own_folder("store", settings.store_path)
     yield _homes_folder(settings.homes)
     yield from _sharing(settings.store_path, settings.homes)
@@ -265,6 +267,14 @@ def _own_folder(name: str, path: Path) -> Line:
             cure=f"chmod 700 {path}",
         )
     return _with_space("folders", name, found, there)
+
+
+def _set_apart(state: Path) -> Iterator[Line]:
+    names = [str(path.relative_to(state)) for path in apart_in(state)]
+    if names:
+        cure = "look at what was damaged and why, then delete it"
+        detail = f"{len(names)} damaged files are set apart: {', '.join(names[:3])}"
+        yield Line(section="folders", name="state", level=Level.NOTE, detail=detail, cure=cure)
 
 
 def _homes_folder(path: Path) -> Line:

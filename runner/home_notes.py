@@ -24,6 +24,7 @@ from typing import Any
 
 from runner.openat import birth_ns
 from runner.own_folders import HomeError
+from runner.state_files import make_folder, read_whole, write_whole
 
 __all__ = ["HomeMark", "HomeNote", "HomeNotes"]
 
@@ -133,7 +134,7 @@ class HomeNotes:
 
     def _record(self, fd: int, segment: str) -> bytes | None:
         try:
-            text = self._path(segment).read_bytes()
+            text = read_whole(self._path(segment))
             record = json.loads(text)
         except (OSError, ValueError, RecursionError):
             return None
@@ -141,16 +142,9 @@ class HomeNotes:
 
     def _write_record(self, fd: int, note: HomeNote) -> None:
         path = self._path(note.segment)
-        # Two sessions of one user may end at once.
-        new = path.with_suffix(f".{os.getpid()}-{fd}.new")
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            target = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(target, "w") as file:
-                json.dump({**asdict(HomeMark.of(fd)), **asdict(note)}, file)
-                file.flush()
-                os.fsync(target)
-            new.replace(path)
+            make_folder(self.state, path.parent.name)
+            write_whole(path, json.dumps({**asdict(HomeMark.of(fd)), **asdict(note)}).encode())
         except OSError as error:
             raise HomeError(
                 f"nowhere can be noted that a home was made: the folder for homes keeps no extended "

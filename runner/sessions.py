@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import CallError, Code
+from runner.state_files import Damaged, make_folder, open_lock, open_regular, read_whole
 
 __all__ = ["Claim", "Session", "Sessions"]
-
-_OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +103,8 @@ class Sessions:
         """
         path = self._path(session)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
+            fd = open_regular(path, os.O_RDWR)
+        except (FileNotFoundError, Damaged):
             return None
         except OSError as error:
             raise _unusable(error) from error
@@ -119,7 +118,7 @@ class Sessions:
         """Yield every session that has not ended."""
         for path in sorted(self.folder.glob("*.session")):
             with contextlib.suppress(OSError, ValueError):
-                user, name = json.loads(path.read_bytes())
+                user, name = json.loads(read_whole(path))
                 yield Session(user=user, name=name)
 
     def _path(self, session: Session) -> Path:
@@ -128,9 +127,9 @@ class Sessions:
 
     def _locked(self, path: Path, session: Session) -> int:
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder.parent, self.folder.name)
             while True:
-                fd = os.open(path, _OPEN, 0o600)
+                fd = open_lock(path)
                 fcntl.flock(fd, fcntl.LOCK_SH)
                 # Whoever ended it may have removed the file between our open and our lock.
                 if os.fstat(fd).st_nlink:
@@ -139,8 +138,11 @@ class Sessions:
         except OSError as error:
             raise _unusable(error) from error
         try:
-            if not os.fstat(fd).st_size:
-                os.pwrite(fd, json.dumps([session.user, session.name]).encode(), 0)
+            note = json.dumps([session.user, session.name]).encode()
+            # The name of the file follows from what is in it, so a damaged note can be mended.
+            if os.pread(fd, len(note) + 1, 0) != note:
+                os.ftruncate(fd, len(note))
+                os.pwrite(fd, note, 0)
         except OSError as error:
             os.close(fd)
             raise _unusable(error) from error

@@ -29,6 +29,7 @@ from runner.errors import CallError, Code
 from runner.homes import INPUT_FOLDER, HomeLease
 from runner.my_files import MyFiles
 from runner.openat import CONFINED, open_folder, openat2, rename_noreplace, reopen_folder
+from runner.state_files import make_folder, open_lock
 from runner.store.protocol import Content, Record
 from runner.threads import finished, in_thread
 
@@ -100,7 +101,7 @@ def _take_away(home_fd: int, folders: Sequence[str], name: str) -> None:
 @contextmanager
 def _claimed(claims: Path, lease: HomeLease, name: str, *, first: int) -> Iterator[int]:
     """Own a place for a name: 1 for the input folder itself, n for its folder `n`."""
-    claims.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(claims.parent, claims.name)
     for place in range(first, _MAX_PLACES):
         key = hashlib.sha256(f"{lease.segment}/{place}/{name}".encode()).hexdigest()
         path = claims / f"{key}.lock"
@@ -138,7 +139,7 @@ def _is_locked(home_fd: int, folders: Sequence[str], name: str) -> bool:
 def _lock(path: Path) -> int | None:
     """Lock the file at `path`, making it; None if another call has it."""
     for _attempt in range(_ATTEMPTS):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = open_lock(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

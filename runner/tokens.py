@@ -5,30 +5,36 @@ HMAC-SHA256. Purpose and key are not in it: a token for one file says nothing ab
 for a single use carries a number of its own, and the use is written down before it is granted, so it is
 refused the second time by whichever process is asked, and after a restart.
 
+The secrets have a copy beside them, which is used where they are damaged: links and browser sessions hold on.
+Where they are gone somebody has removed them, which is how all links and sessions are ended at once; then
+the copy counts no more.
+
 Source: RFC 2104, RFC 4648 section 5; requirements S0-39, S0-46, S0-52, S0-53.
 """
 
 import base64
-import fcntl
+import contextlib
 import hashlib
 import hmac
 import json
+import logging
 import os
 import secrets
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from runner.errors import RunnerError, StartError
+from runner.state_files import Damaged, holding, make_folder, open_regular, read_whole, set_apart, write_whole
 
-__all__ = ["KEYS_KEPT", "TokenError", "Tokens"]
+__all__ = ["KEYS_KEPT", "TokenError", "Tokens", "named_in"]
 
 KEYS_KEPT = 2
 SECRET_BYTES = 32
 TOKEN_MAX_CHARS = 4096
 
 _USED = "used-tokens"
+
+_log = logging.getLogger(__name__)
 
 
 class TokenError(RunnerError):
@@ -87,36 +93,55 @@ class Tokens:
         return user
 
     def rotate_after(self, age_s: float, *, now: float) -> None:
-        """Rotate if the newest secret is older than so many seconds.
+        """Rotate if the newest secret is older than so many seconds, and make the copy if there is none.
+
+        Where that cannot be written down, what there is holds on.
 
         Args:
             age_s: The age.
             now: Seconds since the epoch.
+
+        Raises:
+            StartError: There are no secrets that can be used, and none can be made.
         """
-        self._secrets()
+        held = self._secrets()
         # The file is written when a secret is made, and at no other time.
-        if now - self._path.stat().st_mtime > age_s:
-            self.rotate()
+        aged = now - self._path.stat().st_mtime > age_s
+        try:
+            if aged:
+                self.rotate()
+            elif self._copied() != held:
+                with holding(self._path.parent):
+                    self._write_copy(self._read())
+        except OSError as error:
+            _log.warning("the keys of links and sessions cannot be written", extra={"reason": error.strerror})
 
     def rotate(self) -> None:
-        """Sign with a new secret from now on; the one before still verifies."""
+        """Sign with a new secret from now on; the one before still verifies.
+
+        Raises:
+            OSError: It cannot be written down; nothing has changed.
+        """
         self._secrets()  # makes the file, which must not happen under the lock
-        with self._locked_folder() as folder:
+        with holding(self._path.parent):
             kept = list(self._read().items())[: KEYS_KEPT - 1]
-            temporary = _write(folder, [_new_secret(), *kept])
-            os.rename(temporary, self._path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+            self._write(dict([_new_secret(), *kept]))
+
+    def fault(self) -> str | None:
+        """Say why no link or session can be signed or checked now, as a sentence; None if they can."""
+        try:
+            self._secrets()
+        except StartError as error:
+            return str(error)
+        return None
 
     def _use(self, number: str, expires: int, now: float) -> bool:
         """Write down that a token is used; say whether it was the first time."""
         folder = self._path.parent / _USED
-        folder.mkdir(mode=0o700, exist_ok=True)
-        for old in folder.iterdir():
-            # What has expired is refused without a note.
-            if old.name.partition("-")[0].isdecimal() and int(old.name.partition("-")[0]) <= now:
-                old.unlink(missing_ok=True)
         mark = folder / f"{expires}-{number}"
         try:
+            make_folder(folder.parent, folder.name)
+            _forget_expired(folder, now)
             fd = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             return False
@@ -126,51 +151,104 @@ class Tokens:
         os.close(fd)
         return True
 
-    def _secrets(self) -> dict[str, bytes]:
-        """Return the secrets by name, the newest first."""
-        try:
-            return self._read()
-        except FileNotFoundError:
-            self._create()
-            return self._read()
+    @property
+    def _copy(self) -> Path:
+        return self._path.with_name(f"{self._path.stem}-copy{self._path.suffix}")
 
-    def _create(self) -> None:
-        # A proxy before servers over HTTP has written nothing yet.
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._locked_folder() as folder:
-            if self._path.exists():
-                return
-            temporary = _write(folder, [_new_secret()])
-            os.rename(temporary, self._path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+    def _secrets(self) -> Mapping[str, bytes]:
+        """Return the secrets by name, the newest first.
 
-    def _read(self) -> dict[str, bytes]:
+        Raises:
+            StartError: There are none that can be used, and none can be made.
+        """
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise
+            with contextlib.suppress(FileNotFoundError, Damaged):
+                return self._read()
+            return self._mended()
         except OSError as error:
-            raise StartError(f"{self._path} cannot be read: {error.strerror}; remove it") from error
-        with os.fdopen(fd, encoding="ascii") as file:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-                raise StartError(f"{self._path} must be a file of this user with mode 0600; chmod 600 it")
-            try:
-                rows: list[tuple[str, str]] = json.load(file)["keys"]
-                return {name: _secret(secret) for name, secret in [rows[0], *rows[1:]]}
-            except (ValueError, LookupError, TypeError) as error:
-                raise StartError(
-                    f"{self._path} is damaged; remove it, then links given out before end"
-                ) from error
+            raise StartError(
+                f"the keys of links and browser sessions ({self._path.name} in the folder of the setting "
+                f"state_dir) cannot be used: {error.strerror}; see to the folder's disk and owner"
+            ) from error
 
-    @contextmanager
-    def _locked_folder(self) -> Iterator[int]:
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def _mended(self) -> Mapping[str, bytes]:
+        """Make the secrets that are not there, or damaged; return them."""
+        # A proxy before servers over HTTP has written nothing yet.
+        make_folder(self._path.parent)
+        with holding(self._path.parent):
+            found: Mapping[str, bytes] = {}
+            try:
+                # Whoever was faster has made them.
+                return self._read()
+            except FileNotFoundError:
+                if self._copied():
+                    _log.warning("the keys of links and sessions were removed: all given out before end")
+            except Damaged as damage:
+                set_apart(self._path, str(damage))
+                found = self._copied()
+                kept = "links and sessions go on" if found else "links and sessions given out before end"
+                _log.error("the keys of links and sessions were damaged", extra={"consequence": kept})
+            self._write(found or dict([_new_secret()]))
+            return self._read()
+
+    def _copied(self) -> Mapping[str, bytes]:
+        """Return the secrets of the copy; none if it cannot be used."""
+        with contextlib.suppress(OSError, Damaged, StartError):
+            return _read(self._copy)
+        return {}
+
+    def _write(self, keys: Mapping[str, bytes]) -> None:
+        """Write the secrets down. The copy first: it is never older than what it stands in for."""
+        self._write_copy(keys)
+        write_whole(self._path, _written(keys))
+
+    def _write_copy(self, keys: Mapping[str, bytes]) -> None:
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield folder
-        finally:
-            os.close(folder)
+            _read(self._copy)
+        except (FileNotFoundError, StartError):
+            pass
+        except Damaged as damage:
+            set_apart(self._copy, str(damage))
+        write_whole(self._copy, _written(keys))
+
+    def _read(self) -> Mapping[str, bytes]:
+        return _read(self._path)
+
+
+def _read(path: Path) -> Mapping[str, bytes]:
+    """Return the secrets of a file.
+
+    Raises:
+        Damaged: They are not there as they were written.
+        FileNotFoundError: There is no file.
+        OSError: It cannot be read.
+        StartError: Others may have read or written it.
+    """
+    fd = open_regular(path)
+    try:
+        found = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise StartError(
+            f"the keys of links and browser sessions ({path.name} in the folder of the setting state_dir) "
+            "must be a file of this user with mode 0600; chmod 600 it, or remove it if others have read it"
+        )
+    try:
+        rows: list[tuple[str, str]] = json.loads(read_whole(path))["keys"]
+        return {name: _secret(secret) for name, secret in [rows[0], *rows[1:]]}
+    except Damaged:
+        raise
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise Damaged("it holds no keys") from error
+
+
+def _forget_expired(folder: Path, now: float) -> None:
+    for old in folder.iterdir():
+        # What has expired is refused without a note.
+        if old.name.partition("-")[0].isdecimal() and int(old.name.partition("-")[0]) <= now:
+            with contextlib.suppress(OSError):
+                old.unlink()
 
 
 def _new_secret() -> tuple[str, bytes]:
@@ -184,15 +262,16 @@ def _secret(text: str) -> bytes:
     return secret
 
 
-def _write(folder: int, keys: list[tuple[str, bytes]]) -> str:
-    """Write a secrets file under a new name, whole and on disk, and return the name."""
-    temporary = f".tokens-{secrets.token_hex(8)}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    with os.fdopen(fd, "w", encoding="ascii") as file:
-        json.dump({"keys": [(name, secret.hex()) for name, secret in keys]}, file)
-        file.flush()
-        os.fsync(fd)
-    return temporary
+def named_in(token: str) -> tuple[str, ...]:
+    """Return the user for whom a token says it was made, if it says so. Nothing of it is proved."""
+    try:
+        return (_claims(token[:TOKEN_MAX_CHARS].partition(".")[0], TokenError())[1],)
+    except TokenError:
+        return ()
+
+
+def _written(keys: Mapping[str, bytes]) -> bytes:
+    return json.dumps({"keys": [(name, secret.hex()) for name, secret in keys.items()]}).encode("ascii")
 
 
 def _claims(claims: str, refused: TokenError) -> tuple[str, str, int, str]:

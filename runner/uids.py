@@ -28,6 +28,7 @@ from pathlib import Path
 
 from runner.errors import CallError, Code
 from runner.own_folders import HIDDEN, folders_in, open_homes
+from runner.state_files import Damaged, make_folder, open_lock, read_whole, set_apart, write_whole
 
 __all__ = ["Uids"]
 
@@ -114,17 +115,9 @@ class Uids:
     def _write(self, given: dict[str, int]) -> None:
         """Write record and copy, one after the other: whatever happens, one of them is whole."""
         for path in (self._path, self._copy):
-            new = path.with_suffix(".new")
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-                json.dump(given, file)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
-        folder = os.open(self.state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            # What is damaged is set apart before it is replaced.
+            _read(path)
+            write_whole(path, json.dumps(given).encode())
 
     def _free(self, first: int, taken: set[int]) -> int:
         known = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
@@ -138,7 +131,7 @@ class Uids:
         """Return the first number that nobody holds, and the descriptor that holds it until it is closed."""
         number = 0
         while True:
-            lock = self._open_lock(f"nobody-{number}.lock")
+            lock = open_lock(self.state / f"nobody-{number}.lock")
             try:
                 # The kernel lets go of it when the runner dies, however it dies.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,39 +151,31 @@ class Uids:
 
     def _read(self) -> dict[str, int]:
         """Return what is recorded; where the record is lost or damaged, what its copy says."""
-        fault = None
         for path in (self._path, self._copy):
-            try:
-                given = _read(path)
-            except CallError as error:
-                fault = error
-                continue
+            given = _read(path)
             if given is not None:
                 if path != self._path:
                     _log.warning("record of user ids taken from its copy", extra={"users": len(given)})
                     self._write(given)
                 return given
-        if fault is not None:
-            raise fault
         # The homes tell the rest, whenever an id is given.
         return {}
-
-    def _open_lock(self, name: str) -> int:
-        return os.open(self.state / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     @contextmanager
     def _record(self) -> Iterator[dict[str, int]]:
         try:
-            self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = self._open_lock("uids.lock")
+            make_folder(self.state)
+            lock = open_lock(self.state / "uids.lock")
         except OSError as error:
-            raise _unusable(f"the state folder {self.state} cannot be used: {error.strerror}") from error
+            raise _unusable(
+                f"the state folder {self.state} (setting `state_dir`) cannot be used: {error.strerror}"
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self._read()
         except OSError as error:
             raise _unusable(
-                f"the record of user ids cannot be used ({self._path}): {error.strerror}"
+                f"the record of user ids ({self._path}, setting `state_dir`) cannot be used: {error.strerror}"
             ) from error
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)
@@ -198,15 +183,16 @@ class Uids:
 
 
 def _read(path: Path) -> dict[str, int] | None:
+    """Return what a record says; None where there is none, or it was damaged and is set apart now."""
     try:
-        return {str(segment): int(uid) for segment, uid in json.loads(path.read_bytes()).items()}
+        return {str(segment): int(uid) for segment, uid in json.loads(read_whole(path)).items()}
     except FileNotFoundError:
         return None
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise _unusable(
-            f"the record of user ids is damaged ({path}); "
-            f"remove the record when no home is left, and try again"
-        ) from error
+    except Damaged as damage:
+        set_apart(path, str(damage))
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        set_apart(path, "it is no record of user ids")
+    return None
 
 
 def _unusable(message: str) -> CallError:

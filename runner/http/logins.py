@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.identity import User
+from runner.state_files import holding, make_folder, set_apart, sync_folder
 
 __all__ = ["LOGINS_PER_USER", "Login", "Logins"]
 
@@ -62,8 +63,9 @@ class Logins:
             OSError: It cannot be noted; then it does not hold.
         """
         path = self._path(user)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._folder.parent, self._folder.name, path.parent.name)
         self._make_room(path, now)
+        _clear_way(path)
         unfinished = path.with_name(_UNFINISHED + secrets.token_hex(8))
         os.symlink(f"{login.end}.{login.token_end}.{login.token}", unfinished)
         os.rename(unfinished, path)
@@ -79,15 +81,12 @@ class Logins:
             OSError: The note cannot be taken away.
         """
         path = self._path(user)
+        _clear_way(path)
         try:
             path.unlink()
         except FileNotFoundError:
             return
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
 
     def _path(self, user: User) -> Path:
         return self._folder / _name(user.name) / _name(user.session or "")
@@ -108,6 +107,14 @@ class Logins:
 
 def _name(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _clear_way(path: Path) -> None:
+    """Set apart what is in the place of a note and is none; whoever reads it takes it for no session."""
+    if os.path.lexists(path) and not path.is_symlink():
+        with holding(path.parent):
+            if os.path.lexists(path) and not path.is_symlink():
+                set_apart(path, "it is no note of a browser session")
 
 
 def _read(path: Path) -> Login | None:

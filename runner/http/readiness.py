@@ -76,8 +76,17 @@ class Readiness:
         async def disk() -> Mapping[str, str]:
             return await asyncio.to_thread(_disk_faults, settings.state_dir, settings.homes)
 
+        async def keys() -> Mapping[str, str]:
+            fault = await asyncio.to_thread(site.tokens.fault)
+            return {} if fault is None else {"keys": fault}
+
         self._stopping = site.stopping
-        self._parts = (_Part("tools", site.faults), _Part("store", store), _Part("state", disk))
+        self._parts = (
+            _Part("tools", site.faults),
+            _Part("store", store),
+            _Part("state", disk),
+            _Part("keys", keys),
+        )
 
     async def faults(self) -> Mapping[str, str]:
         """Return a sentence for each part at fault, by its name; empty if a call would work."""

@@ -9,6 +9,7 @@ Source: fsync(2), rename(2), flock(2); A. Brooker, "Exponential Backoff And Jitt
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -26,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner.filenames import safe_name, unique_name
 from runner.mime import DEFAULT_MIME, guess
 from runner.openat import ficlone
+from runner.state_files import Damaged, make_folder, open_regular, read_whole, sync_folder
 from runner.store.areas import place_of
 from runner.store.damage import NOT_WHAT_WAS_PUT
 from runner.store.protocol import Put, Record, Retention, Scope
@@ -99,7 +101,7 @@ class Spool:
             CallError: `E_QUOTA` or `E_FILE_TOO_LARGE`; nothing was kept.
             OSError: The disk failed or is full; nothing was kept.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder.parent, self.folder.name)
         named = about.retention is Retention.FILES or about.name is not None
         said = replace(about, name=safe_name(about.name or "") if named else None)
         token = secrets.token_hex(16)
@@ -124,7 +126,7 @@ class Spool:
     def all(self) -> list[Kept]:
         """Return everything that is kept, the oldest first."""
         noted = [each for each in self._noted() if each.deleted is None]
-        return [each for each in noted if self._bytes(each.token).exists()]
+        return [each for each in noted if _is_file(self._bytes(each.token))]
 
     def deleted(self) -> list[Kept]:
         """Return what was deleted here and may still be in the store."""
@@ -136,7 +138,10 @@ class Spool:
         Raises:
             FileNotFoundError: It is kept no longer.
         """
-        return os.open(self._bytes(kept.token), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return open_regular(self._bytes(kept.token))
+        except Damaged as damage:
+            raise FileNotFoundError(errno.ENOENT, str(damage)) from damage
 
     def problem(self, kept: Kept) -> str | None:
         """Read a kept file; return what is wrong with it, as a clause, or None."""
@@ -184,7 +189,8 @@ class Spool:
     def sent(self, kept: Kept) -> bool:
         """Let a file go that the store has now; say whether it was still wanted."""
         with self._changing():
-            if not self._is_kept(kept):
+            # A note that is damaged does not say that the file was deleted.
+            if not self._is_kept(kept) and not self._is_damaged(kept):
                 return False
             self.forget(kept)
             return True
@@ -200,7 +206,8 @@ class Spool:
     def forget(self, kept: Kept) -> None:
         """Let a file go. The bytes first: without a note they would be kept for ever."""
         self._bytes(kept.token).unlink(missing_ok=True)
-        self._json(kept.token).unlink(missing_ok=True)
+        if _is_file(self._json(kept.token)):
+            self._json(kept.token).unlink(missing_ok=True)
 
     def sweep(self) -> list[tuple[str, int]]:
         """Delete what writers that died had half written; return the names and lengths.
@@ -211,7 +218,7 @@ class Spool:
         with self._changing() if self.folder.exists() else contextlib.nullcontext():
             for each in self._noted():
                 # Interrupted between the two when it was let go.
-                if each.deleted is None and not self._bytes(each.token).exists():
+                if each.deleted is None and not os.path.lexists(self._bytes(each.token)):
                     self._json(each.token).unlink(missing_ok=True)
         for path in self.folder.glob("*.new"):
             with contextlib.suppress(FileNotFoundError):
@@ -278,15 +285,20 @@ class Spool:
         present = self._read(self._json(kept.token))
         return present is not None and present.deleted is None
 
+    def _is_damaged(self, kept: Kept) -> bool:
+        path = self._json(kept.token)
+        return os.path.lexists(path) and self._read(path) is None
+
     def _note(self, kept: Kept) -> None:
         new = self._json(kept.token).with_suffix(f".{secrets.token_hex(4)}")
         _fill(new, _KEPT.dump_json(kept))
         new.rename(self._json(kept.token))
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def _read(self, path: Path) -> Kept | None:
-        with contextlib.suppress(FileNotFoundError, ValidationError):
-            return _KEPT.validate_json(path.read_bytes())
+        # One damaged note is not to keep anybody from all the others; `unsure` names it.
+        with contextlib.suppress(FileNotFoundError, Damaged, ValidationError):
+            return _KEPT.validate_json(read_whole(path))
         return None
 
     def _json(self, token: str) -> Path:
@@ -323,9 +335,5 @@ def _fill(path: Path, source: int | bytes) -> None:
         os.fsync(target.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()

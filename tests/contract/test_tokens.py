@@ -1,9 +1,11 @@
 """A capability token permits one thing on one object until its end, and nothing else."""
 
-import json
 import multiprocessing
+import os
 import re
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -109,7 +111,7 @@ def test_the_secrets_are_readable_by_their_owner_only_and_leave_nothing_beside_t
     signed(tokens)
     tokens.rotate()
 
-    assert [path.name for path in tmp_path.iterdir()] == ["tokens.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens-copy.json", "tokens.json"]
     assert stat.S_IMODE((tmp_path / "tokens.json").stat().st_mode) == 0o600
 
 
@@ -121,24 +123,85 @@ def test_secrets_that_others_may_read_are_not_used(tokens: Tokens, tmp_path: Pat
         signed(tokens)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", '{"keys": [["a", "zz"]]}', '{"keys": [["a", ""]]}', '{"keys": []}']
-)
-def test_damaged_secrets_are_said_to_be_damaged(tokens: Tokens, tmp_path: Path, content: str) -> None:
+DAMAGED = ["", "{}", '{"keys": [["a", "zz"]]}', '{"keys": [["a", ""]]}', '{"keys": []}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
+def test_damaged_secrets_are_taken_from_their_copy_and_set_apart(
+    tokens: Tokens, tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = signed(tokens)
     (tmp_path / "tokens.json").write_text(content)
-    (tmp_path / "tokens.json").chmod(0o600)
 
-    with pytest.raises(StartError, match="damaged"):
-        signed(tokens)
+    assert tokens.verify(token, purpose="download", key="art_1", now=NOW) == "alice"
+    assert [path.read_text() for path in tmp_path.glob("tokens.json.damaged-*")] == [content]
+    assert "set apart" in caplog.text
+    # The control: where the copy is damaged as well, what was signed before ends.
+    for name in ("tokens.json", "tokens-copy.json"):
+        (tmp_path / name).write_text(content)
+    with pytest.raises(TokenError):
+        tokens.verify(token, purpose="download", key="art_1", now=NOW)
+    assert len(list(tmp_path.glob("tokens*.damaged-*"))) == 3
 
 
-def test_a_link_in_place_of_the_secrets_is_not_followed(tokens: Tokens, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").write_text(json.dumps({"keys": [["a", "00" * 32]]}))
-    (tmp_path / "elsewhere").chmod(0o600)
-    (tmp_path / "tokens.json").symlink_to("elsewhere")
+def test_whoever_removes_the_secrets_ends_what_was_signed_although_there_is_a_copy(
+    tokens: Tokens, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = signed(tokens)
+    (tmp_path / "tokens.json").unlink()
 
-    with pytest.raises(StartError, match="link"):
-        signed(tokens)
+    with pytest.raises(TokenError):
+        tokens.verify(token, purpose="download", key="art_1", now=NOW)
+
+    assert "were removed" in caplog.text
+    # Nor do they come back with the copy later on.
+    (tmp_path / "tokens.json").write_text("")
+    with pytest.raises(TokenError):
+        tokens.verify(token, purpose="download", key="art_1", now=NOW)
+
+
+def test_secrets_of_before_there_were_copies_get_one_at_the_next_start(
+    tokens: Tokens, tmp_path: Path
+) -> None:
+    token = signed(tokens)
+    (tmp_path / "tokens-copy.json").unlink()
+
+    tokens.rotate_after(1e9, now=time.time())
+    (tmp_path / "tokens.json").write_text("half of i")
+
+    assert tokens.verify(token, purpose="download", key="art_1", now=NOW) == "alice"
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_is_no_file_in_place_of_the_secrets_is_neither_followed_nor_waited_for(
+    tokens: Tokens, tmp_path: Path, kind: str
+) -> None:
+    token, path = signed(tokens), tmp_path / "tokens.json"
+    path.rename(tmp_path / "elsewhere")
+    if kind == "link":
+        path.symlink_to("elsewhere")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path, 0o600)
+
+    assert tokens.verify(token, purpose="download", key="art_1", now=NOW) == "alice"
+    assert path.is_file()
+    assert not path.is_symlink()
+    assert len(list(tmp_path.glob("tokens.json.damaged-*"))) == 1
+
+
+def test_processes_that_find_the_secrets_damaged_together_mend_them_once(
+    tokens: Tokens, tmp_path: Path
+) -> None:
+    token = signed(tokens)
+    (tmp_path / "tokens.json").write_text("torn")
+
+    with ThreadPoolExecutor(16) as pool:
+        users = pool.map(lambda _: tokens.verify(token, purpose="download", key="art_1", now=NOW), range(64))
+
+    assert set(users) == {"alice"}
+    assert len(list(tmp_path.glob("*.damaged-*"))) == 1
 
 
 def _sign_in_another_process(path: Path, start: "multiprocessing.synchronize.Event", out: Path) -> None:

@@ -319,7 +319,7 @@ async def test_when_one_file_cannot_be_staged_none_is(
 async def test_claims_that_cannot_be_made_are_an_error_of_ours(
     home: HomeLease, files: MyFiles, claims: Path
 ) -> None:
-    claims.write_text("a file")
+    claims.symlink_to("a disk that is not there")
 
     with pytest.raises(CallError, match=r"'data\.csv' cannot be put into input_files") as raised:
         await stage(home, files, [await put(files)], claims=claims).__aenter__()

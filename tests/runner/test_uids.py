@@ -94,13 +94,16 @@ def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> Non
         uids.of("bob")
 
 
-def test_a_record_that_cannot_be_read_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_set_apart_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "uids.json").write_text("[1")
 
-    with pytest.raises(CallError, match=r"record of user ids is damaged"):
-        Uids(tmp_path, AMONG).of("alice")
+    uid = Uids(tmp_path, AMONG).of("alice")
 
-    assert (tmp_path / "uids.json").read_text() == "[1"
+    assert json.loads((tmp_path / "uids.json").read_text()) == {"alice": uid}
+    assert [path.read_text() for path in tmp_path.glob("uids.json.damaged-*")] == ["[1"]
+    assert "set apart" in caplog.text
 
 
 @pytest.mark.parametrize("damage", [b"", b"[1", None])

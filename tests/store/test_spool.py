@@ -210,6 +210,31 @@ async def test_a_file_whose_note_is_lost_or_damaged_is_kept_and_named(
     assert files_in(spool) == 0
 
 
+class Tearing(S3Store):
+    """A store under which the note is torn as soon as it has the file."""
+
+    spool: Spool
+
+    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
+        stored = await super().put_file(source, about, scope=scope)
+        for note in self.spool.folder.glob("*.json"):
+            note.write_bytes(b"{")
+        return stored
+
+
+async def test_a_note_that_is_damaged_while_it_is_sent_does_not_say_that_it_was_deleted(
+    rgw: Address, gone: Address, spool: Spool
+) -> None:
+    record = await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    store = Tearing(rgw)
+    store.spool = spool
+    back = SpoolingStore(store, spool, now=lambda: record.created + timedelta(hours=1))
+
+    assert await back.send() == 1
+
+    assert [each.name for each in await S3Store(rgw).list(scope=ALICE)] == ["a.txt"]
+
+
 async def test_a_file_that_was_being_let_go_when_its_process_died_is_let_go(
     rgw: Address, gone: Address, spool: Spool
 ) -> None:
