@@ -67,7 +67,7 @@ def make_web(
     web.add_exception_handler(Exception, fails)
     outer = [
         Middleware(KeptApart, settings=site.settings),
-        Middleware(WrongKeys),
+        Middleware(WrongKeys, claims=site.settings.identity_claim),
         Middleware(KnownOrigins, settings=site.settings),
         Middleware(EndsWithSession, site=site, under_way=under_way),
         *front(under_way),

@@ -20,7 +20,7 @@ from runner.http.stored import OpenedResponse, failed, file_response, gone
 from runner.http.wrong_keys import note_wrong
 from runner.links import PURPOSE
 from runner.my_files import Library
-from runner.tokens import TokenError, Tokens
+from runner.tokens import TokenError, Tokens, named_in
 
 __all__ = ["routes"]
 
@@ -46,7 +46,7 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
             files = library.held_by(holder)
             file = await files.by_id(key)
         except TokenError as error:
-            note_wrong(request, "link")
+            note_wrong(request, "link", key, *named_in(token))
             _log.debug("download refused", extra={"key": key[:_KEY_CHARS], "reason": str(error)})
             return refused(403, str(error))
         except RunnerError as error:

@@ -1,17 +1,23 @@
-"""Wrong tokens and keys: counted by address, told of in the log, and answered ever more slowly.
+"""Wrong tokens and keys: counted, told of in the log, and answered ever more slowly.
 
-A right one is never slowed, whoever else is at its address: only then is it known to be right. So an answer
-waits only once it says no. What was tried is not kept.
+They are counted by the address that they come from, and by the user or the key that they name, if they do:
+who tries from many addresses is slowed all the same. The address is the one that the web server knows, which
+behind a proxy on this machine is the one that the proxy forwards.
+
+A right one is never slowed, whoever else is at its address or tries for its user: only then is it known to be
+right. So an answer waits only once it says no. What was tried is not kept.
 
 Source: OWASP Authentication Cheat Sheet, "Protect Against Automated Attacks"; RFC 6585, section 4.
 """
 
 import asyncio
+import base64
+import json
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from starlette.requests import Request
@@ -32,16 +38,20 @@ _MOST_ADDRESSES = 4096
 _MOST_WAITING = 64
 _TELL_S = 10.0
 _LAST_DOUBLING = 16
+_NAME_CHARS = 64
+_TOKEN_BYTES = 16 * 1024
+_NO_ADDRESS = "no address"
 
 
-def note_wrong(request: Request, kind: str) -> None:
+def note_wrong(request: Request, kind: str, *named: str) -> None:
     """Note that a request came with something wrong, where its answer does not show it.
 
     Args:
         request: The request.
         kind: What was wrong in one or two words, for the log.
+        named: For whom or what it was tried, as far as it says so: users, keys.
     """
-    request.scope.setdefault(_NOTED, []).append(kind)
+    request.scope.setdefault(_NOTED, []).append(_Wrong(kind, named))
 
 
 def of_address(host: str) -> str:
@@ -49,13 +59,27 @@ def of_address(host: str) -> str:
     try:
         address = ip_address(host)
     except ValueError:
-        return host
+        # Forwarded by whoever likes to: any text would be a new address.
+        return _NO_ADDRESS
     return str(ip_network(f"{host}/64", strict=False)) if isinstance(address, IPv6Address) else host
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """Something wrong that a request came with.
+
+    Attributes:
+        kind: What, in one or two words.
+        named: For whom or what it was tried.
+    """
+
+    kind: str
+    named: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class WrongOnes:
-    """How many wrong ones came of late, by address. The time is an argument, in seconds."""
+    """How many wrong ones came of late, by address, user or key. The time is an argument, in seconds."""
 
     _of: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
 
@@ -78,13 +102,15 @@ class _Told:
     _count: int = 0
     _kinds: Counter[str] = field(default_factory=Counter)
     _addresses: Counter[str] = field(default_factory=Counter)
+    _named: Counter[str] = field(default_factory=Counter)
     _timer: asyncio.TimerHandle | None = None
 
-    def one_more(self, address: str, kind: str) -> None:
+    def one_more(self, address: str, wrong: _Wrong) -> None:
         self._count += 1
-        self._kinds[kind] += 1
-        if address in self._addresses or len(self._addresses) < _MOST_ADDRESSES:
-            self._addresses[address] += 1
+        self._kinds[wrong.kind] += 1
+        for counted, one in ((self._addresses, address), *((self._named, name) for name in wrong.named)):
+            if one in counted or len(counted) < _MOST_ADDRESSES:
+                counted[one] += 1
         if self._timer is None:
             self._tell()
 
@@ -99,9 +125,11 @@ class _Told:
                 "kinds": ", ".join(f"{kind} {count}" for kind, count in self._kinds.most_common()),
                 "addresses": len(self._addresses),
                 "most_from": self._addresses.most_common(1)[0][0],
+                "named": len(self._named),
+                "most_for": ", ".join(name for name, _ in self._named.most_common(1)),
             },
         )
-        self._count, self._kinds, self._addresses = 0, Counter(), Counter()
+        self._count, self._kinds, self._addresses, self._named = 0, Counter(), Counter(), Counter()
         self._timer = asyncio.get_running_loop().call_later(_TELL_S, self._tell)
 
 
@@ -110,11 +138,15 @@ class WrongKeys:
 
     Args:
         app: The application.
+        claims: Claims of a token that name its user, the first that is there.
         clock: Says the time in seconds, from any moment on.
     """
 
-    def __init__(self, app: ASGIApp, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, app: ASGIApp, *, claims: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._app = app
+        self._claims = claims
         self._clock = clock
         self._wrong = WrongOnes()
         self._told = _Told()
@@ -125,18 +157,19 @@ class WrongKeys:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        noted: list[str] = []
+        noted: list[_Wrong] = []
         is_refused = False
 
         async def sent(message: Message) -> None:
             nonlocal is_refused
             if message["type"] == "http.response.start":
-                if message["status"] == 401 and any(name == b"authorization" for name, _ in scope["headers"]):
-                    noted.append("token")
+                if message["status"] == 401:
+                    noted.extend(_wrong_tokens(scope, self._claims))
                 is_refused = bool(noted) and not await self._waited(scope, noted[0])
                 if is_refused:
                     sentence = (
-                        f"{_MOST_WAITING} wrong tokens or keys from your address wait for their answers"
+                        f"{_MOST_WAITING} wrong tokens or keys from your address, or for this user or key, "
+                        "wait for their answers"
                     )
                     answer = refused(
                         429, f"{sentence}; send a right one", {"Retry-After": f"{_LONGEST_S:.0f}"}
@@ -147,20 +180,51 @@ class WrongKeys:
 
         await self._app({**scope, _NOTED: noted}, receive, sent)
 
-    async def _waited(self, scope: Scope, kind: str) -> bool:
+    async def _waited(self, scope: Scope, wrong: _Wrong) -> bool:
         """Wait before an answer to something wrong; False if too many wait."""
         address = of_address(scope["client"][0] if scope.get("client") else "")
-        self._told.one_more(address, kind)
-        wait_s = self._wrong.one_more(address, now=self._clock())
+        named = tuple(_short(name) for name in wrong.named)
+        self._told.one_more(address, replace(wrong, named=named))
+        # What is named cannot be taken for an address.
+        counted = (address, *(f"{wrong.kind} {name}" for name in named))
+        now = self._clock()
+        wait_s = max(self._wrong.one_more(each, now=now) for each in counted)
         if not wait_s:
             return True
-        if self._waiting[address] >= _MOST_WAITING:
+        if any(self._waiting[each] >= _MOST_WAITING for each in counted):
             return False
-        self._waiting[address] += 1
+        self._waiting.update(counted)
         try:
             await asyncio.sleep(wait_s)
         finally:
-            self._waiting[address] -= 1
-            if not self._waiting[address]:
-                del self._waiting[address]
+            self._waiting.subtract(counted)
+            for each in counted:
+                if not self._waiting[each]:
+                    del self._waiting[each]
         return True
+
+
+def _wrong_tokens(scope: Scope, claims: Sequence[str]) -> Iterator[_Wrong]:
+    """Yield the bearer token of a request that was refused, if it has one, with the user it says it is of."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            yield _Wrong("token", _user_in(value, claims))
+            return
+
+
+def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
+    """Return the user that a token says it is of. Nothing of it is proved."""
+    parts = authorization[:_TOKEN_BYTES].split(b".")
+    if len(parts) != 3:
+        return ()
+    try:
+        said = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+        users = [said[claim] for claim in claims if isinstance(said.get(claim), str)]
+    except (ValueError, AttributeError, RecursionError):
+        return ()
+    return tuple(users[:1])
+
+
+def _short(name: str) -> str:
+    """Return a name as it is counted and logged: of bounded length, in characters that can be seen."""
+    return "".join(char if char.isprintable() else "?" for char in name[:_NAME_CHARS])

@@ -25,7 +25,7 @@ from runner.http.site import Site
 from runner.http.visitors import of_page
 from runner.http.wrong_keys import note_wrong
 from runner.identity import User
-from runner.tokens import TokenError
+from runner.tokens import TokenError, named_in
 
 __all__ = ["DASHBOARD", "TOKEN_S", "routes"]
 
@@ -83,7 +83,7 @@ class _Dashboards:
         try:
             user = await run_sync(check)
         except TokenError as error:
-            note_wrong(request, "dashboard")
+            note_wrong(request, "dashboard", name, *named_in(token))
             raise Refusal(403, "this token is not valid for this dashboard, or has expired") from error
         return JSONResponse({"user": user, "id": name}, headers=SAFE_HEADERS)
 

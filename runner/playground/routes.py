@@ -70,7 +70,7 @@ class _Routes:
         known = await of_cookie(self.site, request)
         if key is None or not key.opens(request.query_params["key"]):
             if known is None:
-                note_wrong(request, "start key")
+                note_wrong(request, "start key", "the Playground")
             # The page says what to do where it finds no session; a second tab goes on with the first's.
             return RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
         begun = await begin_session(self.site, known or await who(self.site, request))

@@ -1,13 +1,25 @@
 """Wrong tokens and keys are counted, slowed and told of; right ones beside them are not."""
 
+import base64
+import json
 import logging
+import os
+import subprocess
+import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
+import anyio
 import pytest
-from site_support import Served
+from site_support import TOKENS, Served
+from starlette.types import Message, Receive, Scope, Send
+from support import SAMPLES, server_url, stop
 
-from runner.http.wrong_keys import WrongOnes, of_address
+from runner.http.answers import refused
+from runner.http.wrong_keys import WrongKeys, WrongOnes, of_address
 
 WRONG = {"authorization": "Bearer hunter2-hunter2-hunter2"}
 
@@ -69,3 +81,139 @@ def test_a_right_token_is_answered_while_wrong_ones_from_its_address_wait(
     assert told[0].levelno == logging.WARNING
     assert sum(vars(record)["count"] for record in told) >= 1
     assert not any("hunter2" in str(vars(record)) for record in caplog.records)
+
+
+def named(user: object, *, claim: str = "sub") -> dict[str, str]:
+    """A token that says whose it is, and proves nothing."""
+    said = base64.urlsafe_b64encode(json.dumps({claim: user}).encode()).decode().rstrip("=")
+    return {"authorization": f"Bearer aaaa.{said}.bbbb"}
+
+
+class Door:
+    """Everything refused, behind the middleware, for requests from any address."""
+
+    def __init__(self) -> None:
+        self.guarded = WrongKeys(self.refuse, claims=("email", "sub"))
+
+    async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await refused(401, "no")(scope, receive, send)
+
+    async def ask(self, address: str, headers: dict[str, str]) -> int:
+        statuses: list[int] = []
+
+        async def hear(message: Message) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": raw, "client": (address, 1)}
+        await self.guarded(scope, anyio.sleep_forever, hear)  # type: ignore[arg-type]
+        return statuses[0]
+
+
+@pytest.mark.parametrize("claim", ["sub", "email"])
+def test_whoever_tries_for_one_user_from_many_addresses_is_slowed(claim: str) -> None:
+    door, ended = Door(), list[str]()
+
+    async def tried(kind: str) -> None:
+        for number in range(10):
+            user = "ann" if kind == "one user" else f"user-{number}"
+            await door.ask(
+                f"192.0.2.{number}" if kind == "one user" else f"198.51.100.{number}",
+                named(user, claim=claim),
+            )
+        ended.append(kind)
+
+    async def both() -> float:
+        began = time.monotonic()
+        async with anyio.create_task_group() as group:
+            group.start_soon(tried, "one user")
+            group.start_soon(tried, "many users")
+        return time.monotonic() - began
+
+    took_s = anyio.run(both)
+
+    # The control is beside it: as many for as many users, of whom none is waited for.
+    assert ended == ["many users", "one user"]
+    assert took_s >= 0.1 + 0.2 + 0.4 + 0.8 + 1.6
+
+
+def test_the_log_says_for_whom_most_was_tried_and_nothing_that_cannot_be_seen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    door = Door()
+
+    anyio.run(door.ask, "192.0.2.1", named("ann\x1b[2J" + "x" * 100))
+
+    told = vars(caplog.records[-1])
+    assert (told["named"], told["most_for"]) == (1, "ann?[2J" + "x" * 57)
+
+
+@pytest.mark.parametrize("token", [named(7), named(None), named("ann", claim="name"), WRONG])
+def test_a_token_that_names_nobody_counts_for_its_address(
+    token: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert anyio.run(Door().ask, "192.0.2.1", token) == 401
+
+    assert vars(caplog.records[-1])["named"] == 0
+
+
+def test_tries_for_one_link_or_its_user_count_together(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Served.at(tmp_path)
+    real = served.site.tokens.sign(user="ann", key="art_1", purpose="download", now=1e9, ttl_s=1)
+
+    with served.visitor() as client:
+        assert client.get("/api/files/download/art_1", params={"token": real + "x"}).status_code == 403
+
+    told = [vars(record) for record in caplog.records if record.name == "runner.http.wrong_keys"]
+    assert (told[0]["named"], told[0]["kinds"]) == (2, "link 1")
+
+
+def test_what_is_forwarded_and_no_address_is_one_address() -> None:
+    assert of_address("x" * 10_000) == of_address("anything") == of_address("")
+    # The control: addresses are told apart.
+    assert of_address("192.0.2.1") != of_address("192.0.2.2")
+
+
+def test_behind_a_proxy_on_this_machine_the_address_is_the_forwarded_one(tmp_path: Path) -> None:
+    tokens = tmp_path / "users.json"
+    tokens.write_text(json.dumps({TOKENS["ann"]: "ann"}))
+    tokens.chmod(0o600)
+    environment = os.environ | {
+        "RUNNER_STATE_DIR": str(tmp_path / "state"),
+        "RUNNER_STORE": (tmp_path / "store").as_uri(),
+        "RUNNER_AUTH__KIND": "static",
+        "RUNNER_AUTH__TOKENS_FILE": str(tokens),
+    }
+    command = [sys.executable, "-m", "runner.cli", "serve", str(SAMPLES / "hello.py"), "--transport", "http"]
+    server = subprocess.Popen(
+        [*command, "--port", "0"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    ended: list[str] = []
+
+    def ask(kind: str) -> None:
+        for number in range(10):
+            forwarded = "198.51.100.1" if kind == "one address" else f"203.0.113.{number}"
+            request = urllib.request.Request(
+                files, headers=WRONG | {"X-Forwarded-For": f"10.9.9.9, {forwarded}"}
+            )
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(request, timeout=60)
+        ended.append(kind)
+
+    try:
+        files = server_url(server).removesuffix("/mcp") + "/api/files"
+        both = [threading.Thread(target=ask, args=(kind,)) for kind in ("one address", "many addresses")]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+    finally:
+        stop(server)
+
+    assert ended == ["many addresses", "one address"]
