@@ -370,7 +370,7 @@ class S3Store:
             log_removals([removal_of(entries[item.key], reason)])
 
     def _sweep(self) -> builtins.list[Removal]:
-        removed = sweep(self._index, now=self._now(), stale_after=self._stale_after)
+        removed = sweep(self._index, self._rules, now=self._now(), stale_after=self._stale_after)
         log_removals(removed)
         return removed
 

@@ -231,6 +231,14 @@ class Bucket:
         except Missing:
             return None
 
+    def mime(self, key: str) -> str | None:
+        """Return the type of an object, or None where there is none."""
+        try:
+            with _asked("head"):
+                return str(self._quick.head_object(Bucket=self._name, Key=key)["ContentType"])
+        except Missing:
+            return None
+
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
         with contextlib.suppress(Missing), _asked("delete"):

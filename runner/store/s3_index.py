@@ -88,6 +88,17 @@ class S3Index:
         latest |= {e.token: _without_end(e) for e in entries if lives.get(e.token) in unread}
         return [replace(latest.get(entry.token, entry), at=entry.at) for entry in entries]
 
+    @property
+    def probe(self) -> str:
+        """Return the key that is written only to see whether that works."""
+        return f"{self.prefix}{PROBE}"
+
+    def marker_key(self, entry: Entry) -> str:
+        """Return the key of an artifact's marker."""
+        files = entry.record.said.retention is Retention.FILES
+        marker = Marker(id=entry.full_id, token=entry.token, name=entry.record.name if files else None)
+        return keys_of(self.prefix, entry.record.scope).marker(marker)
+
     def markers(self, keys: Keys, id_: str) -> list[Marker]:
         """Return the markers of one owner whose ids begin with `id_`."""
         return [keys.read_marker(item.key, id_) for item in self.bucket.list(keys.ids(id_))]
@@ -110,7 +121,7 @@ class S3Index:
         keys = keys_of(self.prefix, entry.record.scope)
         if entry.record.said.retention is Retention.OBSERVATIONS:
             new = replace(entry, at=keys.note(entry.token))
-            self.bucket.put(keys.marker(_marker(new)), b"")
+            self.bucket.put(self.marker_key(new), written(new))
             self.bucket.put(new.at, written(new))
             return new
         wanted = str(entry.record.said.name)
@@ -123,13 +134,14 @@ class S3Index:
         while True:
             name = unique_name(wanted, taken)
             new = replace(entry, record=replace(entry.record, name=name))
-            self.bucket.put(keys.marker(_marker(new)), b"")
-            conditions = self.bucket.has_conditions(f"{self.prefix}{PROBE}")
+            # It holds the record, too: should that be lost, it is made anew from here.
+            self.bucket.put(self.marker_key(new), written(new))
+            conditions = self.bucket.has_conditions(self.probe)
             if take_name(
                 self.bucket, keys, name, token=entry.token, record=written(new), conditions=conditions
             ):
                 return new
-            self.bucket.delete(keys.marker(_marker(new)))
+            self.bucket.delete(self.marker_key(new))
             taken = taken | self._names(keys) | {name}
 
     def has(self, entry: Entry) -> bool:
@@ -149,7 +161,7 @@ class S3Index:
         keys = keys_of(self.prefix, entry.record.scope)
         life = keys.life(entry.token)
         self.bucket.put(life, b"")
-        for key in (entry.at, keys.marker(_marker(entry)), entry.record.key, life):
+        for key in (entry.at, self.marker_key(entry), entry.record.key, life):
             self.bucket.delete(str(key))
 
     def load(self, listed: Iterable[Listed], unread: list[Listed] | None = None) -> list[Entry]:
@@ -230,8 +242,3 @@ def _without_end(entry: Entry) -> Entry:
 
 def _rank(entry: Entry) -> tuple[bool, int]:
     return entry.record.said.retention is Retention.FILES, entry.put
-
-
-def _marker(entry: Entry) -> Marker:
-    files = entry.record.said.retention is Retention.FILES
-    return Marker(id=entry.full_id, token=entry.token, name=entry.record.name if files else None)

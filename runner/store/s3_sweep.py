@@ -1,21 +1,23 @@
 """What a bucket holds that it should not: what has ended, and what interrupted operations left behind.
 
-Left behind is what an empty life says was removed. Bytes that merely have no record stay and are reported: it
-may be lost. Only what is old is taken away, by the server's clock: no upload takes a week.
+Left behind is what an empty life says was removed. Bytes that merely have no record have lost it: it is made
+anew where enough is known of them, and otherwise they stay and are reported. Only what is old is taken away,
+by the server's clock: no upload takes a week.
 """
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from runner.store.protocol import Reason, Removal
-from runner.store.retention import has_ended
+from runner.store.retention import Rules, has_ended
 from runner.store.s3_bucket import Listed
 from runner.store.s3_entry import Entry
 from runner.store.s3_index import S3Index
 from runner.store.s3_names import TICKETS_END_AFTER
+from runner.store.s3_rebuild import SETTLED_AFTER, Left, rebuild, write_markers
 
 __all__ = ["STALE_AFTER", "everything", "removal_of", "sweep"]
 
@@ -55,13 +57,17 @@ class _Seen:
             self.markers.append((match["marked"], item))
 
 
-def sweep(index: S3Index, *, now: datetime, stale_after: timedelta) -> list[Removal]:
-    """Remove all that has ended or was left behind; return what it was."""
+def sweep(index: S3Index, rules: Rules, *, now: datetime, stale_after: timedelta) -> list[Removal]:
+    """Make lost records anew, remove all that has ended or was left behind; return what was removed."""
     seen = _seen(index)
     unread: list[Listed] = []
     entries = index.load(seen.records, unread)
     if unread:
         _log.error("damaged records are passed over", extra={"keys": [item.key for item in unread]})
+    settled_after = min(SETTLED_AFTER, stale_after)
+    left = _left(seen, {entry.token for entry in entries}, unread)
+    made = rebuild(index, left, rules, now=now, settled_after=settled_after)
+    write_markers(index, entries, left.markers)
     latest = index.as_they_are(entries, seen.lives)
     ended = [
         e for e, later in zip(entries, latest, strict=True) if has_ended(later.record.expires_at, now=now)
@@ -69,7 +75,19 @@ def sweep(index: S3Index, *, now: datetime, stale_after: timedelta) -> list[Remo
     for entry in ended:
         index.remove(entry)
     expired = [removal_of(entry, Reason.EXPIRED) for entry in ended]
-    return expired + _clear(index, seen, {entry.token for entry in entries}, stale_after)
+    return expired + _clear(index, seen, {entry.token for entry in (*entries, *made)}, stale_after)
+
+
+def _left(seen: _Seen, known: Collection[str], unread: list[Listed]) -> Left:
+    content = dict(seen.content)
+    return Left(
+        content=content,
+        # Of several of one artifact the last is under the name that it got.
+        markers=dict(sorted(seen.markers, key=lambda marker: marker[1].modified)),
+        lives=seen.lives,
+        without=[t for t in content if t not in known and (t not in seen.lives or seen.lives[t].size)],
+        unread=[item.key for item in unread],
+    )
 
 
 def everything(index: S3Index) -> tuple[list[Entry], list[Listed]]:
@@ -104,14 +122,14 @@ def _clear(index: S3Index, seen: _Seen, known: set[str], stale_after: timedelta)
     for item in _left_behind(seen, known):
         if now - item.modified > stale_after:
             bucket.delete(item.key)
-            removed.append(_left(item.key.removeprefix(index.prefix), item.size))
+            removed.append(_removal(item.key.removeprefix(index.prefix), item.size))
     for item in seen.tickets:
         if now - item.modified > TICKETS_END_AFTER:
             bucket.delete(item.key)
     for key, upload, began in bucket.uploads(index.prefix):
         if now - began > stale_after:
             bucket.abort(key, upload)
-            removed.append(_left(key.removeprefix(index.prefix), 0))
+            removed.append(_removal(key.removeprefix(index.prefix), 0))
     return removed
 
 
@@ -131,5 +149,5 @@ def _left_behind(seen: _Seen, known: set[str]) -> Iterator[Listed]:
     yield from gone.values()
 
 
-def _left(what: str, size: int) -> Removal:
+def _removal(what: str, size: int) -> Removal:
     return Removal(what=what, name=None, size=size, reason=Reason.LEFT_BEHIND)
