@@ -18,10 +18,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 
 from runner.artifacts.process import ArtifactFile, Processed
-from runner.authorization import challenged, with_schemes
+from runner.authorization import authorize_widget, challenged, with_schemes
 from runner.call import Request, execute, relay
 from runner.cell import Cell
 from runner.contract_resource import CONTRACT
+from runner.dialects import NO_WIDGETS
 from runner.direct import DirectCall
 from runner.errors import CallError
 from runner.extras import Extras, ExtraTemplate
@@ -164,6 +165,11 @@ class _Relay:
     async def _called(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer a tool call: one of a tool of ours here, any other in a worker."""
         name, offered = str(request.params.get("name")), request.user.name in self._guard.keepers
+        if self._reads_back(name) or self._resources.has(name):
+            try:
+                authorize_widget(name, NO_WIDGETS, request.params)
+            except CallError as error:
+                return failed_result(error, protocol=request.facts.protocol)
         if self._reads_back(name):
             return _in_its_era(ctx, await self._read_back(request))
         if self._resources.has(name):

@@ -46,7 +46,7 @@ _CLOSED_TO_OTHERS = 0o600
 
 
 class Damaged(ValueError):
-    """What lies in the place of a file is not what was written; the message says what is wrong, as a clause."""
+    """What lies in the place of a file is not what was written; the message says why, as a clause."""
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:

@@ -21,7 +21,7 @@ from runner.artifacts.process import failed
 from runner.authorization import authorize_widget
 from runner.contract.envelope import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
-from runner.dialects import WIDGET_CALL_META
+from runner.dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
 from runner.failed_requests import told_result
 from runner.guarding import GuardedCall
@@ -167,8 +167,10 @@ class Calls:
         desk = self.desk
         server, _, act = name.rpartition(".")
         if desk.offers_resource_tools and server in desk.names.servers:
+            authorize_widget(name, NO_WIDGETS, params)
             return await self._resource_tool(ctx, server, act, params.get("arguments"), user, trace)
         if desk.settings.extras and name in READING and name not in await self._tools(ctx, user):
+            authorize_widget(name, NO_WIDGETS, params)
             return await reading_result(params, desk.files(user, trace=trace))
         return None
 

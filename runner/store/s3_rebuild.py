@@ -4,8 +4,8 @@ Beside each artifact lies a marker, which leads from its content to its record. 
 when the artifact was put, so each of the two stands in for the other. Markers of earlier versions are empty:
 then the marker's key says digest and name, and the bytes themselves their type, their length and their day.
 
-What cannot be attributed, to a user whose name is written nowhere say, stays where it is and is reported. What
-somebody removed is not brought back: that is noted before anything of it goes.
+What cannot be attributed, to a user whose name is written nowhere say, stays where it is and is reported.
+What somebody removed is not brought back: that is noted before anything of it goes.
 
 Source: `docs/decisions/0026-markers-hold-the-record.md`.
 """
@@ -168,7 +168,10 @@ def _is_unread(index: S3Index, entry: Entry, left: Left) -> bool:
 
 
 def _is_there(index: S3Index, entry: Entry) -> bool:
-    """Say whether an artifact was not removed since the bucket was listed: its end is noted until all has gone."""
+    """Say whether an artifact was not removed since the bucket was listed.
+
+    A removal notes that it has begun, and that note goes last.
+    """
     life = keys_of(index.prefix, entry.record.scope).life(entry.token)
     return index.bucket.get(life) != b"" and index.bucket.size(str(entry.record.key)) == entry.record.size
 

@@ -76,13 +76,16 @@ def proxy_command(folder: Path, *servers: str) -> Iterator[str]:
     stop(process)
 
 
-def messages_of_call(url: str, tool: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+def messages_of_call(
+    url: str, tool: str, arguments: dict[str, Any], **said_of_it: Any
+) -> list[dict[str, Any]]:
     """Call a tool over HTTP in the later era, without a client of any library; return all that is said."""
     where = urlsplit(url)
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "progressToken": "steps",
+        **said_of_it,
     }
     params = {"name": tool, "arguments": arguments, "_meta": meta}
     said = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})

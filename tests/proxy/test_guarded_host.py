@@ -64,6 +64,21 @@ def served(folder: Path, user: str) -> Callable[..., Any]:
 
 
 @ERAS
+async def test_a_widget_calls_none_of_our_own_tools(mode: str, served: Any) -> None:
+    async with served(mode, resource_tools=True) as client:
+        await client.call_tool("text", {"chars": 60_000})
+        for name in ("artifact_read", "long.resources_list"):
+            made = {"meta": {"toolcell/widget": "asked"}, "raise_on_error": False}
+            marked = await client.call_tool(name, {"id": "x"}, **made)
+            # The control: a client of its own is not refused for that.
+            unmarked = await client.call_tool(name, {"id": "x"}, raise_on_error=False)
+
+            assert marked.is_error
+            assert "visibility" in marked.content[0].text
+            assert "visibility" not in unmarked.content[0].text
+
+
+@ERAS
 async def test_long_and_binary_results_reach_a_model_as_references(mode: str, served: Any) -> None:
     async with served(mode) as client:
         before = [tool.name for tool in await client.list_tools()]

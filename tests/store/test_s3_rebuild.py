@@ -1,4 +1,4 @@
-"""Records of a bucket that are lost are made anew from what lies beside the bytes, on both kinds of servers."""
+"""Records of a bucket that are lost are made anew from what lies beside the bytes."""
 
 import asyncio
 from collections.abc import Callable

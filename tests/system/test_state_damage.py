@@ -209,7 +209,7 @@ def server(grown: Server) -> Server:
 def test_every_file_of_the_state_folder_is_damaged_here(server: Server) -> None:
     named = {path for entry in ENTRIES for path in server.state.glob(entry)}
 
-    assert {path for path in server.state.rglob("*")} == named
+    assert set(server.state.rglob("*")) == named
     assert all(list(server.state.glob(entry)) for entry in ENTRIES)
 
 
