@@ -84,12 +84,21 @@ def test_notes_that_are_gone_or_damaged_let_nobody_in(served: Served, tmp_path: 
 
 
 def test_where_no_session_can_be_noted_none_begins_and_it_is_said(served: Served, tmp_path: Path) -> None:
-    (tmp_path / "state" / "browser-sessions").write_text("in the way")
+    (tmp_path / "state" / "browser-sessions").symlink_to("a disk that is not there")
     with served.visitor("ann") as ann:
         refused = ann.post("/api/session")
 
     assert (refused.status_code, "state_dir" in refused.json()["error"]) == (503, True)
     assert "set-cookie" not in refused.headers
+
+
+def test_what_stands_in_the_place_of_the_notes_is_set_apart(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "state" / "browser-sessions").write_text("in the way")
+
+    assert status(served, logged_in(served)) == 200
+
+    (apart,) = (tmp_path / "state").glob("browser-sessions.damaged-*")
+    assert apart.read_text() == "in the way"
 
 
 def test_an_end_that_cannot_be_noted_is_not_said_to_be_one(
