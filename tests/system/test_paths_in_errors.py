@@ -326,22 +326,18 @@ async def test_a_folder_of_homes_that_is_gone_is_named_by_its_setting(place: Pla
     assert place.logged(since, str(homes))
 
 
-async def test_a_damaged_record_of_user_ids_is_told_of_by_its_setting(
+async def test_a_state_folder_that_cannot_be_used_is_told_of_by_its_setting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_in(tmp_path, homes=tmp_path / "homes")
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "uids.json").write_text("{")
+    (tmp_path / "state").write_text("no folder")
     with pytest.raises(CallError) as raised:
         Uids(settings.state_dir, settings.uids).of("ann")
 
     said = OwnPaths.of(settings).told(raised.value.message)
 
-    assert said == (
-        "the record of user ids is damaged ({state_dir}); "
-        "remove the record when no home is left, and try again"
-    )
-    assert str(tmp_path / "state" / "uids.json") in caplog.text + str(vars(caplog.records[0]))
+    assert said == "the state folder {state_dir} (setting `state_dir`) cannot be used: File exists"
+    assert str(tmp_path / "state") in caplog.text + str(vars(caplog.records[0]))
 
 
 async def test_the_files_api_names_no_path_of_ours(place: Place, url: str) -> None:
