@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.servers import Server
-from benchmarks.wire import Connection, call_message
+from benchmarks.wire import Connection
 
 __all__ = ["Block", "Load", "run_block"]
 
@@ -60,7 +60,7 @@ class _Run:
             return
         self.left -= 1
         number = next(self.numbers)
-        data = connection.frame(call_message(number, self.tool, self.arguments), self.tool)
+        data = connection.frame(connection.call(number, self.tool, self.arguments), self.tool)
         self.under_way[connection.fileno()] += 1
         self.sent[number] = time.perf_counter()
         connection.send(data)

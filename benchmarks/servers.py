@@ -10,11 +10,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.wire import Connection, HttpConnection, StdioConnection
+from benchmarks.wire import LATEST, Connection, HttpConnection, StdioConnection
 from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 
 __all__ = [
@@ -72,17 +72,23 @@ class Server:
         transport: How it is spoken to.
         process: The process that was started.
         port: Where it listens; 0 over stdio.
+        version: The version of the protocol in which it is spoken to.
+        known: The connection over stdio, once there was one: its handshake is over then.
     """
 
     transport: Transport
     process: "subprocess.Popen[bytes]"
     port: int
+    version: str = LATEST
+    known: list[Connection] = field(default_factory=list)
 
     def connect(self, in_flight: int) -> list[Connection]:
         """Return the connections over which `in_flight` requests can be under way at once."""
-        if self.transport == "stdio":
-            return [StdioConnection(self.process)]
-        return [HttpConnection(self.port) for _ in range(in_flight)]
+        if self.transport == "http":
+            return [HttpConnection(self.port, version=self.version) for _ in range(in_flight)]
+        if not self.known:
+            self.known.append(StdioConnection(self.process, version=self.version))
+        return self.known
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -112,6 +118,7 @@ def serving(
     *flags: str,
     tools: Path = TOOLS,
     settings: Mapping[str, str] | None = None,
+    checkout: Path = ROOT,
 ) -> Iterator[Server]:
     """Serve a tool file until the block ends.
 
@@ -122,6 +129,7 @@ def serving(
         flags: Further options of `runner serve`.
         tools: The tool file.
         settings: Variables of the environment that differ from `environment`; an empty one is left out.
+        checkout: Whose runner it is; another one has an environment of its own below it.
 
     Raises:
         RuntimeError: The server did not start.
@@ -130,15 +138,16 @@ def serving(
     """
     port = 0 if transport == "stdio" else free_port()
     pipe = subprocess.PIPE if transport == "stdio" else subprocess.DEVNULL
+    python = Path(sys.executable) if checkout == ROOT else checkout / ".venv" / "bin" / "python"
     variables = {**environment(folder), **(settings or {})}
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".log", delete=False) as errors:
         log = Path(errors.name)
         process = subprocess.Popen(
-            [*_command(kind, transport, port, tools), *flags],
+            [str(python), *_command(kind, transport, port, tools), *flags],
             stdin=pipe,
             stdout=pipe,
             stderr=errors,
-            cwd=ROOT,
+            cwd=checkout,
             env={name: value for name, value in variables.items() if value},
             preexec_fn=end_with_parent,
         )
@@ -181,12 +190,12 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 
 def _command(kind: Kind, transport: Transport, port: int, tools: Path) -> list[str]:
     if kind == "plain":
-        return [sys.executable, "-c", _PLAIN, str(tools), transport, str(port)]
+        return ["-c", _PLAIN, str(tools), transport, str(port)]
     if kind == "proxied":
         behind = {"command": sys.executable, "args": ["-c", _PLAIN, str(tools), "stdio"]}
         configuration = json.dumps({"mcpServers": {"behind": behind}})
-        return [sys.executable, "-c", _PROXIED, configuration, transport, str(port)]
-    command = [sys.executable, "-m", "runner", "serve", str(tools), "--transport", transport]
+        return ["-c", _PROXIED, configuration, transport, str(port)]
+    command = ["-m", "runner", "serve", str(tools), "--transport", transport]
     return command if transport == "stdio" else [*command, "--port", str(port)]
 
 

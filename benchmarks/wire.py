@@ -1,6 +1,7 @@
 """Raw MCP connections, so that no client library's time is counted.
 
-Requests are of the modern era: each carries its own envelope and needs no handshake before it.
+Requests of the modern era carry their own envelope and need no handshake; those of versions before it are
+spoken in a session, which begins with one.
 """
 
 import json
@@ -10,11 +11,11 @@ import subprocess
 from collections.abc import Mapping
 from typing import Protocol
 
-__all__ = ["Connection", "HttpConnection", "StdioConnection", "call_message", "message"]
+__all__ = ["LATEST", "Connection", "HttpConnection", "StdioConnection", "call_message", "message"]
 
-_PROTOCOL = "2026-07-28"
+LATEST = "2026-07-28"
 _META = {
-    "io.modelcontextprotocol/protocolVersion": _PROTOCOL,
+    "io.modelcontextprotocol/protocolVersion": LATEST,
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
@@ -31,6 +32,26 @@ def call_message(number: int, tool: str, arguments: Mapping[str, object]) -> byt
     return message(number, "tools/call", {"name": tool, "arguments": dict(arguments)})
 
 
+def _initialize(version: str) -> bytes:
+    about = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+    return _plain(0, "initialize", about)
+
+
+def _plain(number: int, method: str, params: Mapping[str, object]) -> bytes:
+    """Return a request of the handshake era."""
+    said = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
+    return json.dumps(said).encode()
+
+
+def _call(version: str, number: int, tool: str, arguments: Mapping[str, object]) -> bytes:
+    if version == LATEST:
+        return call_message(number, tool, arguments)
+    return _plain(number, "tools/call", {"name": tool, "arguments": dict(arguments)})
+
+
+_INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+
+
 def message(number: int, method: str, params: Mapping[str, object]) -> bytes:
     """Return a JSON-RPC request of the modern era, with `number` as its id."""
     enveloped = {**params, "_meta": _META}
@@ -42,6 +63,10 @@ class Connection(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor to wait on for answers."""
+        ...
+
+    def call(self, number: int, tool: str, arguments: Mapping[str, object]) -> bytes:
+        """Return a call as its version of the protocol has it."""
         ...
 
     def frame(self, message: bytes, tool: str) -> bytes:
@@ -68,12 +93,22 @@ class Connection(Protocol):
 class StdioConnection:
     """The pipes of a server, one JSON message a line."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", *, version: str = LATEST) -> None:
         if process.stdin is None or process.stdout is None:
             raise ValueError("the server was started without pipes")
         self._in = process.stdin.fileno()
         self._out = process.stdout.fileno()
         self._buffer = b""
+        self._version = version
+        if version != LATEST:
+            self.send(self.frame(_initialize(version), ""))
+            while not self.receive():
+                pass
+            self.send(self.frame(_INITIALIZED, ""))
+
+    def call(self, number: int, tool: str, arguments: Mapping[str, object]) -> bytes:
+        """Return a call as its version of the protocol has it."""
+        return _call(self._version, number, tool, arguments)
 
     def fileno(self) -> int:
         """Return the server's standard output."""
@@ -102,7 +137,7 @@ class StdioConnection:
 class HttpConnection:
     """One kept-alive connection to the `/mcp` of a server on this machine."""
 
-    def __init__(self, port: int, token: str = "") -> None:
+    def __init__(self, port: int, token: str = "", *, version: str = LATEST) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._host = f"127.0.0.1:{port}"
@@ -111,6 +146,29 @@ class HttpConnection:
         # Known once the head of an answer is here: where its body begins, and its length, None if chunked.
         self._body_from = 0
         self._length: int | None = None
+        self._version = version
+        self._session = ""
+        if version != LATEST:
+            self._begin_session()
+
+    def call(self, number: int, tool: str, arguments: Mapping[str, object]) -> bytes:
+        """Return a call as its version of the protocol has it."""
+        return _call(self._version, number, tool, arguments)
+
+    def _begin_session(self) -> None:
+        """Shake hands; the head of the answer names the session."""
+        self.send(self.frame(_initialize(self._version), ""))
+        head = b""
+        while _HEAD_END not in head:
+            head += self._socket.recv(_ANSWER_BYTES)
+        fields = dict(line.lower().partition(b": ")[::2] for line in head.split(_HEAD_END)[0].split(b"\r\n"))
+        self._session = f"Mcp-Session-Id: {fields[b'mcp-session-id'].decode()}\r\n"
+        while not head.endswith(_LAST_CHUNK):
+            head += self._socket.recv(_ANSWER_BYTES)
+        self.send(self.frame(_INITIALIZED, ""))
+        taken = b""
+        while _HEAD_END not in taken:
+            taken += self._socket.recv(_ANSWER_BYTES)
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -121,10 +179,15 @@ class HttpConnection:
         head = (
             f"POST /mcp HTTP/1.1\r\nHost: {self._host}\r\n"
             "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
-            f"MCP-Protocol-Version: {_PROTOCOL}\r\nMCP-Method: tools/call\r\nMCP-Name: {tool}\r\n"
+            f"MCP-Protocol-Version: {self._version}\r\n{self._of_era(tool)}"
             f"{self._login}Content-Length: {len(message)}\r\n\r\n"
         )
         return head.encode("ascii") + message
+
+    def _of_era(self, tool: str) -> str:
+        if self._version == LATEST:
+            return f"MCP-Method: tools/call\r\nMCP-Name: {tool}\r\n"
+        return self._session
 
     def send(self, data: bytes) -> None:
         """Send a request."""

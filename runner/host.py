@@ -6,7 +6,7 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -32,7 +32,8 @@ from runner.guarding import GuardedCall, OutputGuard
 from runner.identity import User, auth_provider
 from runner.incoming import DirectClient, McpClient, Transport, direct_sender, sender
 from runner.internals.answer import is_told, sealed_question
-from runner.internals.connection import is_ready, message_levels, notify_client
+from runner.internals.connection import connection_levels, is_ready, message_levels
+from runner.internals.dispatch import Connected, Connections
 from runner.internals.host import relay_innermost, use_input_schemas
 from runner.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.last_resort import unexpected
@@ -144,8 +145,10 @@ class _Relay:
         self._extras = EXTRAS if cell.settings.extras else Extras()
         self._guard = OutputGuard.of(cell.settings)
         self._resources = OwnResources(cell, self._guard)
+        self._connections = Connections()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        self._connections.note(ctx)
         if ctx.method == "initialize":
             return self._with_capabilities(await call_next(ctx))
         if ctx.request_id is None or not is_ready(ctx) or ctx.method not in (*_RELAYED, "tools/call"):
@@ -164,7 +167,7 @@ class _Relay:
 
     async def _called(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer a tool call: one of a tool of ours here, any other in a worker."""
-        name, offered = str(request.params.get("name")), request.user.name in self._guard.keepers
+        name = str(request.params.get("name"))
         if self._reads_back(name) or self._resources.has(name):
             try:
                 authorize_widget(name, NO_WIDGETS, request.params)
@@ -173,12 +176,9 @@ class _Relay:
         if self._reads_back(name):
             return _in_its_era(ctx, await self._read_back(request))
         if self._resources.has(name):
-            message = _in_its_era(ctx, await self._read_resources(ctx, request))
-        else:
-            message = await self._call_tool(request)
-        if not offered and request.user.name in self._guard.keepers:
-            await self._tell_of_reading(ctx)
-        return message
+            message = await self._telling_of_reading(request, self._read_resources(ctx, request))
+            return _in_its_era(ctx, message)
+        return await self._telling_of_reading(request, self._call_tool(request))
 
     async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer any request but a tool call: what the file offers first, then what is ours."""
@@ -208,6 +208,10 @@ class _Relay:
         spec = self._cell.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
+    def connected(self, session: str | None) -> Connected | None:
+        """Return the connection of a session, or, for None, that over stdio."""
+        return self._connections.of(session)
+
     async def answer(self, call: DirectCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
 
@@ -215,15 +219,17 @@ class _Relay:
             MCPError: The call is answered with an error of JSON-RPC.
         """
         user, facts = direct_sender(self._cell.settings, self._cell.links.tokens, call)
+        connection = call.connection
         request = Request(
             user=user,
             method="tools/call",
             params=call.params,
             facts=facts,
             client=DirectClient(call),
+            levels=frozenset() if connection is None else connection_levels(self._app, connection),
             inline_max_bytes=self._inline_limit(call.params, facts),
         )
-        message = await self._call_tool(request)
+        message = await self._telling_of_reading(request, self._call_tool(request))
         if "requestState" not in message:
             return message
         http = None if call.scope is None else HttpRequest(call.scope)
@@ -348,10 +354,18 @@ class _Relay:
             ours += [tool for tool in described() if tool["name"] not in self._cell.catalog.tools]
         return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
 
-    async def _tell_of_reading(self, ctx: ServerRequestContext[Any, Any]) -> None:
+    async def _telling_of_reading(
+        self, request: Request, answer: Awaitable[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return an answer, and tell of our tools that read back what is shortened in it, if they are new."""
+        keepers, user = self._guard.keepers, request.user.name
+        had_them = user in keepers
+        message = await answer
         # Later eras tell of changes on streams that a client opens for them; they list tools anew anyway.
-        if self._cell.settings.extras and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-            await notify_client(ctx, "notifications/tools/list_changed", {})
+        is_told = self._cell.settings.extras and request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS
+        if is_told and not had_them and user in keepers:
+            await request.client.notify("notifications/tools/list_changed", {})
+        return message
 
     def user_of(self, ctx: ServerRequestContext[Any, Any]) -> User:
         """Return who a request comes from, in the session in which it came."""

@@ -16,8 +16,8 @@ from starlette.requests import Request as HttpRequest
 from runner.direct import DirectCall
 from runner.http.visitors import browser_session
 from runner.identity import IdentityError, User, resolve
-from runner.internals.connection import notify_client, request_client, session_of
-from runner.internals.facts import direct_facts, facts_of
+from runner.internals.connection import connection_of, notify_client, request_client, session_of
+from runner.internals.facts import connection_facts, direct_facts, facts_of
 from runner.ladder import ClientRefusal
 from runner.request import RequestFacts
 from runner.settings import Settings
@@ -73,13 +73,17 @@ class DirectClient:
         await self._call.notify(method, params)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse: this era lets no server ask anything while it answers.
+        """Ask the client something ahead of the answer, where its era lets a server ask.
 
         Raises:
-            ClientRefusal: Always.
+            ClientRefusal: The client refused, or cannot be asked.
         """
-        error = NoBackChannelError(method).error
-        raise ClientRefusal(error.code, error.message)
+        try:
+            if self._call.ask is None:
+                raise NoBackChannelError(method)
+            return await self._call.ask(method, params)
+        except MCPError as error:
+            raise ClientRefusal(error.error.code, error.error.message) from error
 
 
 def has_sessions(ctx: ServerRequestContext[Any, Any]) -> bool:
@@ -105,7 +109,7 @@ def asker(
     session = _of_browser(settings, tokens, ctx.request, user)
     if session is None and has_sessions(ctx):
         # Later eras have no sessions; theirs would be a new one for each request.
-        session = session_of(ctx)
+        session = session_of(connection_of(ctx), ctx.request)
     return replace(user, session=session)
 
 
@@ -130,8 +134,12 @@ def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sende
     token = None if request is None else get_access_token()
     user = _user(settings, "stdio" if request is None else "http", token)
     session = _of_browser(settings, tokens, request, user)
-    speaking = user if session is None else replace(user, session=session)
-    return speaking, direct_facts(request, call.id, call.params, token)
+    if call.connection is None:
+        facts = direct_facts(request, call.id, call.params, token)
+    else:
+        facts = connection_facts(call.connection, request, call.id, token, can_ask=call.can_ask)
+        session = session or facts.session_id
+    return (user if session is None else replace(user, session=session)), facts
 
 
 def _user(settings: Settings, transport: Transport, token: AccessToken | None) -> User:

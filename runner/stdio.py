@@ -42,7 +42,7 @@ async def serve_stdio(app: FastMCP, *, direct: Answer | None = None) -> None:
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
         answers = OutgoingLines(outgoing)
         lines = IncomingLines(incoming, refusals=answers)
-        await serve_streams(app, lines if direct is None else DirectLines(lines, answers, direct), answers)
+        await serve_streams(app, lines if direct is None else DirectLines(lines, direct), answers)
 
 
 @contextmanager

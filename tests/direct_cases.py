@@ -5,7 +5,7 @@ HTTP there are headers beside a message, which have to be as usual too; over std
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
@@ -13,11 +13,15 @@ __all__ = [
     "DISCOVER",
     "INITIALIZE",
     "INITIALIZED",
+    "IN_SESSIONS",
     "META",
     "VERSION",
     "Case",
     "Headers",
+    "InSession",
+    "initialize",
     "message",
+    "plain",
     "usual",
 ]
 
@@ -30,21 +34,27 @@ META: Mapping[str, Any] = {
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
 }
 DISCOVER = {"jsonrpc": "2.0", "id": "d", "method": "server/discover", "params": {"_meta": META}}
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": "i",
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "tests", "version": "1"},
-    },
-}
+
+
+def initialize(version: str, **able: Any) -> dict[str, Any]:
+    """Return the first request of a client of the handshake era, with what it can do."""
+    about = {"name": "tests", "version": "1"}
+    params = {"protocolVersion": version, "capabilities": able, "clientInfo": about}
+    return {"jsonrpc": "2.0", "id": "i", "method": "initialize", "params": params}
+
+
+INITIALIZE = initialize("2025-11-25")
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 def message(tool: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
     params = {"name": tool, "arguments": arguments or {}, "_meta": META, **more.pop("params", {})}
+    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params, **more}
+
+
+def plain(tool: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
+    """Return a call of the handshake era, which has no envelope."""
+    params = {"name": tool, "arguments": arguments or {}, **more.pop("params", {})}
     return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params, **more}
 
 
@@ -221,6 +231,108 @@ CASES: Mapping[str, Case] = {
     ),
     # What stdio alone has: the first request decides for an era.
     "the first request": opening(said=message("echo")),
-    "a client of the handshake": opening(INITIALIZE, INITIALIZED, said=BARE),
+    "a client of the handshake": Case(
+        message=BARE, headers=(), before=(INITIALIZE, INITIALIZED), by_http=None, by_stdio=True
+    ),
     "a client of the handshake with an envelope": opening(INITIALIZE, INITIALIZED, said=message("echo")),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class InSession:
+    """A request in a session of the handshake era.
+
+    Attributes:
+        message: What is sent.
+        by_http: Whether it is answered directly over HTTP.
+        by_stdio: Whether it is answered directly over stdio; None where it says nothing there.
+        headers: Headers over HTTP that differ from what a client sends; None leaves one out.
+        is_answered: Whether it is answered at all over stdio.
+    """
+
+    message: Any
+    by_http: bool = True
+    by_stdio: bool | None = True
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    is_answered: bool = True
+
+
+def sdks(said: Any, *, is_answered: bool = True) -> InSession:
+    """Return a message in a session that both transports leave to the SDK."""
+    return InSession(message=said, by_http=False, by_stdio=False, is_answered=is_answered)
+
+
+def by_headers(*, by_http: bool, **headers: str | None) -> InSession:
+    """Return a call with which it is headers that decide."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return InSession(message=plain("echo", {"value": 1}), by_http=by_http, by_stdio=None, headers=named)
+
+
+IN_SESSIONS: Mapping[str, InSession] = {
+    # Usual.
+    "a call": InSession(message=plain("echo", {"value": "x"})),
+    "values of every kind": InSession(message=plain("echo", {"value": EVERY_KIND})),
+    "no arguments": InSession(message=plain("echo")),
+    "arguments left out": InSession(message=BARE),
+    "an id that is text": InSession(message=plain("echo", {"value": 1}, id="seven")),
+    "an id that is text of a number": InSession(message=plain("echo", {"value": 1}, id="7")),
+    "an id of zero": InSession(message=plain("echo", {"value": 1}, id=0)),
+    "an unknown argument": InSession(message=plain("echo", {"other": 1})),
+    "an argument of a wrong type": InSession(message=plain("steps", {"count": "many"})),
+    "a tool that fails": InSession(message=plain("fails")),
+    "headers that a tool asks for": InSession(message=plain("headers")),
+    "steps that nobody wants to hear of": InSession(message=plain("steps", {"count": 2})),
+    "steps": InSession(message=plain("steps", {"count": 3}, params={"_meta": {"progressToken": "p"}})),
+    "steps of a number": InSession(
+        message=plain("steps", {"count": 3}, params={"_meta": {"progressToken": 5}})
+    ),
+    "a question of the later era": InSession(message=plain("asks")),
+    "a long result": InSession(message=plain("many")),
+    # Unusual.
+    "an unknown tool": sdks(plain("nothing")),
+    "a list of tools": sdks({"jsonrpc": "2.0", "id": 7, "method": "tools/list"}),
+    "a ping": sdks({"jsonrpc": "2.0", "id": 7, "method": "ping"}),
+    "an unknown method": sdks({"jsonrpc": "2.0", "id": 7, "method": "tools/nothing", "params": {}}),
+    "a name that is no text": sdks(plain("echo", params={"name": 5})),
+    "arguments that are no object": sdks(plain("echo", params={"arguments": [1]})),
+    "arguments that are null": sdks(plain("echo", params={"arguments": None})),
+    "an envelope that is no object": sdks(plain("echo", params={"_meta": []})),
+    "an envelope of the later era": sdks(message("echo")),
+    "a task": sdks(plain("echo", params={"task": {"ttl": 1}})),
+    "no params": sdks({"jsonrpc": "2.0", "id": 7, "method": "tools/call"}),
+    "a mirrored argument": sdks(plain("mirrored", {"region": "a"})),
+    "a notification": sdks({"jsonrpc": "2.0", "method": "notifications/initialized"}, is_answered=False),
+    "a cancellation of nothing": sdks(
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}},
+        is_answered=False,
+    ),
+    "an answer to nothing": sdks({"jsonrpc": "2.0", "id": 99, "result": {}}, is_answered=False),
+    "an id that is null": sdks(plain("echo", id=None), is_answered=False),
+    "an id that is true": sdks(plain("echo", id=True), is_answered=False),
+    "an id that is a fraction": sdks(plain("echo", id=1.5), is_answered=False),
+    "a version of JSON-RPC": sdks(plain("echo", jsonrpc="1.0"), is_answered=False),
+    "a batch": sdks([plain("echo")], is_answered=False),
+    # What HTTP alone has.
+    "no version in the headers": by_headers(by_http=True, mcp_protocol_version=None),
+    "another version in the headers": by_headers(by_http=True, mcp_protocol_version="2024-11-05"),
+    "a version of tomorrow in the headers": by_headers(by_http=False, mcp_protocol_version="2030-01-01"),
+    "the later era in the headers": by_headers(by_http=False, mcp_protocol_version=VERSION),
+    "a type with a set of characters": by_headers(
+        by_http=True, content_type="application/json; charset=utf-8"
+    ),
+    "a type in large letters": by_headers(by_http=False, content_type="Application/JSON"),
+    "another type": by_headers(by_http=False, content_type="text/plain"),
+    "no type": by_headers(by_http=False, content_type=None),
+    "JSON only": by_headers(by_http=False, accept="application/json"),
+    "events only": by_headers(by_http=False, accept="text/event-stream"),
+    "anything": by_headers(by_http=False, accept="*/*"),
+    "nothing acceptable": by_headers(by_http=False, accept="text/html"),
+    "no session": by_headers(by_http=False, mcp_session_id=None),
+    "an unknown session": by_headers(by_http=False, mcp_session_id="0" * 32),
+    "a session that is no text": by_headers(by_http=False, mcp_session_id="\xe4"),
+    "what came last": by_headers(by_http=True, last_event_id="5"),
+    "a member more": InSession(message=plain("echo", more=1), by_http=False),
+    "a long body": InSession(message=plain("echo", {"value": "x" * 70_000}), by_http=False),
+    "half a character": InSession(message=plain("echo", {"value": "\ud83d"}), by_http=False),
+}
+"""Requests in a session, after its handshake."""

@@ -1,50 +1,42 @@
-"""Tool calls of the modern era over HTTP, answered without a detour through tasks and streams.
+"""Tool calls over HTTP, answered without a detour through the SDK's tasks and streams.
 
-Such a call is one POST that needs nothing but itself. The SDK serves it with a task group, two tasks and a
-stream between them, which is much of what the host does for a call. So a request that is exactly what a
-client sends is taken here, and answered byte by byte as the SDK would. Whatever is unusual in it goes to
-the SDK as it came: other methods and eras, malformed requests, headers that mirror arguments, later rounds
-of a call, a server that traces.
+A request that is exactly what a client sends is taken here, and answered byte by byte as the SDK would.
+Whatever is unusual in it goes to the SDK as it came: other methods, malformed requests, headers that mirror
+arguments, later rounds of a call, sessions that are unknown or somebody else's, a server that traces.
 
 It stands behind every check of the endpoint: identity, `Host` and `Origin`, the limit of the body.
 
-Source: MCP specification 2026-07-28, "Streamable HTTP".
+Source: MCP specification 2026-07-28 and 2025-11-25, "Streamable HTTP".
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from mcp_types.version import LATEST_MODERN_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runner.direct import Answer, DirectCall, Notify, is_traced, is_usual
+from runner.direct import Answer, DirectCall, is_traced, is_usual
+from runner.http.exchange import Exchange
+from runner.http.in_session import answer_in_session
 from runner.internals.answer import error_reply
+from runner.internals.http_sessions import HttpSessions
 
 __all__ = ["DirectCalls"]
 
 _LONGEST_BYTES = 64 * 1024
 _VERSION_HEADER = b"mcp-protocol-version"
-_READ_ONCE = frozenset({_VERSION_HEADER, b"mcp-method", b"mcp-name", b"accept", b"content-type"})
 _SESSION = b"mcp-session-id"
+_READ_ONCE = frozenset({_VERSION_HEADER, _SESSION, b"mcp-method", b"mcp-name", b"accept", b"content-type"})
 _PARAMETER = b"mcp-param-"
 _ENCODED = "=?base64?"
+_IN_SESSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 _KEYS = frozenset({"jsonrpc", "id", "method", "params"})
-# Calls that take less never need to know whether their client is still there.
-_PATIENCE_S = 0.05
 # Made once: `json` would make one for each answer.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-_PING_S = 15.0
 _PING = b": ping\r\n\r\n"
-_EVENTS = (
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"connection", b"keep-alive"),
-    (b"x-accel-buffering", b"no"),
-)
 
 
 class DirectCalls:
@@ -53,11 +45,13 @@ class DirectCalls:
     Args:
         app: The SDK's endpoint, for everything else. It must get a body in one message.
         answer: Answers.
+        sessions: The sessions of the handshake era.
     """
 
-    def __init__(self, app: ASGIApp, answer: Answer) -> None:
+    def __init__(self, app: ASGIApp, answer: Answer, sessions: HttpSessions | None = None) -> None:
         self._app = app
         self._answer = answer
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -66,12 +60,26 @@ class DirectCalls:
             await self._app(scope, receive, send)
             return
         first = await receive()
-        exchange = _Exchange(receive, send)
-        call = _call(first, headers, scope, exchange.notify)
-        if call is None or not self._answer.takes(call.params["name"]):
+        body = _body(first)
+        if body is None or not await self._is_answered(body, headers, (scope, receive, send)):
             await self._app(scope, _again(first, receive), send)
-            return
-        await exchange.run(call.id, self._answer.answer(call))
+
+    async def _is_answered(
+        self, body: bytes, headers: Mapping[bytes, bytes], request: tuple[Scope, Receive, Send]
+    ) -> bool:
+        """Answer a request, if it is a usual call; say whether it was."""
+        scope, receive, send = request
+        if _SESSION not in headers:
+            exchange = Exchange(receive=receive, send=send, ping=lambda: _PING)
+            call = _call(body, headers, scope, exchange)
+            if call is None or not self._answer.takes(call.params["name"]):
+                return False
+            await _run(exchange, call, self._answer)
+            return True
+        if self._sessions is None:
+            return False
+        session = self._sessions.of(scope, headers[_SESSION].decode("latin-1"))
+        return session is not None and await answer_in_session(self._answer, session, body, request)
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes] | None:
@@ -81,16 +89,30 @@ def _headers(scope: Scope) -> dict[bytes, bytes] | None:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         # Two of one name mean different things to different readers.
-        if name == _SESSION or name.startswith(_PARAMETER) or (name in headers and name in _READ_ONCE):
+        if name.startswith(_PARAMETER) or (name in headers and name in _READ_ONCE):
             return None
         headers[name] = value
     usual = (
-        headers.get(_VERSION_HEADER) == LATEST_MODERN_VERSION.encode()
-        and headers.get(b"mcp-method") == b"tools/call"
-        and headers.get(b"content-type", b"").split(b";")[0].strip().lower() == b"application/json"
+        _is_of_an_era(headers)
+        and _is_json(headers.get(b"content-type", b""), exactly=_SESSION in headers)
         and _takes_both(headers.get(b"accept", b""))
     )
     return headers if usual else None
+
+
+def _is_of_an_era(headers: Mapping[bytes, bytes]) -> bool:
+    """Say whether headers are those of a call in the later era, or of any request in a session."""
+    version = headers.get(_VERSION_HEADER)
+    if _SESSION in headers:
+        # The earliest version with sessions has no header for itself.
+        return version is None or version in _IN_SESSIONS
+    return version == LATEST_MODERN_VERSION.encode() and headers.get(b"mcp-method") == b"tools/call"
+
+
+def _is_json(kind: bytes, *, exactly: bool) -> bool:
+    """Say whether a type is JSON; what reads requests in sessions knows it in small letters only."""
+    named = kind.split(b";")[0]
+    return (named.rstrip() if exactly else named.strip().lower()) == b"application/json"
 
 
 @lru_cache(maxsize=64)
@@ -99,13 +121,16 @@ def _takes_both(accept: bytes) -> bool:
     return {b"application/json", b"text/event-stream"} <= kinds
 
 
-def _call(
-    message: Message, headers: Mapping[bytes, bytes], scope: Scope, notify: Notify
-) -> DirectCall | None:
-    """Return the call that a request holds, if it holds nothing else."""
-    body = message.get("body", b"")
+def _body(message: Message) -> bytes | None:
+    """Return the body of a request, if it is all there and not long."""
+    body: bytes = message.get("body", b"")
     if message["type"] != "http.request" or message.get("more_body") or len(body) > _LONGEST_BYTES:
         return None
+    return body
+
+
+def _call(body: bytes, headers: Mapping[bytes, bytes], scope: Scope, exchange: Exchange) -> DirectCall | None:
+    """Return the call of the later era that a request holds, if it holds nothing else."""
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
@@ -119,7 +144,13 @@ def _call(
         and is_usual(params)
         and _is_named(params["name"], headers.get(b"mcp-name"))
     )
-    return DirectCall(id=number, params=params, scope=scope, notify=notify) if usual else None
+    if not usual:
+        return None
+
+    async def notify(method: str, told: Mapping[str, Any]) -> None:
+        await exchange.tell(_bytes({"jsonrpc": "2.0", "method": method, "params": dict(told)}))
+
+    return DirectCall(id=number, params=params, scope=scope, notify=notify)
 
 
 def _is_named(name: str, header: bytes | None) -> bool:
@@ -140,87 +171,31 @@ def _again(first: Message, receive: Receive) -> Receive:
     return again
 
 
-@dataclass(slots=True)
-class _Exchange:
-    """One request and its response: plain JSON, or events once there is something to tell before."""
+async def _run(exchange: Exchange, call: DirectCall, answer: Answer) -> None:
+    """Answer a call of the later era, unless its client leaves first: then it is cancelled."""
+    owner = asyncio.current_task()
+    assert owner is not None  # noqa: S101 - an ASGI application runs in a task
+    is_gone = False
 
-    _receive: Receive
-    _send: Send
-    _streams: bool = field(init=False, default=False)
-    _is_gone: bool = field(init=False, default=False)
-    _is_over: bool = field(init=False, default=False)
-    _told_at: float = field(init=False, default=0.0)
-    _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _watchers: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
-
-    async def run(self, number: str | int, answer: Awaitable[dict[str, Any]]) -> None:
-        """Wait for an answer and send it, unless the client leaves first: then it is cancelled."""
-        owner = asyncio.current_task()
-        assert owner is not None  # noqa: S101 - an ASGI application runs in a task
-        loop = asyncio.get_running_loop()
-        self._told_at = loop.time()
-        patience = loop.call_later(_PATIENCE_S, self._look_after, owner)
-        try:
-            reply, status = {"jsonrpc": "2.0", "id": number, "result": await answer}, 200
-        except asyncio.CancelledError:
-            # Whoever else has cancelled this task wants to hear of it.
-            if not self._is_gone or owner.uncancel():
-                raise
-            return
-        except Exception as error:  # noqa: BLE001 - told to the client, and logged, as the SDK would
-            reply, status = error_reply(number, error)
-        finally:
-            patience.cancel()
-            for watcher in self._watchers:
-                watcher.cancel()
-        await self._finish(reply, status)
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification, ahead of the answer."""
-        await self._tell(_event({"jsonrpc": "2.0", "method": method, "params": dict(params)}))
-
-    async def _tell(self, event: bytes) -> None:
-        async with self._writing:
-            # What tells of a call may be a moment late to notice its end.
-            if self._is_over:
-                return
-            if not self._streams:
-                await self._send({"type": "http.response.start", "status": 200, "headers": list(_EVENTS)})
-                # Not before: who waits for a slow client to take this may be cancelled.
-                self._streams = True
-            self._told_at = asyncio.get_running_loop().time()
-            await self._send({"type": "http.response.body", "body": event, "more_body": True})
-
-    async def _finish(self, reply: Mapping[str, Any], status: int) -> None:
-        async with self._writing:
-            self._is_over = True
-            if self._streams:
-                await self._send({"type": "http.response.body", "body": _event(reply), "more_body": False})
-                return
-            body = _ENCODER.encode(reply).encode()
-            headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
-            await self._send({"type": "http.response.body", "body": body})
-
-    def _look_after(self, owner: "asyncio.Task[Any]") -> None:
-        self._watchers += [asyncio.create_task(self._await_end(owner)), asyncio.create_task(self._ping())]
-
-    async def _await_end(self, owner: "asyncio.Task[Any]") -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._is_gone = True
+    def left() -> None:
+        nonlocal is_gone
+        is_gone = True
         owner.cancel()
 
-    async def _ping(self) -> None:
-        """Keep a connection alive on which nothing happens, which somebody on the way might end."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            silent_s = clock() - self._told_at
-            if silent_s < _PING_S:
-                await asyncio.sleep(_PING_S - silent_s)
-            else:
-                await self._tell(_PING)
+    exchange.watch(left)
+    try:
+        reply, status = {"jsonrpc": "2.0", "id": call.id, "result": await answer.answer(call)}, 200
+    except asyncio.CancelledError:
+        # Whoever else has cancelled this task wants to hear of it.
+        if not is_gone or owner.uncancel():
+            raise
+        return
+    except Exception as error:  # noqa: BLE001 - told to the client, and logged, as the SDK would
+        reply, status = error_reply(call.id, error)
+    finally:
+        exchange.unwatch()
+    await exchange.finish(_bytes(reply), status)
 
 
-def _event(message: Mapping[str, Any]) -> bytes:
-    return f"event: message\r\ndata: {_ENCODER.encode(message)}\r\n\r\n".encode()
+def _bytes(message: Mapping[str, Any]) -> bytes:
+    return _ENCODER.encode(message).encode()

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastmcp.server.auth.middleware import RequireAuthMiddleware
 from fastmcp.server.http import StreamableHTTPASGIApp
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from runner.direct import Answer
 from runner.errors import StartError
 from runner.http.direct import DirectCalls
+from runner.internals.http_sessions import HttpSessions
 
 __all__ = ["set_up_endpoint"]
 
@@ -37,22 +39,22 @@ def set_up_endpoint(app: Starlette, *, max_bytes: int, direct: Answer | None) ->
     @asynccontextmanager
     async def lifespan(started: Starlette) -> AsyncIterator[Any]:
         async with start(started) as state:
-            limit = _limit(app)
+            manager, limit = _endpoint(app)
             limit.max_body_size = max_bytes
             if direct is not None:
-                limit.app = DirectCalls(limit.app, direct)
+                limit.app = DirectCalls(limit.app, direct, HttpSessions(manager, direct.connected))
             yield state
 
     app.router.lifespan_context = lifespan
 
 
-def _limit(app: Starlette) -> RequestBodyLimitMiddleware:
+def _endpoint(app: Starlette) -> tuple[StreamableHTTPSessionManager, RequestBodyLimitMiddleware]:
     for route in app.routes:
         endpoint = route.endpoint if isinstance(route, Route) else None
         if isinstance(endpoint, RequireAuthMiddleware):
             endpoint = endpoint.app
         if isinstance(endpoint, StreamableHTTPASGIApp) and endpoint.session_manager is not None:
-            limit = endpoint.session_manager.asgi_app
-            if isinstance(limit, RequestBodyLimitMiddleware):
-                return limit
+            manager = endpoint.session_manager
+            if isinstance(manager.asgi_app, RequestBodyLimitMiddleware):
+                return manager, manager.asgi_app
     raise StartError("this FastMCP has no body limit to set; install the version that pyproject.toml names")

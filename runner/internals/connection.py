@@ -7,8 +7,8 @@ from typing import Any, get_args
 from fastmcp import FastMCP
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import ServerRequestContext
-from mcp.server.runner import _has_modern_envelope
-from mcp_types import JSONRPCRequest, LoggingLevel
+from mcp_types import LoggingLevel
+from starlette.requests import Request
 
 __all__ = [
     "connection_levels",
@@ -16,7 +16,6 @@ __all__ = [
     "is_ready",
     "message_levels",
     "notify_client",
-    "opens_modern",
     "request_client",
     "session_of",
 ]
@@ -24,26 +23,21 @@ __all__ = [
 _LEVELS: tuple[str, ...] = get_args(LoggingLevel)
 
 
-def opens_modern(request: JSONRPCRequest) -> bool:
-    """Say whether a first request decides for the modern era, as the SDK has it on a pair of streams.
-
-    Its public `classify_inbound_request` asks for a whole envelope, and refuses half of one with words that
-    differ only for people to read; here half of one decides, too.
-    """
-    return request.method != "initialize" and _has_modern_envelope(request.params)
-
-
 def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
     """Return the connection of a request, which outlives it in the handshake era."""
     return ctx.session._connection
 
 
-def session_of(ctx: ServerRequestContext[Any, Any]) -> str:
-    """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context."""
-    connection = ctx.session._connection
+def session_of(connection: Connection, request: Request | None) -> str:
+    """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context.
+
+    Args:
+        connection: The connection of a request.
+        request: The request over HTTP, if it came so.
+    """
     known = connection.state.get("_fastmcp_state_prefix") or connection.session_id
-    if known is None and ctx.request is not None:
-        known = ctx.request.headers.get("mcp-session-id")
+    if known is None and request is not None:
+        known = request.headers.get("mcp-session-id")
     known = str(known or uuid.uuid4())
     connection.state["_fastmcp_state_prefix"] = known
     return known

@@ -16,24 +16,45 @@ from starlette.requests import Request
 from runner.internals.connection import session_of
 from runner.request import RequestFacts
 
-__all__ = ["direct_facts", "facts_of"]
+__all__ = ["connection_facts", "direct_facts", "facts_of"]
 
 
 def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> RequestFacts:
     """Gather what a worker needs to know of a request that reached the host."""
     session = ctx.session
-    info = session.client_params.client_info if session.client_params else None
-    able = session.client_capabilities
+    return connection_facts(
+        session._connection, ctx.request, ctx.request_id, token, can_ask=session.can_send_request
+    )
+
+
+def connection_facts(
+    connection: Connection,
+    request: Request | None,
+    request_id: str | int | None,
+    token: AccessToken | None,
+    *,
+    can_ask: bool,
+) -> RequestFacts:
+    """Gather the same of a request on a connection that says who the client is.
+
+    Args:
+        connection: The connection.
+        request: The request over HTTP, if it came so.
+        request_id: Id of the request.
+        token: The verified access token, where there is one.
+        can_ask: Whether the client can be asked something while it waits.
+    """
+    info, able = _said_of_itself(connection)
     return RequestFacts(
-        request_id=ctx.request_id,
-        protocol=ctx.protocol_version,
-        session_id=session_of(ctx),
-        transport="streamable-http" if ctx.request is not None else "stdio",
-        client_info=info.model_dump(by_alias=True, mode="json", exclude_none=True) if info else None,
-        client_capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else None,
+        request_id=request_id,
+        protocol=connection.protocol_version,
+        session_id=session_of(connection, request),
+        transport="streamable-http" if request is not None else "stdio",
+        client_info=info,
+        client_capabilities=able,
         token=token.model_dump(mode="json") if token else None,
-        headers=_headers(ctx.request),
-        can_send_request=session.can_send_request,
+        headers=_headers(request),
+        can_send_request=can_ask,
     )
 
 
@@ -58,7 +79,11 @@ def direct_facts(
 @lru_cache(maxsize=64)
 def _identity(envelope: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     """Return what a client says of itself as the SDK understands it; a client says the same each time."""
-    connection = Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope))
+    return _said_of_itself(Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope)))
+
+
+def _said_of_itself(connection: Connection) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """Return name and capabilities of a client as it has given them."""
     info = connection.client_params.client_info if connection.client_params else None
     able = connection.client_capabilities
     return (

@@ -1,45 +1,21 @@
 """Calls that are answered directly: the same bytes as through the SDK, whatever is sent."""
 
 import asyncio
-import contextlib
 import json
-import re
-import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 from direct_cases import CASES, META, Headers, message, usual
+from direct_support import HOME, Webs, opened_in, post, shown
 from opentelemetry import trace
-from starlette.applications import Starlette
 from starlette.types import Message
-from support import settings_in
 
 from runner import direct as what_is_direct
-from runner.cell import Cell
-from runner.direct import DirectCall
-from runner.host import make_host
-from runner.http import direct
-from runner.http.app import make_web
-from runner.http.site import Site
+from runner.http import exchange
 from sandbox.pool import Pool
 
 pytestmark = pytest.mark.anyio
-
-TOOLS = Path(__file__).parents[1] / "tools" / "usual.py"
-HOME = Path(f"/tmp/t-{uuid.uuid4().hex[:12]}")
-
-
-@dataclass
-class Webs:
-    """One set of tools behind two applications: one that answers directly, and one that never does."""
-
-    cell: Cell
-    direct: Starlette
-    plain: Starlette
-    taken: list[str] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
@@ -49,86 +25,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
-    folder = tmp_path_factory.mktemp("direct")
-    folder.chmod(0o700)
-    settings = settings_in(folder, user=HOME.name)
-    async with contextlib.AsyncExitStack() as stack:
-        cell = await stack.enter_async_context(Cell.open(settings, [str(TOOLS)]))
-        site = Site(settings=settings, library=cell.library, events=cell.events, tokens=cell.links.tokens)
-        opened = []
-        taken: list[str] = []
-        for directly in (True, False):
-            host = make_host(cell, transport="http", download_url=None)
-            answer = host.direct.answer
-
-            async def noted(call: DirectCall, answer: Any = answer) -> dict[str, Any]:
-                taken.append(call.params["name"])
-                result: dict[str, Any] = await answer(call)
-                return result
-
-            host.direct.answer = noted  # type: ignore[method-assign]
-            web = make_web(host, site, direct=host.direct if directly else None)
-            await stack.enter_async_context(web.router.lifespan_context(web))
-            opened.append(web)
-        yield Webs(cell=cell, direct=opened[0], plain=opened[1], taken=taken)
-
-
-async def post(
-    web: Starlette,
-    body: bytes,
-    headers: Headers,
-    *,
-    leaves: asyncio.Event | None = None,
-    sent: list[Message] | None = None,
-) -> list[Message]:
-    """Post to `/mcp` and return what was sent back; `leaves` says when the client goes."""
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/mcp",
-        "raw_path": b"/mcp",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-length", b"%d" % len(body))]
-        + [(name.encode(), value.encode("latin-1")) for name, value in headers],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8000),
-    }
-    given, sent = False, [] if sent is None else sent
-
-    async def receive() -> Message:
-        nonlocal given
-        if not given:
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-        await (leaves or asyncio.Event()).wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await web(scope, receive, send)
-    return sent
-
-
-def shown(sent: list[Message]) -> list[Any]:
-    """Return messages with what differs from call to call made equal."""
-
-    def alike(value: Any) -> Any:
-        if isinstance(value, bytes):
-            return re.sub(rb'"(requestState|call|call_id)":"[^"]*"', rb'"\1":"..."', value)
-        return value
-
-    said = []
-    for entry in sent:
-        plain = {key: alike(value) for key, value in entry.items() if key != "more_body"}
-        if "headers" in plain:
-            sorts = sorted(plain["headers"])
-            plain["headers"] = [(name, value) for name, value in sorts if name != b"mcp-session-id"]
-        said.append(plain)
-    return said
+    async with opened_in(tmp_path_factory.mktemp("direct")) as opened:
+        yield opened
 
 
 async def both(webs: Webs, body: bytes, headers: Headers) -> tuple[list[Any], bool]:
@@ -255,8 +153,8 @@ async def test_a_client_that_leaves_ends_its_call(webs: Webs) -> None:
 
 
 async def test_a_silent_call_keeps_its_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "_PING_S", 0.05)
-    monkeypatch.setattr(direct, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(exchange, "_PING_S", 0.05)
+    monkeypatch.setattr(exchange, "_PATIENCE_S", 0.0)
     left = asyncio.Event()
     pinged: list[Message] = []
     body = json.dumps(message("told", {"mark": "pinged"})).encode()

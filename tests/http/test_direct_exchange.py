@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from runner.direct import DirectCall
-from runner.http import direct
+from runner.http import exchange as exchanges
 from runner.http.direct import DirectCalls
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +48,9 @@ class Acting:
 
     def takes(self, tool: str) -> bool:
         return tool == "one"
+
+    def connected(self, session: str | None) -> None:
+        return None
 
     async def answer(self, call: DirectCall) -> dict[str, Any]:
         await self.act(call)
@@ -166,7 +169,7 @@ async def test_who_tells_of_a_call_that_is_being_answered_is_not_heard_and_not_f
 async def test_a_call_ended_by_its_client_and_by_the_server_tells_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(direct, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(exchanges, "_PATIENCE_S", 0.0)
     connection = Connection()
     ending, ended = asyncio.Event(), asyncio.Event()
 
@@ -188,7 +191,7 @@ async def test_a_call_ended_by_its_client_and_by_the_server_tells_the_server(
 
 
 async def test_a_call_ended_by_its_client_alone_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(exchanges, "_PATIENCE_S", 0.0)
     connection = Connection()
 
     async def never(_call: DirectCall) -> None:

@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from direct_cases import CASES, DISCOVER, INITIALIZE, INITIALIZED, META, message
+from direct_cases import (
+    CASES,
+    DISCOVER,
+    IN_SESSIONS,
+    INITIALIZE,
+    INITIALIZED,
+    META,
+    initialize,
+    message,
+    plain,
+)
 from support import becomes, settings_in
 
 from runner.cell import Cell
@@ -39,7 +49,8 @@ def anyio_backend() -> str:
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
     folder = tmp_path_factory.mktemp("direct-lines")
     folder.chmod(0o700)
-    async with Cell.open(settings_in(folder, user=HOME.name), [str(TOOLS)]) as opened:
+    settings = settings_in(folder, user=HOME.name, worker_reuse="call")
+    async with Cell.open(settings, [str(TOOLS)]) as opened:
         yield opened
 
 
@@ -90,7 +101,7 @@ async def served(cell: Cell, *, directly: bool) -> AsyncIterator[Line]:
 
     host.direct.answer = noted  # type: ignore[method-assign]
     lines, answers = IncomingLines(to_server), OutgoingLines(from_server)
-    incoming = DirectLines(lines, answers, host.direct) if directly else lines
+    incoming = DirectLines(lines, host.direct) if directly else lines
     serving = asyncio.create_task(serve_streams(host, incoming, answers))
     line = Line(into=into, out=out, taken=taken)
     try:
@@ -233,41 +244,96 @@ async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(ce
     assert bool(taken) == ("result" in plainly[-1])
 
 
-@pytest.mark.parametrize("directly", [True, False])
-async def test_a_call_that_is_cancelled_ends_and_is_never_answered(cell: Cell, *, directly: bool) -> None:
-    mark = f"cancelled-{directly}"
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
+@pytest.mark.parametrize("name", [name for name, case in IN_SESSIONS.items() if case.by_stdio is not None])
+async def test_a_message_after_a_handshake_is_answered_word_by_word_as_by_the_sdk(
+    cell: Cell, name: str, version: str
+) -> None:
+    case = IN_SESSIONS[name]
+    last = {"jsonrpc": "2.0", "id": "last", "method": "ping"}
+    sent = [initialize(version), INITIALIZED, case.message, last]
+    ignored = [] if case.is_answered else [case.message]
+
+    directly, taken = await said(cell, sent, ignored=ignored, directly=True)
+    plainly, _ = await said(cell, sent, ignored=ignored, directly=False)
+
+    assert directly == plainly
+    assert bool(taken) == case.by_stdio
+
+
+OPENINGS = pytest.mark.parametrize(
+    ("opening", "told"),
+    [((DISCOVER,), message), ((INITIALIZE, INITIALIZED), plain)],
+    ids=["modern", "handshake"],
+)
+BOTH = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by the SDK"])
+
+
+@OPENINGS
+@BOTH
+async def test_a_call_that_is_cancelled_ends_and_is_never_answered(
+    cell: Cell, opening: Sequence[Any], told: Any, *, directly: bool
+) -> None:
+    mark = uuid.uuid4().hex
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
 
     async with served(cell, directly=directly) as line:
-        line.write(DISCOVER)
+        line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
-        line.write(message("told", {"mark": mark}))
+        line.write(told("told", {"mark": mark}))
         assert await becomes((HOME / mark).exists), line.answers()[1:]
         line.write(cancel)
         assert await becomes(lambda: not busy(cell))
-        line.write({**message("echo"), "id": 8})
+        line.write({**told("echo"), "id": 8})
         assert await becomes(lambda: len(line.answers()) == 2)
         ids = [answer["id"] for answer in line.answers()]
 
-    assert ids == ["d", 8]
+    assert ids == [opening[0]["id"], 8]
+    assert line.taken == (["told", "echo"] if directly else [])
 
 
-@pytest.mark.parametrize("directly", [True, False])
+@OPENINGS
+@BOTH
 async def test_a_call_under_way_when_the_client_leaves_ends_with_an_error(
-    cell: Cell, *, directly: bool
+    cell: Cell, opening: Sequence[Any], told: Any, *, directly: bool
 ) -> None:
-    mark = f"left-{directly}"
+    mark = uuid.uuid4().hex
 
     async with served(cell, directly=directly) as line:
-        line.write(DISCOVER)
+        line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
-        line.write(message("told", {"mark": mark}))
+        line.write(told("told", {"mark": mark}))
         assert await becomes((HOME / mark).exists), line.answers()[1:]
         line.leave()
         assert await becomes(lambda: len(line.answers()) == 2)
         last = line.answers()[-1]
 
     assert (last["id"], last["error"]["message"]) == (7, "Connection closed")
+
+
+@BOTH
+async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(cell: Cell, *, directly: bool) -> None:
+    async with served(cell, directly=directly) as line:
+        line.write(initialize("2025-11-25", elicitation={}), INITIALIZED)
+        assert await becomes(lambda: len(line.answers()) == 1)
+        line.write(plain("wonders", params={"_meta": {"progressToken": 1}}))
+        for number in (1, 2):
+            assert await becomes(lambda: len(finals(line.answers())) == number + 1)  # noqa: B023
+            asked = finals(line.answers())[-1]
+            line.write({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}})
+        assert await becomes(lambda: len(finals(line.answers())) == 4)
+        heard = line.answers()[1:]
+
+    assert line.taken == (["wonders"] if directly else [])
+    assert [each.get("method", "answer") for each in heard] == [
+        "notifications/progress",
+        "elicitation/create",
+        "notifications/progress",
+        "elicitation/create",
+        "notifications/message",
+        "answer",
+    ]
+    assert heard[-1]["result"]["structuredContent"] == {"result": "None None"}
 
 
 async def test_calls_run_beside_each_other_and_two_of_one_id_are_both_answered(cell: Cell) -> None:

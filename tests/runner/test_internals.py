@@ -283,7 +283,7 @@ async def test_a_session_is_the_one_that_fastmcp_sees_and_stays_it() -> None:
 
     async def relay(ctx: Any, call_next: Any) -> Any:
         if ctx.method == "tools/call":
-            seen.append(session_of(ctx))
+            seen.append(session_of(connection_of(ctx), ctx.request))
         return await call_next(ctx)
 
     relay_innermost(app, relay, around=passed_on)

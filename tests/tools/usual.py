@@ -54,5 +54,22 @@ async def asks(ctx: Context) -> Any:
 
 
 @mcp.tool
+async def wonders(ctx: Context) -> str:
+    """Ask the person twice, with a step before, between and after."""
+    await ctx.report_progress(1, 3)
+    said = await ctx.elicit("How many?", str)
+    await ctx.report_progress(2, 3)
+    more = await ctx.elicit("Is that much?", str)
+    await ctx.info("asked")
+    return f"{getattr(said, 'data', None)} {getattr(more, 'data', None)}"
+
+
+@mcp.tool
+async def many() -> list[int]:
+    """Return more than a model wants to read at once."""
+    return list(range(100_000))
+
+
+@mcp.tool
 async def mirrored(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
     return region

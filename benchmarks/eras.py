@@ -1,0 +1,122 @@
+"""What a call costs in each era of the protocol: `runner serve` beside plain FastMCP, in one interleaved run.
+
+A client of the handshake era speaks in a session, as nearly every client does; one of the later era sends
+calls that need nothing but themselves. Each round asks every server for a block, in an order that turns.
+The processor time of the server itself tells more than latency where other programs run beside it.
+
+usage: scripts/bench --eras [--calls N] [--rounds N] [--other FOLDER]
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from benchmarks.blocks import Load, run_block
+from benchmarks.figures import table
+from benchmarks.served import SETTLE_S, STOCKED
+from benchmarks.servers import ROOT, Kind, Server, Transport, serving
+
+__all__ = ["main"]
+
+ERAS = ("2025-06-18", "2025-11-25", "2026-07-28")
+PLAIN, OURS, OTHER = "plain FastMCP", "runner serve", "other checkout"
+_SATURATED = Load(name="saturated, 1 client")
+_CROWD = Load(name="saturated, 16 clients", in_flight=16)
+_WARM_UP_CALLS = 30
+_HEADINGS = (
+    *("transport", "era", "load", "server"),
+    *("median ms", "ratio", "(rounds)", "calls/s, ratio", "server ms a call", "ratio"),
+)
+_Figures = dict[str, list[float]]
+
+
+def main() -> None:
+    """Measure, and print the report."""
+    options = _options()
+    rows: list[tuple[str, ...]] = []
+    for transport in options.transports:
+        for era in options.eras:
+            with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
+                servers = dict(_serving(transport, era, Path(made), options.other, stack))
+                for load in (STOCKED, _SATURATED, _CROWD):
+                    rows += _measured(servers, transport, era, load, options)
+    sys.stdout.write(f"{table(_HEADINGS, rows)}\n")
+
+
+def _serving(
+    transport: Transport, era: str, folder: Path, other: Path | None, stack: ExitStack
+) -> Iterator[tuple[str, Server]]:
+    """Start every side and warm it up."""
+    for side in (PLAIN, OURS, *([OTHER] if other else [])):
+        own = folder / side.replace(" ", "-")
+        own.mkdir()
+        kind: Kind = "plain" if side == PLAIN else "runner"
+        checkout = other if other and side == OTHER else ROOT
+        server = stack.enter_context(serving(kind, transport, own, checkout=checkout))
+        server = replace(server, version=era)
+        run_block(server, "echo_async", {"text": "hello"}, calls=_WARM_UP_CALLS, load=STOCKED)
+        yield side, server
+
+
+def _measured(
+    servers: dict[str, Server], transport: str, era: str, load: Load, options: argparse.Namespace
+) -> list[tuple[str, ...]]:
+    medians: _Figures = {side: [] for side in servers}
+    rates: _Figures = {side: [] for side in servers}
+    work: _Figures = {side: [] for side in servers}
+    for number in range(options.rounds):
+        # Whoever comes first in a round comes last in another.
+        sides = [*servers][number % len(servers) :] + [*servers][: number % len(servers)]
+        for side in sides:
+            time.sleep(SETTLE_S)
+            begun = _processor_s(servers[side])
+            block = run_block(servers[side], "echo_async", {"text": "hello"}, calls=options.calls, load=load)
+            medians[side].append(1000 * statistics.median(block.latencies_s))
+            work[side].append(1000 * (_processor_s(servers[side]) - begun) / len(block.latencies_s))
+            rates[side].append(len(block.latencies_s) / block.elapsed_s)
+    return [_row(side, medians, rates, work, (transport, era, load.name)) for side in servers]
+
+
+def _row(
+    side: str, medians: _Figures, rates: _Figures, work: _Figures, named: Sequence[str]
+) -> tuple[str, ...]:
+    ratios = [mine / plain for mine, plain in zip(medians[side], medians[PLAIN], strict=True)]
+    faster = [mine / plain for mine, plain in zip(rates[side], rates[PLAIN], strict=True)]
+    return (
+        *named,
+        side,
+        f"{statistics.median(medians[side]):.2f}",
+        f"{statistics.median(ratios):.2f}",
+        f"{min(ratios):.2f} to {max(ratios):.2f}",
+        f"{statistics.median(faster):.2f}",
+        f"{statistics.median(work[side]):.2f}",
+        f"{statistics.median(work[side]) / statistics.median(work[PLAIN]):.2f}",
+    )
+
+
+def _processor_s(server: Server) -> float:
+    """Return the processor time that a server's own process has had: that of its workers is not in it."""
+    used = psutil.Process(server.process.pid).cpu_times()
+    return float(used.user + used.system)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench --eras", description=__doc__)
+    parser.add_argument("--calls", type=int, default=60, help="calls in a block (60)")
+    parser.add_argument("--rounds", type=int, default=7, help="blocks of each (7)")
+    parser.add_argument("--other", type=Path, help="another checkout, to be measured beside this one")
+    parser.add_argument("--eras", nargs="*", default=list(ERAS), help="protocol versions")
+    parser.add_argument("--transports", nargs="*", default=["http", "stdio"], help="http, stdio")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,403 @@
+"""Calls in sessions that are answered directly: the same bytes as through the SDK, whatever is sent."""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastmcp
+import pytest
+from direct_cases import IN_SESSIONS, INITIALIZED, initialize, plain
+from direct_support import HOME, Webs, alike, opened_in, post
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.types import Message
+from support import becomes
+
+from runner.http import exchange
+from runner.http.endpoint import _endpoint
+from runner.settings import Auth
+
+pytestmark = pytest.mark.anyio
+
+_SESSION = b"mcp-session-id"
+VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
+    async with opened_in(tmp_path_factory.mktemp("sessions")) as opened:
+        yield opened
+
+
+@dataclass
+class Client:
+    """A client in a session of its own."""
+
+    web: Starlette
+    version: str
+    session: str
+    more: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    async def of(
+        cls, web: Starlette, version: str = VERSIONS[1], *more: tuple[str, str], **able: Any
+    ) -> "Client":
+        """Shake hands, with more headers and capabilities."""
+        client = cls(web, version, "", more)
+        began = await client.post(initialize(version, **able))
+        client.session = dict(began[0]["headers"])[_SESSION].decode()
+        await client.post(INITIALIZED)
+        return client
+
+    def headers(self, changed: Mapping[str, str | None]) -> list[tuple[str, str]]:
+        named = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": self.version if self.version != "2025-03-26" else None,
+            "mcp-session-id": self.session or None,
+            **dict(self.more),
+            **changed,
+        }
+        return [(name, value) for name, value in named.items() if value is not None]
+
+    async def post(self, said: Any, changed: Mapping[str, str | None] = {}, **more: Any) -> list[Message]:
+        return await post(self.web, json.dumps(said).encode(), self.headers(changed), **more)
+
+
+def whole(sent: list[Message], session: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return status, headers and body of a response, with what differs from call to call made equal."""
+    assert not sent[-1].get("more_body"), "the response has no end"
+    body = alike(b"".join(entry.get("body", b"") for entry in sent[1:]))
+    # A request without a session opens one.
+    headers = [(name, value if name != _SESSION else b"...") for name, value in sent[0]["headers"]]
+    return sent[0]["status"], sorted(headers), body.replace(session.encode(), b"...")
+
+
+def messages(sent: list[Message]) -> list[Any]:
+    """Return the messages in a stream of events."""
+    events = b"".join(entry.get("body", b"") for entry in sent).split(b"\r\n\r\n")
+    return [json.loads(event.split(b"data: ")[1]) for event in events if event.startswith(b"event")]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", IN_SESSIONS)
+async def test_a_request_in_a_session_is_answered_byte_by_byte_as_by_the_sdk(
+    webs: Webs, name: str, version: str
+) -> None:
+    case = IN_SESSIONS[name]
+    one, other = await Client.of(webs.direct, version), await Client.of(webs.plain, version)
+    webs.taken.clear()
+
+    directly = await one.post(case.message, case.headers)
+    was_taken = bool(webs.taken)
+    plainly = await other.post(case.message, case.headers)
+
+    assert whole(directly, one.session) == whole(plainly, other.session)
+    assert was_taken == case.by_http
+
+
+BOTH = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by the SDK"])
+
+
+def web_of(webs: Webs, *, directly: bool) -> Starlette:
+    return webs.direct if directly else webs.plain
+
+
+def calls(webs: Webs) -> int:
+    """Return how many calls run."""
+    seats = [task.result() for task in webs.cell._seats.values() if task.done()]
+    return sum(seat.calls for seat in seats)
+
+
+def told(mark: str) -> dict[str, Any]:
+    """Return a call that leaves a mark once it runs, and goes on for a minute."""
+    return plain("told", {"mark": mark})
+
+
+@contextlib.asynccontextmanager
+async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyncio.Task[list[Message]]]:
+    """Have a long call run in the block, and return what is said of it."""
+    mark = uuid.uuid4().hex
+    webs.taken.clear()
+    asking = asyncio.create_task(client.post(told(mark), **more))
+    try:
+        assert await becomes((HOME / mark).exists)
+        yield asking
+    finally:
+        asking.cancel()
+        await asyncio.wait({asking})
+
+
+@BOTH
+async def test_a_call_that_is_cancelled_ends_and_is_answered_so(webs: Webs, *, directly: bool) -> None:
+    client = await Client.of(web_of(webs, directly=directly))
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}}
+
+    async with running(webs, client) as asking:
+        assert await client.post(cancel)
+        sent = await asyncio.wait_for(asking, 20)
+
+    assert bool(webs.taken) == directly
+    assert messages(sent) == [
+        {"jsonrpc": "2.0", "id": 7, "error": {"code": -32800, "message": "Request cancelled"}}
+    ]
+    assert await becomes(lambda: not calls(webs))
+
+
+@BOTH
+async def test_a_session_that_is_ended_ends_its_calls_and_knows_nobody_any_more(
+    webs: Webs, *, directly: bool
+) -> None:
+    client = await Client.of(web_of(webs, directly=directly))
+
+    async with running(webs, client) as asking:
+        ended = await client.post(None, method="DELETE")
+        sent = await asyncio.wait_for(asking, 20)
+    webs.taken.clear()
+    after = await client.post(plain("echo"))
+
+    assert ended[0]["status"] == 200
+    assert (sent[0]["status"], messages(sent), sent[-1].get("more_body", False)) == (200, [], False)
+    assert await becomes(lambda: not calls(webs))
+    assert after[0]["status"] == 404
+    assert not webs.taken
+
+
+@BOTH
+async def test_a_call_goes_on_when_its_client_leaves(webs: Webs, *, directly: bool) -> None:
+    client, left = await Client.of(web_of(webs, directly=directly)), asyncio.Event()
+
+    async with running(webs, client, leaves=left) as asking:
+        left.set()
+        await asyncio.wait_for(asking, 20)
+        assert calls(webs) == 1
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        await client.post(cancel)
+        assert await becomes(lambda: not calls(webs))
+
+    assert bool(webs.taken) == directly
+    assert b"after" in (await client.post(plain("echo", {"value": "after"})))[1]["body"]
+
+
+@BOTH
+async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(webs: Webs, *, directly: bool) -> None:
+    client = await Client.of(web_of(webs, directly=directly), elicitation={})
+    sent: list[Message] = []
+    webs.taken.clear()
+
+    wonders = plain("wonders", params={"_meta": {"progressToken": "p"}})
+    asking = asyncio.create_task(client.post(wonders, sent=sent))
+    for number in (1, 2):
+        assert await becomes(lambda: sum("id" in each for each in messages(sent)) >= number), sent  # noqa: B023
+        question = [each for each in messages(sent) if "id" in each][-1]
+        said = {"action": "accept", "content": {"value": f"word {number}"}}
+        accepted = await client.post({"jsonrpc": "2.0", "id": question["id"], "result": said})
+        assert accepted[0]["status"] == 202
+    await asyncio.wait_for(asking, 20)
+
+    assert bool(webs.taken) == directly
+    assert [each.get("method", "answer") for each in messages(sent)] == [
+        "notifications/progress",
+        "elicitation/create",
+        "notifications/progress",
+        "elicitation/create",
+        "notifications/message",
+        "answer",
+    ]
+    assert [each["id"] for each in messages(sent) if "id" in each] == [1, 2, 7]
+    assert messages(sent)[-1]["result"]["structuredContent"] == {"result": "word 1 word 2"}
+
+
+@BOTH
+async def test_a_client_hears_no_message_below_the_level_that_it_set(webs: Webs, *, directly: bool) -> None:
+    client = await Client.of(web_of(webs, directly=directly))
+    steps = plain("steps", {"count": 1})
+    webs.taken.clear()
+
+    before = messages(await client.post(steps))
+    level = {"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "error"}}
+    await client.post(level)
+    after = messages(await client.post(steps))
+
+    assert bool(webs.taken) == directly
+    assert [each.get("method") for each in before] == ["notifications/message", None]
+    assert [each.get("method") for each in after] == [None]
+
+
+async def test_calls_of_a_session_run_beside_each_other_and_two_of_one_id_are_both_answered(
+    webs: Webs,
+) -> None:
+    client = await Client.of(webs.direct)
+    calls = [plain("echo", {"value": number}, id=number) for number in range(4)]
+
+    async with running(webs, client):
+        answers = await asyncio.gather(*(client.post(call) for call in calls))
+        same = await client.post(plain("echo", {"value": "second"}))
+
+    assert [messages(sent)[0]["id"] for sent in answers] == [0, 1, 2, 3]
+    assert messages(same)[0]["result"]["structuredContent"] == {"results": "second"}
+
+
+@BOTH
+async def test_a_request_before_the_handshake_is_over_is_refused(webs: Webs, *, directly: bool) -> None:
+    web = web_of(webs, directly=directly)
+    client = Client(web, VERSIONS[1], "")
+    webs.taken.clear()
+
+    refused = await client.post(plain("echo"))
+
+    assert refused[0]["status"] == 400
+    assert not webs.taken
+
+
+async def test_a_response_that_cannot_be_sent_fails_alone(webs: Webs) -> None:
+    client = await Client.of(webs.direct)
+
+    class Broken(list[Message]):
+        def append(self, entry: Message) -> None:
+            raise OSError("on purpose")
+
+    with pytest.raises(OSError, match="on purpose"):
+        await client.post(plain("echo"), sent=Broken())
+
+    assert b"after" in (await client.post(plain("echo", {"value": "after"})))[1]["body"]
+
+
+async def test_a_silent_call_keeps_its_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_PING_S", 0.05)
+    monkeypatch.setattr(exchange, "_PATIENCE_S", 0.0)
+    client, sent = await Client.of(webs.direct), list[Message]()
+
+    async with running(webs, client, sent=sent):
+        assert await becomes(lambda: len(sent) > 2)
+
+    assert sent[0]["status"] == 200
+    assert sent[1]["body"].startswith(b": ping - ")
+    assert sent[1]["body"].endswith(b"\r\n\r\n")
+
+
+@pytest.fixture(scope="module")
+async def jsons(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
+    """Both applications, of a server whose every answer is one body of JSON."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(fastmcp.settings, "json_response", True)
+        async with opened_in(tmp_path_factory.mktemp("jsons")) as opened:
+            yield opened
+
+
+@pytest.mark.parametrize("name", ["a call", "values of every kind", "steps", "a tool that fails"])
+async def test_an_answer_in_json_is_that_of_the_sdk_too(jsons: Webs, name: str) -> None:
+    one, other = await Client.of(jsons.direct), await Client.of(jsons.plain)
+    jsons.taken.clear()
+
+    directly = await one.post(IN_SESSIONS[name].message)
+    plainly = await other.post(IN_SESSIONS[name].message)
+
+    assert jsons.taken
+    assert dict(directly[0]["headers"])[b"content-type"] == b"application/json"
+    assert whole(directly, one.session) == whole(plainly, other.session)
+
+
+@BOTH
+async def test_an_answer_in_json_says_that_its_session_was_ended(jsons: Webs, *, directly: bool) -> None:
+    client = await Client.of(web_of(jsons, directly=directly))
+
+    async with running(jsons, client) as asking:
+        await client.post(None, method="DELETE")
+        sent = await asyncio.wait_for(asking, 20)
+
+    assert bool(jsons.taken) == directly
+    assert sent[0]["status"] == 500
+    assert "Session terminated" in json.loads(sent[1]["body"])["error"]["message"]
+
+
+TOKENS = {user: f"{user}-{uuid.uuid4().hex}" for user in ("ann", "bob")}
+
+
+@pytest.fixture(scope="module")
+async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
+    """Both applications, of a server whose users have a token each."""
+    folder: Path = tmp_path_factory.mktemp("guarded")
+    tokens = folder / "tokens.json"
+    tokens.write_text(json.dumps({token: f"t-{user}-{HOME.name[-6:]}" for user, token in TOKENS.items()}))
+    tokens.chmod(0o600)
+    auth = Auth(kind="static", tokens_file=tokens)
+    async with opened_in(folder, user=None, auth=auth) as opened:
+        yield opened
+
+
+def login(user: str) -> tuple[str, str]:
+    return ("authorization", f"Bearer {TOKENS[user]}")
+
+
+@BOTH
+async def test_a_session_is_its_owners_alone(guarded: Webs, *, directly: bool) -> None:
+    web = web_of(guarded, directly=directly)
+    anns = await Client.of(web, VERSIONS[1], login("ann"))
+    as_bob = Client(web, VERSIONS[1], anns.session, (login("bob"),))
+    as_nobody = Client(web, VERSIONS[1], anns.session)
+    guarded.taken.clear()
+
+    by_bob = await as_bob.post(plain("echo", {"value": "taken"}))
+    by_nobody = await as_nobody.post(plain("echo", {"value": "taken"}))
+    unknown = await Client(web, VERSIONS[1], "0" * 32, (login("bob"),)).post(plain("echo"))
+    before = list(guarded.taken)
+    own = await anns.post(plain("echo", {"value": "own"}))
+
+    assert before == []
+    assert bool(guarded.taken) == directly
+    assert (by_bob[0]["status"], by_nobody[0]["status"]) == (404, 401)
+    assert whole(by_bob, anns.session) == whole(unknown, anns.session)
+    assert b"own" in own[1]["body"]
+
+
+@BOTH
+async def test_a_session_begun_without_a_token_is_not_for_one_with_a_token(
+    guarded: Webs, *, directly: bool
+) -> None:
+    web = web_of(guarded, directly=directly)
+    anns = await Client.of(web, VERSIONS[1], login("ann"))
+    await anns.post(None, method="DELETE")
+    guarded.taken.clear()
+
+    again = await anns.post(plain("echo", {"value": "again"}))
+
+    assert again[0]["status"] == 404
+    assert not guarded.taken
+
+
+async def test_a_call_keeps_its_session_from_ending_for_being_idle(
+    webs: Webs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as changed:
+        # Of sessions that begin now.
+        changed.setattr(manager_of(webs.direct), "session_idle_timeout", 0.3)
+        client, idle = await Client.of(webs.direct), await Client.of(webs.direct)
+    async with running(webs, client) as asking:
+        assert await becomes(lambda: _is_known(webs, idle) is False)
+        assert _is_known(webs, client)
+        assert not asking.done()
+        assert b"beside" in (await client.post(plain("echo", {"value": "beside"}, id=8)))[1]["body"]
+        await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
+        await asyncio.wait_for(asking, 20)
+
+    assert await becomes(lambda: not _is_known(webs, client))
+    assert (await client.post(plain("echo")))[0]["status"] == 404
+
+
+def manager_of(web: Starlette) -> StreamableHTTPSessionManager:
+    return _endpoint(web)[0]
+
+
+def _is_known(webs: Webs, client: Client) -> bool:
+    return client.session in manager_of(webs.direct)._server_instances

