@@ -579,6 +579,8 @@ class Lease:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+        self._sender = self._teller = self._watching = None
 
     async def _group_gone(self) -> None:
         """Repeat the kill until the process group is empty: a fork may have been under way."""

@@ -143,8 +143,11 @@ class _Progress:
 
 
 def failed(error: CallError) -> Processed:
-    """Return the result of a call that ended with `error`."""
-    return Processed(value=envelope(error), failure=error)
+    """Return the result of a call that ended with `error`, of which only what it says is kept.
+
+    With its traceback it would hold every frame it came through, and they the result: a circle.
+    """
+    return Processed(value=envelope(error), failure=error.with_traceback(None))
 
 
 async def process_artifacts(

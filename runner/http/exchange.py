@@ -58,6 +58,8 @@ class Exchange:
             self._patience.cancel()
         for watcher in self._watchers:
             watcher.cancel()
+        # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+        self._watchers.clear()
 
     async def tell(self, message: bytes) -> None:
         """Send a message ahead of the answer; nothing once the response is over."""

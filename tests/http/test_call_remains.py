@@ -1,0 +1,142 @@
+"""A call that has ended leaves nothing in the host that only the collector of garbage would end."""
+
+import asyncio
+import contextlib
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from circles import circles
+from direct_cases import message, usual
+from starlette.applications import Starlette
+from starlette.types import Message
+from support import becomes, settings_in
+
+from runner.cell import Cell
+from runner.host import make_host
+from runner.http.app import make_web
+from runner.http.site import Site
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TOOLS = Path(__file__).parents[1] / "tools" / "lasting.py"
+USER = f"t-{uuid.uuid4().hex[:12]}"
+TIMES = 3
+# Some last long enough to be watched, and for their client to be; some fail, before and after they have begun.
+CALLS: dict[str, dict[str, object]] = {
+    "lasts": {},
+    "lasts_at_home": {},
+    "fails": {},
+    "crashes": {},
+    "missing": {},
+}
+ENDS = {
+    "lasts": None,
+    "lasts_at_home": None,
+    "fails": "E_TOOL",
+    "crashes": "E_CRASHED",
+    "missing": "E_TOOL_NOT_FOUND",
+}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Starlette]]:
+    folder = tmp_path_factory.mktemp("remains")
+    folder.chmod(0o700)
+    settings = settings_in(folder, user=USER)
+    async with contextlib.AsyncExitStack() as stack:
+        cell = await stack.enter_async_context(Cell.open(settings, [str(TOOLS)]))
+        site = Site(settings=settings, library=cell.library, events=cell.events, tokens=cell.links.tokens)
+        opened = {}
+        for way in ("directly", "by the SDK"):
+            host = make_host(cell, transport="http", download_url=None)
+            web = make_web(host, site, direct=host.direct if way == "directly" else None)
+            await stack.enter_async_context(web.router.lifespan_context(web))
+            opened[way] = web
+        yield opened
+
+
+async def post(web: Starlette, tool: str, arguments: dict[str, object]) -> bytes:
+    """Call a tool, and return the body of the answer."""
+    body = json.dumps(message(tool, arguments)).encode()
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/mcp",
+        "raw_path": b"/mcp",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-length", b"%d" % len(body))]
+        + [(name.encode(), value.encode("latin-1")) for name, value in usual(tool)],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+    }
+    given, sent = False, list[Message]()
+
+    async def receive() -> Message:
+        nonlocal given
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(said: Message) -> None:
+        sent.append(said)
+
+    await web(scope, receive, send)
+    return b"".join(said.get("body", b"") for said in sent)
+
+
+def code_in(answer: bytes) -> str | None:
+    found = re.search(rb"E_[A-Z_]+", answer)
+    return None if found is None else found[0].decode()
+
+
+def none_under_way() -> bool:
+    """Say whether all that calls have begun is over: their burials come after their answers."""
+    running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
+    return not any(name.startswith(("Lease.", "Watch.", "_Exchange.")) for name in running)
+
+
+@pytest.mark.parametrize("way", ["directly", "by the SDK"])
+async def test_a_call_leaves_nothing_for_the_collector(webs: dict[str, Starlette], way: str) -> None:
+    answered = {tool: await post(webs[way], tool, arguments) for tool, arguments in CALLS.items()}
+    assert await becomes(none_under_way)
+
+    with circles() as left:
+        for tool, arguments in CALLS.items():
+            for _ in range(TIMES):
+                await post(webs[way], tool, arguments)
+        assert await becomes(none_under_way)
+
+    assert {tool: code_in(answer) for tool, answer in answered.items()} == ENDS
+    assert not left.found
+
+
+async def test_what_keeps_a_task_of_its_own_that_was_cancelled_is_found() -> None:
+    class Keeping:
+        def __init__(self) -> None:
+            self.task = asyncio.create_task(self.lasts())
+
+        async def lasts(self) -> None:
+            await asyncio.sleep(60)
+
+    with circles() as left:
+        kept = Keeping()
+        await asyncio.sleep(0)
+        kept.task.cancel()
+        await asyncio.wait({kept.task})
+        del kept
+
+    assert left.found == {"Keeping": 1}
