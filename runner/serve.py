@@ -42,6 +42,7 @@ from runner.playground.routes import routes as playground_routes
 from runner.playground.site import Playground
 from runner.settings import Settings
 from runner.stdio import serve_stdio
+from runner.unanswered import Unanswered
 from sandbox.probe import Tier
 
 __all__ = ["Served", "serve", "serve_application"]
@@ -51,7 +52,6 @@ log = logging.getLogger(__name__)
 _THREADS = 64
 # For answers and ends that are on their way, once no call runs any more.
 _GRACE_S = 5
-_LAST_ANSWER_S = 0.2
 
 KEY_S = 30 * 24 * 3600.0
 """Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
@@ -141,10 +141,11 @@ async def serve_application(
     async with opened as served:
         if listener is None:
             app = make(served, None)
-            await _until(stopped, asyncio.create_task(serve_stdio(app, direct=_direct(app))))
+            unanswered = Unanswered()
+            await _until(stopped, asyncio.create_task(serve_stdio(app, unanswered, direct=_direct(app))))
             await _drained(served.drain, settings.drain_s, again)
             # The last answers are on their way to a client that reads them, or not.
-            await asyncio.sleep(_LAST_ANSWER_S)
+            await unanswered.none(_GRACE_S)
         else:
             await _serve_http(served, make, settings, listener, _Ends(stopped, again, settings.drain_s))
     if transport == "stdio" and stopped.is_set():

@@ -10,24 +10,29 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import anyio
 from fastmcp import FastMCP
+from mcp.shared.message import SessionMessage
 
 from runner.direct import Answer
 from runner.direct_lines import DirectLines
 from runner.errors import StartError
 from runner.internals.host import serve_streams
 from runner.lines import IncomingLines, OutgoingLines
+from runner.messages import Unreadable
+from runner.unanswered import Unanswered
 
 __all__ = ["serve_stdio"]
 
 _ABOVE_STANDARD = 3
 
 
-async def serve_stdio(app: FastMCP, *, direct: Answer | None = None) -> None:
+async def serve_stdio(app: FastMCP, unanswered: Unanswered, *, direct: Answer | None = None) -> None:
     """Serve an application until the client closes standard input.
 
     Args:
         app: The application.
+        unanswered: Hears of every call and of every answer.
         direct: Answers usual calls without `app`, where they need nothing of it.
 
     Raises:
@@ -40,9 +45,36 @@ async def serve_stdio(app: FastMCP, *, direct: Answer | None = None) -> None:
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
-        answers = OutgoingLines(outgoing)
-        lines = IncomingLines(incoming, refusals=answers)
+        answers = _Answers(outgoing, unanswered)
+        lines = _Requests(incoming, answers, unanswered)
         await serve_streams(app, lines if direct is None else DirectLines(lines, direct), answers)
+
+
+class _Requests(IncomingLines):
+    def __init__(self, descriptor: int, refusals: OutgoingLines, unanswered: Unanswered) -> None:
+        super().__init__(descriptor, refusals)
+        self._unanswered = unanswered
+
+    async def __anext__(self) -> SessionMessage | Unreadable:
+        item = await super().__anext__()
+        if isinstance(item, SessionMessage):
+            self._unanswered.heard(item.message)
+        return item
+
+
+class _Answers(OutgoingLines):
+    def __init__(self, descriptor: int, unanswered: Unanswered) -> None:
+        super().__init__(descriptor)
+        self._unanswered = unanswered
+
+    async def send(self, item: SessionMessage) -> None:
+        try:
+            await super().send(item)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # A client that takes no more of it will not take it later either.
+            self._unanswered.said(item.message)
+            raise
+        self._unanswered.said(item.message)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 TOOLS = Path(__file__).parents[1] / "tools" / "lasting.py"
 USER = f"t-{uuid.uuid4().hex[:12]}"
 TIMES = 3
-# Some last long enough to be watched, and for their client to be; some fail, before and after they have begun.
+# Some last long enough to be watched, as their client is then; some fail, before and after they have begun.
 CALLS: dict[str, dict[str, object]] = {
     "lasts": {},
     "lasts_at_home": {},

@@ -1,0 +1,51 @@
+"""The calls of tools that a client on stdio has asked for and has no answer to yet.
+
+Over HTTP each answer has its request, and the web server waits for those that are open. On stdio nothing
+holds both, and a process that ends takes along what it had still to say.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from mcp_types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+
+__all__ = ["Unanswered"]
+
+
+@dataclass(slots=True, eq=False)
+class Unanswered:
+    """Knows which calls have no answer yet."""
+
+    _calls: set[str] = field(init=False, default_factory=set)
+    _none: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+
+    def heard(self, message: JSONRPCMessage) -> None:
+        """Note what the client has said: a call, or that it wants no answer to one any more."""
+        if isinstance(message, JSONRPCRequest) and message.method == "tools/call":
+            self._calls.add(str(message.id))
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._over(str((message.params or {}).get("requestId")))
+
+    def said(self, message: JSONRPCMessage) -> None:
+        """Note what the client has been told, all of it."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._over(str(message.id))
+
+    async def none(self, within_s: float) -> None:
+        """Wait until there are none, for so many seconds at most: the client may never read them."""
+        if self._calls:
+            self._none.clear()
+            waiter = asyncio.create_task(self._none.wait())
+            await asyncio.wait({waiter}, timeout=within_s)
+            waiter.cancel()
+
+    def _over(self, call: str) -> None:
+        self._calls.discard(call)
+        if not self._calls:
+            self._none.set()
