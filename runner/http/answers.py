@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from runner.errors import CallError, Code
 from runner.last_resort import unexpected
 from runner.own_paths import OwnPaths
 
-__all__ = ["SAFE_HEADERS", "Refusal", "fails", "of_call_error", "refused", "refuses"]
+__all__ = ["SAFE_HEADERS", "Refusal", "fails", "left", "of_call_error", "refused", "refuses"]
 
 Refuses = Callable[[Request, Exception], Coroutine[Any, Any, JSONResponse]]
 
@@ -86,3 +86,8 @@ async def fails(_: Request, error: Exception) -> JSONResponse:
     """Answer a request that failed for a fault of ours. An exception handler of Starlette's."""
     told = unexpected(error)
     return refused(500, f"{told.message}. {told.details['suggestion']}", {})
+
+
+async def left(_: Request, _error: Exception) -> Response:
+    """Say nothing of a client that left before its request had come. An exception handler of Starlette's."""
+    return Response(status_code=400)

@@ -10,12 +10,13 @@ from importlib.metadata import version
 from fastmcp import FastMCP
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 
 from runner.direct import Answer
 from runner.errors import CallError
 from runner.http import browser, downloads, files, health, stream
-from runner.http.answers import Refusal, fails, refuses
+from runner.http.answers import Refusal, fails, left, refuses
 from runner.http.endpoint import set_up_endpoint
 from runner.http.kept_apart import KeptApart
 from runner.http.origins import KnownOrigins, protection
@@ -64,6 +65,7 @@ def make_web(
     answers = refuses(OwnPaths.of(site.settings))
     web.add_exception_handler(Refusal, answers)
     web.add_exception_handler(CallError, answers)
+    web.add_exception_handler(ClientDisconnect, left)
     web.add_exception_handler(Exception, fails)
     outer = [
         Middleware(KeptApart, settings=site.settings),

@@ -180,3 +180,35 @@ async def test_a_server_that_traces_sees_every_call(webs: Webs, monkeypatch: pyt
     _, directly = await both(webs, json.dumps(message("echo")).encode(), usual("echo"))
 
     assert not directly
+
+
+@pytest.mark.parametrize("headers", [usual("echo"), usual("echo", mcp_method="prompts/get")])
+async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_ours(
+    webs: Webs, headers: Headers, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Message] = []
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/mcp",
+        "raw_path": b"/mcp",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-length", b"9")]
+        + [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(said: Message) -> None:
+        sent.append(said)
+
+    await webs.direct(scope, receive, send)
+
+    assert [said.get("status") for said in sent[:1]] == [400]
+    assert not caplog.records
