@@ -22,7 +22,7 @@ from sandbox.guise import guise_of
 from sandbox.syscalls import Resolve, openat2
 from sandbox.usage import threads_of
 
-__all__ = ["Disk", "HomeUsage", "measure"]
+__all__ = ["Disk", "HomeUsage", "measure", "unnamed_bytes"]
 
 _BLOCK_BYTES = 512
 _WITHIN = Resolve.BENEATH | Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS | Resolve.NO_XDEV
@@ -142,6 +142,24 @@ def measure(
         # The last mapped byte says how long the file is at least, and nothing says how long it is.
         usage.hides |= usage.count_unnamed(inode, size)
     return usage
+
+
+def unnamed_bytes(pid: int, device: int) -> int:
+    """Return how much a process holds in files without a name: open, or mapped so that it can be written.
+
+    Args:
+        pid: The process.
+        device: Number of the file system that counts.
+    """
+    usage = HomeUsage()
+    # Ended, or not ours to look at.
+    with contextlib.suppress(OSError), guise_of(pid):
+        _count_open(pid, device, usage)
+        for inode, size, private in _mapped(pid, device):
+            # What is private are libraries, which may have lost their names when a newer version came.
+            if not private:
+                usage.count_unnamed(inode, size)
+    return usage.bytes
 
 
 def _count_folder(home_fd: int, path: str, usage: HomeUsage, most_entries: int) -> list[str]:

@@ -236,6 +236,7 @@ class Lease:
         self._tell_no_more()
         self._stays = self.keeps and not left_others and self._is_orderly(ending)
         if self._stays:
+            self.worker.was_long = self._watcher is not None
             self._read_output()
             self._burial = self.zygote.bury(self._dismantle())
         else:

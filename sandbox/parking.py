@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandbox.freezer import STOPPED, Facts, freeze, is_frozen, look, thaw
+from sandbox.home_usage import unnamed_bytes
 from sandbox.layers.rlimits import renew
 from sandbox.policy import Limits
 from sandbox.retirement import Reuse, why_overused, why_unfit
@@ -41,6 +42,7 @@ class Parking:
         raises_limits: Whether this process may set hard limits of a worker from outside.
         has_strays: Says whether a worker has other processes beside it.
         retire: Ends a worker, for a reason.
+        device: Number of the file system that the user's home is on, if the workers have one.
         has_room: Says whether the machine has memory and descriptors for what nobody uses at the moment.
     """
 
@@ -48,6 +50,7 @@ class Parking:
     raises_limits: bool
     has_strays: Callable[[int], bool]
     retire: Callable[[Worker, str], None]
+    device: int | None = None
     has_room: Callable[[], bool] = has_room
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _freezing: asyncio.TimerHandle | None = field(init=False, default=None)
@@ -167,8 +170,17 @@ class Parking:
         # Looked at by its number, which is nobody else's as long as it has not been reaped.
         if facts is None or worker.limits is None or not worker.is_running():
             return "ended"
-        descriptors = worker.descriptors() if worker.rested else 0
-        reason = why_unfit(facts, worker.limits, origin_bytes=worker.origin_bytes, descriptors=descriptors)
+        # These take longest to ask: after a short call, who has the next one at once does not wait for them.
+        asks = worker.rested or worker.was_long
+        descriptors = worker.descriptors() if asks else 0
+        unnamed = unnamed_bytes(worker.pid, self.device) if asks and self.device is not None else 0
+        reason = why_unfit(
+            facts,
+            worker.limits,
+            origin_bytes=worker.origin_bytes,
+            descriptors=descriptors,
+            unnamed_bytes=unnamed,
+        )
         if reason is None:
             reason = self._renew(worker, facts, worker.limits)
         return reason

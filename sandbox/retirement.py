@@ -58,7 +58,13 @@ def why_overused(worker: Service, reuse: Reuse, *, now: float) -> str | None:
     return None
 
 
-def why_unfit(facts: Facts, limits: Limits, *, origin_bytes: int, descriptors: int) -> str | None:
+# What stays on the disk counts in each call of the user, beside what its other workers hold.
+_UNNAMED_SHARE = 16
+
+
+def why_unfit(
+    facts: Facts, limits: Limits, *, origin_bytes: int, descriptors: int, unnamed_bytes: int
+) -> str | None:
     """Return what a worker holds more of than its share between two calls: half of what a call may have.
 
     Args:
@@ -66,6 +72,7 @@ def why_unfit(facts: Facts, limits: Limits, *, origin_bytes: int, descriptors: i
         limits: The limits of its calls.
         origin_bytes: The private memory that it had before its first call.
         descriptors: Its open descriptors.
+        unnamed_bytes: What it holds of its user's home in files without a name.
     """
     if facts.data_bytes - origin_bytes > limits.memory_bytes // 2:
         return "memory"
@@ -73,4 +80,6 @@ def why_unfit(facts: Facts, limits: Limits, *, origin_bytes: int, descriptors: i
         return "threads"
     if descriptors > max(16, limits.open_files // 2):
         return "descriptors"
+    if unnamed_bytes > limits.home_bytes // _UNNAMED_SHARE:
+        return "files without a name"
     return None

@@ -43,6 +43,7 @@ class Worker:
         calls: How many calls it has been given.
         frozen: Whether it has been told to stop.
         rested: Whether all its threads were seen to have stopped, and it was found fit for another call.
+        was_long: Whether its last call ran long enough to be watched.
         limits: The limits of the kernel that it has taken on; None before its first call.
         cpu_before_s: Processor seconds it had used before its present call.
         renewal: What it has used up to its next call, where it has to renew its limits itself.
@@ -58,6 +59,7 @@ class Worker:
     calls: int = 0
     frozen: bool = False
     rested: bool = False
+    was_long: bool = False
     limits: Limits | None = None
     cpu_before_s: float = 0.0
     renewal: Mapping[str, object] | None = None

@@ -15,6 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sandbox.closer import Closer
 from sandbox.connection import Connection
@@ -114,6 +115,7 @@ class Zygote:
             raises_limits=not self.policy.renewable,
             has_strays=self.has_strays,
             retire=self.retire,
+            device=_device_of(self.policy.home),
         )
         self._loaded = loop.create_future()
         os.set_blocking(self.output, False)
@@ -494,6 +496,13 @@ class Zygote:
         self._output_left -= len(kept)
         for line in kept.decode(errors="replace").splitlines():
             log.info("tool file printed while it was imported", extra={"line": line})
+
+
+def _device_of(home: Path | None) -> int | None:
+    try:
+        return None if home is None else os.stat(home).st_dev
+    except OSError:
+        return None
 
 
 def _refusal(message: bytes) -> SandboxError:

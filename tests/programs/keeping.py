@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import fcntl
+import mmap
 import os
 import resource
 import signal
@@ -168,6 +169,15 @@ class Keeping:
     def loses_its_environment(self, _channel: Channel) -> object:
         vars(os)["environ"] = None
         return "lost"
+
+    def hides(self, _channel: Channel, folder: str, size: int, mapped: bool) -> object:
+        file = os.open(f"{folder}/hidden", os.O_RDWR | os.O_CREAT, 0o600)
+        os.unlink(f"{folder}/hidden")
+        os.write(file, bytes(size))
+        if mapped:
+            self.map = mmap.mmap(file, size)
+            os.close(file)
+        return size
 
     def breaks_output(self, _channel: Channel) -> object:
         class Broken:

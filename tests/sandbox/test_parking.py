@@ -306,6 +306,24 @@ async def test_what_is_odd_about_a_worker_ends_it(
         assert pool.zygote.retired in ({reason: 1}, {"disorder": 1} if act == "speaks_late" else {})
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
+    forkserver: Forkserver, tmp_path: Path, *, mapped: bool
+) -> None:
+    async with pool_of(forkserver, tmp_path, limits=Limits(home_bytes=16 * MIB)) as pool:
+        home = str(tmp_path / "home")
+        await run(pool, "hides", home, MIB // 2, mapped)
+        await rests(pool)
+        little = value(await run(pool, "count"))
+        await run(pool, "hides", home, 2 * MIB, mapped)
+        await rests(pool)
+        much = value(await run(pool, "count"))
+        retired = dict(pool.zygote.retired)
+
+    assert (little["calls"], much["calls"]) == (2, 1)
+    assert retired == {"files without a name": 1}
+
+
 async def test_who_claims_to_be_ready_and_is_not_costs_its_own_user_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
