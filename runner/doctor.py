@@ -207,6 +207,15 @@ def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[L
             yield Line(section="tiers", name=tier.value, level=Level.NOTE, detail="; ".join(faults))
 
 
+def _reuse(settings: Settings) -> str:
+    """Return how long a process of a user lives, and for which tools that is otherwise."""
+    kept, single = "stay with their user between calls", "serve one call each"
+    usual = settings.worker_reuse
+    others = sorted(name for name, tool in settings.tools.items() if tool.worker_reuse not in (None, usual))
+    said = f"{kept if usual == 'user' else single} (worker_reuse = {usual})"
+    return f"{said}; not so for {', '.join(others)}" if others else said
+
+
 def _folders(settings: Settings) -> Iterator[Line]:
     yield _own_folder("state", settings.state_dir)
     yield from _set_apart(settings.state_dir)
@@ -363,3 +372,4 @@ def _configuration(settings: Settings) -> Iterator[Line]:
         yield Line(section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure)
     else:
         yield Line(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
+    yield Line(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))

@@ -122,6 +122,22 @@ def test_a_server_that_would_not_start_fails(tmp_path: Path) -> None:
     assert (open_to_all.exit_status, no_tokens.exit_status) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "stay with their user between calls (worker_reuse = user)"),
+        ({"worker_reuse": "call"}, "serve one call each (worker_reuse = call)"),
+        (
+            {"tools": {"b": {"worker_reuse": "call"}, "a": {"worker_reuse": "call"}, "c": {}}},
+            "stay with their user between calls (worker_reuse = user); not so for a, b",
+        ),
+    ],
+    ids=["kept", "single", "by tool"],
+)
+def test_how_long_workers_live_is_said(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    assert lines(report(settings(tmp_path, **changes)), "configuration")["workers"].detail == said
+
+
 def test_reflinks_says_what_cp_says(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"bytes")
     copy = ["cp", "--reflink=always", str(tmp_path / "a"), str(tmp_path / "b")]
