@@ -35,13 +35,26 @@ async def takes(seconds: float, ctx: Context) -> str:
 """
 
 
+RUN = """
+
+mcp.run(show_banner=False)
+"""
+
+
+@pytest.fixture(params=["serve", "proxy"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Whose calls: those of a tool file, or of another server behind the proxy."""
+    return str(request.param)
+
+
 @contextmanager
 def serving(
-    environment: dict[str, str], folder: Path, **more: str
+    kind: str, environment: dict[str, str], folder: Path, **more: str
 ) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     tool = folder / "slow.py"
-    tool.write_text(TOOL)
-    command = [sys.executable, "-m", "runner", "serve", str(tool), "--transport", "http", "--port", "0"]
+    tool.write_text(TOOL if kind == "serve" else TOOL + RUN)
+    target = [str(tool)] if kind == "serve" else ["--", sys.executable, str(tool)]
+    command = [sys.executable, "-m", "runner", kind, "--transport", "http", "--port", "0", *target]
     with subprocess.Popen(
         command, env={**environment, **more}, cwd=folder, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -82,9 +95,9 @@ async def refusal(client: Client) -> str:
 
 
 async def test_a_call_under_way_may_end_and_new_ones_are_refused(
-    environment: dict[str, str], folder: Path
+    kind: str, environment: dict[str, str], folder: Path
 ) -> None:
-    with serving(environment, folder) as (url, process):
+    with serving(kind, environment, folder) as (url, process):
         async with Client(url) as late:
             running = Called(url, 15)
             await asyncio.wait_for(running.begun.wait(), 60)
@@ -103,9 +116,9 @@ async def test_a_call_under_way_may_end_and_new_ones_are_refused(
 
 
 async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
-    environment: dict[str, str], folder: Path
+    kind: str, environment: dict[str, str], folder: Path
 ) -> None:
-    with serving(environment, folder, RUNNER_DRAIN_S="1") as (url, process):
+    with serving(kind, environment, folder, RUNNER_DRAIN_S="1") as (url, process):
         running = Called(url, 25)
         await asyncio.wait_for(running.begun.wait(), 60)
         os.kill(process.pid, signal.SIGTERM)
@@ -114,8 +127,10 @@ async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
         assert await asyncio.to_thread(process.wait, 30) == 0
 
 
-async def test_a_second_signal_ends_calls_at_once(environment: dict[str, str], folder: Path) -> None:
-    with serving(environment, folder, RUNNER_DRAIN_S="300") as (url, process):
+async def test_a_second_signal_ends_calls_at_once(
+    kind: str, environment: dict[str, str], folder: Path
+) -> None:
+    with serving(kind, environment, folder, RUNNER_DRAIN_S="300") as (url, process):
         running = Called(url, 25)
         await asyncio.wait_for(running.begun.wait(), 60)
         began = time.monotonic()
