@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.commands.ends import end_with
-from runner.commands.options import AsJson, Bounds, Config, File, Logs, Whose, given
+from runner.commands.options import AsJson, Bounds, Config, File, Logs, Whose, Workers, given
 from runner.commands.start import explained, start
 from runner.targets import check_targets
 from sandbox.launch import Launched
@@ -36,11 +36,12 @@ def call(
     whose: Whose,
     config: Config = None,
     bounds: Bounds,
+    workers: Workers,
     logs: Logs,
 ) -> None:
     """Call one tool and print its result; progress and notices go to standard error."""
     timeouts = given(idle_timeout_s=timeout, total_timeout_s=total_timeout)
-    flags = {"log_level": "warning", **given(whose, bounds, logs), **timeouts}
+    flags = {"log_level": "warning", **given(whose, bounds, workers, logs), **timeouts}
     told: dict[str, Any] = {
         "tool": tool,
         "words": arguments or [],

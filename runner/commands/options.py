@@ -24,6 +24,7 @@ __all__ = [
     "Transport",
     "User",
     "Whose",
+    "Workers",
     "given",
     "grouped",
 ]
@@ -80,6 +81,12 @@ class Bounds:
     deny_run: Annotated[bool | None, typer.Option("--deny-run", help="Tools may run no other program.")] = (
         None
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """How long the processes live that tools run in."""
+
     fresh: Annotated[
         bool | None, typer.Option("--fresh", help="A process of its own for each call: no state is kept.")
     ] = None
@@ -95,7 +102,7 @@ class Logs:
     log_format: Annotated[str | None, typer.Option("--log-format", help="text or json.")] = None
 
 
-Group = Address | Whose | Bounds | Logs
+Group = Address | Whose | Bounds | Workers | Logs
 _GROUPS = get_args(Group)
 
 

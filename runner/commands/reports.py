@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.commands.ends import end_with
-from runner.commands.options import AsJson, Bounds, Config, File, Isolation, Logs, Whose, given
+from runner.commands.options import AsJson, Bounds, Config, File, Isolation, Logs, Whose, Workers, given
 from runner.commands.start import explained, load_checked, start
 from runner.settings_sources import config_report, config_text, load
 from runner.targets import check_targets
@@ -42,6 +42,7 @@ def show_config(
     whose: Whose,
     config: Config = None,
     bounds: Bounds,
+    workers: Workers,
     logs: Logs,
     tool: Annotated[
         str | None, typer.Option("--tool", metavar="NAME", help="Say which output rules apply to it.")
@@ -49,7 +50,7 @@ def show_config(
     server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="The tool's server.")] = None,
 ) -> None:
     """Print the effective settings and where each one came from."""
-    flags = given(whose, bounds, logs)
+    flags = given(whose, bounds, workers, logs)
     end_with(lambda: _config(flags, config, as_json=as_json, tool=tool, server=server))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.commands.ends import end_with
-from runner.commands.options import Address, Bounds, Config, Logs, Transport, Whose, given
+from runner.commands.options import Address, Bounds, Config, Logs, Transport, Whose, Workers, given
 from runner.commands.start import explained, start
 from runner.importing import import_whole
 from runner.settings import Settings
@@ -31,10 +31,11 @@ def serve(
     whose: Whose,
     config: Config = None,
     bounds: Bounds,
+    workers: Workers,
     logs: Logs,
 ) -> None:
     """Serve tool files over MCP: stdio when standard input is a pipe, HTTP when it is a terminal."""
-    flags = given(address, whose, bounds, logs, transport=transport)
+    flags = given(address, whose, bounds, workers, logs, transport=transport)
     end_with(lambda: _serve(files, flags, config, context.obj))
 
 
@@ -46,10 +47,11 @@ def dev(
     whose: Whose,
     config: Config = None,
     bounds: Bounds,
+    workers: Workers,
     logs: Logs,
 ) -> None:
     """Serve tool files with the Playground, and load them anew when they change."""
-    flags = given(address, whose, bounds, logs, transport="http")
+    flags = given(address, whose, bounds, workers, logs, transport="http")
     end_with(lambda: _dev(files, flags, config, context.obj))
 
 

@@ -114,7 +114,9 @@ async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
 async def test_requests_that_are_no_tool_calls_go_on_too(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann:
         async with open_cell(tool, tmp_path) as cell:
+            first = cell.forkserver._current
             os.kill(forkserver(cell), signal.SIGKILL)
+            assert await becomes(lambda: not first.alive)
             asked = request(ann, "echo", {})
             asked = replace(asked, method="tools/list", params={"_meta": asked.params["_meta"]})
 

@@ -66,14 +66,17 @@ def test_only_what_was_given_becomes_a_setting() -> None:
 @pytest.mark.parametrize(
     ("command", "more"),
     [
-        ("serve", {"--transport", *ADDRESS, *WHOSE}),
-        ("dev", {*ADDRESS, *WHOSE}),
+        ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE}),
+        ("dev", {"--fresh", *ADDRESS, *WHOSE}),
         ("proxy", {"--transport", *ADDRESS, *WHOSE}),
         (
             "call",
-            {"--args", "--file", "--json", "--out", "--timeout", "--total-timeout", "--session", *WHOSE},
+            {
+                *("--args", "--file", "--json", "--out", "--timeout", "--total-timeout", "--session"),
+                *("--fresh", *WHOSE),
+            },
         ),
-        ("config", {"--json", "--tool", "--server", *WHOSE}),
+        ("config", {"--json", "--fresh", "--tool", "--server", *WHOSE}),
         ("check", {"--json"}),
     ],
 )
@@ -82,7 +85,7 @@ def test_commands_that_run_tools_share_one_list_of_options(command: str, more: s
 
 
 def test_commands_that_run_no_tool_take_only_what_they_need() -> None:
-    assert options_of("doctor") == {"--json", "--repair", "--isolation", "--config", *WHOSE}
+    assert options_of("doctor") == {"--json", "--repair", "--verify", "--isolation", "--config", *WHOSE}
     assert options_of("files") == {
         *("--session", "--json", "--name", "--out", "--force", "--config"),
         *WHOSE,
