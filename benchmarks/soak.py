@@ -175,6 +175,8 @@ def serving(isolation: str, *, users: int, prepare: Callable[[], None] = lambda:
 def _settings(folder: Path, isolation: str) -> str:
     return f"""
 isolation = "{isolation}"
+# Honest calls look for what others may have left in their process, so each has one of its own.
+worker_reuse = "call"
 uid_range = "{UIDS[0]}-{UIDS[-1]}"
 port = 0
 homes = "{folder}/homes"

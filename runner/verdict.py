@@ -18,6 +18,7 @@ from runner.contract.envelope import (
     tool_not_found,
     tool_raised,
 )
+from runner.contract.jsonable import NotJsonError, jsonable
 from runner.errors import CallError
 from runner.ladder import CallListener
 from runner.limits import DISK_FULL, disk_full, over_limit, server_memory_full
@@ -111,10 +112,21 @@ def _answered(
             raise _ran_into(str(limit), limits, outcome.memory_peak_bytes)
         raise _raised(raised, unknown)
     if isinstance(answer.get("error"), dict):
-        raise WireError(answer["error"])
+        raise WireError(_written(answer["error"]))
     if not isinstance(result, dict):
         raise invalid_result("result", "the worker's answer holds no result")
     return result
+
+
+def _written(error: dict[str, Any]) -> dict[str, Any]:
+    """Return an error of JSON-RPC without data that cannot be written again, whoever made it."""
+    try:
+        return dict(jsonable(error))
+    except NotJsonError as reason:
+        return {
+            "code": error.get("code"),
+            "message": f"{error.get('message')} (its data is left out: {reason})",
+        }
 
 
 def _raised(raised: Mapping[str, Any], unknown: Sequence[str]) -> CallError:

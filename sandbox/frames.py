@@ -74,7 +74,7 @@ class Kind(bytes, enum.Enum):
     REQUEST = b"Q"
     DENIED = b"D"
     ANSWER = b"A"
-    # The same from a worker that has put everything back, and waits for a further call.
+    # The same, with the number of the call, from a worker that has put all back and waits for a further one.
     ANSWER_AND_READY = b"R"
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -114,6 +115,8 @@ class Lease:
     home_fd: int | None = None
     measured: bool = False
     keeps: bool = False
+    # Nobody can know it before the call.
+    _number: int = field(init=False, default_factory=lambda: secrets.randbits(53))
     _stays: bool = field(init=False, default=False)
     _ladder: Ladder = field(init=False)
     _denials: dict[Denial, None] = field(init=False, default_factory=dict)
@@ -315,7 +318,9 @@ class Lease:
         readers.add(self.worker.pidfd, self._died)
         self._set_alarm()
         try:
-            left = self.worker.connection.send_now(self._narrowing() + encode(Kind.CALL, call))
+            left = self.worker.connection.send_now(
+                self._narrowing() + encode(Kind.CALL, {"number": self._number, "call": call})
+            )
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
             self._give_up(error)
@@ -470,9 +475,11 @@ class Lease:
         if not isinstance(value, dict):
             raise FrameError("a frame that is no object")
         match kind:
-            case Kind.ANSWER | Kind.ANSWER_AND_READY:
+            case Kind.ANSWER:
                 self._answer, self._answer_bytes = value, size
-                self._is_ready = kind is Kind.ANSWER_AND_READY
+            case Kind.ANSWER_AND_READY:
+                self._answer, self._answer_bytes = self._own_answer(value), size
+                self._is_ready = True
             case Kind.NOTIFY:
                 self._ladder.progress(time.monotonic())
                 self._offer(value, size)
@@ -482,6 +489,13 @@ class Lease:
                 self._deny(value)
             case _:
                 raise FrameError(f"a worker may not send a {kind.name} frame")
+
+    def _own_answer(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the answer in a frame. One of a call before, whose end somebody has forged, is none."""
+        answer = value.get("answer")
+        if value.get("number") != self._number or not isinstance(answer, dict):
+            raise FrameError("an answer to another call")
+        return answer
 
     def _offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
         """Queue a notice; a client that does not keep up loses some, the call loses nothing."""

@@ -88,8 +88,8 @@ class _Said:
         if self._session.is_over:
             raise anyio.ClosedResourceError
         is_last = isinstance(item.message, JSONRPCResponse | JSONRPCError)
-        message = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         try:
+            message = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
             if is_last:
                 await self._exchange.finish(message)
             elif not self._session.wants_json:

@@ -7,6 +7,7 @@ Source: document 004, sections 3.2 and 4.1, appendix A; requirements S4-17 to S4
 X2 of the conformance cases.
 """
 
+import bisect
 import itertools
 import json
 import re
@@ -284,9 +285,19 @@ def _candidates(text: str, run: Span, at_least: int) -> list[Span]:
         lines = [run]
     else:
         lines = [_padded(text, line) for line in long_runs(text, at_least, run)]
-        lines += wrapped_blocks(text, run, at_least)
+        blocks = list(wrapped_blocks(text, run, at_least))
+        lines = [*lines, *blocks, *_before_blocks(lines, blocks)]
     words = [Span(start, line.end) for line in lines for start in _behind_words(text, line)]
     return sorted((*lines, *words), key=lambda span: (span.start, -span.end))
+
+
+def _before_blocks(lines: list[Span], blocks: list[Span]) -> Iterator[Span]:
+    """Yield what stands in a line before a block begins in it: a file may end where a wrapped one begins."""
+    starts = [line.start for line in lines]
+    for block in blocks:
+        at = bisect.bisect_left(starts, block.start) - 1
+        if at >= 0 and block.start < lines[at].end:
+            yield Span(lines[at].start, block.start)
 
 
 def _padded(text: str, line: Span) -> Span:

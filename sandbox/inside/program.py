@@ -54,12 +54,12 @@ class Channel:
             self._check_open()
             send(self.connection, kind, value)
 
-    def answer(self, value: object, *, ready: bool = False) -> None:
+    def answer(self, value: object, *, ready_after: int | None = None) -> None:
         """Send the answer; nothing of this call is sent after it.
 
         Args:
             value: The answer.
-            ready: Whether this worker now waits for a further call.
+            ready_after: Number of the call, if this worker now waits for a further one.
 
         Raises:
             CallOver: It has been sent before.
@@ -68,7 +68,10 @@ class Channel:
         """
         with self._lock:
             self._check_open()
-            send(self.connection, Kind.ANSWER_AND_READY if ready else Kind.ANSWER, value)
+            if ready_after is None:
+                send(self.connection, Kind.ANSWER, value)
+            else:
+                send(self.connection, Kind.ANSWER_AND_READY, {"number": ready_after, "answer": value})
             self._is_over = True
 
     def _check_open(self) -> None:

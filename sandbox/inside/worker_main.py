@@ -76,11 +76,12 @@ def _serve(birth: Birth, channel: Channel) -> None:
         elif frame[0] is Kind.RENEW:
             birth.layers.renew_limits(limits, **_used(frame[1]))
         elif frame[0] is Kind.CALL:
-            value = birth.program.serve(frame[1], channel)
+            number, call = _numbered(frame[1])
+            value = birth.program.serve(call, channel)
             standing.flush()
             # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with
             # one call must not be given the next.
-            channel.answer(value, ready=standing.restore())
+            channel.answer(value, ready_after=number if standing.restore() else None)
             channel = channel.renewed()
             if birth.recorder is not None:
                 birth.recorder.begin(channel.denied)
@@ -102,6 +103,12 @@ def _get_ready(birth: Birth, *, parent: int, rehearse: bool) -> Channel | None:
 def _announce_failure(parked: socket.socket, reason: str) -> None:
     # The name of a file may hold what is no UTF-8.
     parked.send(f"failed: {reason}".encode(errors="backslashreplace")[:60_000])
+
+
+def _numbered(value: object) -> tuple[int, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError("the host sent a call that is no object")
+    return int(value["number"]), value["call"]
 
 
 def _limits(value: object) -> Limits:

@@ -114,7 +114,8 @@ _IOCTLS_DENIED = (
     0x4100_9432,  # FS_IOC_SETFSLABEL
 )
 # So does a watcher of a folder (F_NOTIFY); a lease on a file (F_SETLEASE) keeps its owner from writing it.
-_FCNTLS_DENIED = (8, 15, 1024, 1026)
+# From Linux 6.19 on a folder can have one, too (F_SETDELEG).
+_FCNTLS_DENIED = (8, 15, 1024, 1026, 1040)
 # Memory that grows downwards counts as stack, so the limit of memory would not see it. Huge pages that an
 # operator has set aside (MAP_HUGETLB) are meant for somebody else.
 _MAP_DENIED = 0x100 | 0x4_0000

@@ -233,3 +233,13 @@ def test_a_quick_look_lets_nothing_by_that_has_blanks_beside_it(shelf: Shelf) ->
 
     assert [TEXT[:500] in item for item in map(str, value.values())] == [False] * 4
     assert shelf.contents == [PDF] * 4
+
+
+def test_a_file_that_ends_where_wrapped_lines_of_another_begin_is_found_too(shelf: Shelf) -> None:
+    parquet = FORMATS["parquet"][1]()
+    text = b64(parquet).rstrip("=") + LINES
+
+    value = guarded({"data": text}, store=shelf).value
+
+    assert shelf.contents == [parquet, PDF]
+    assert b64(parquet)[:60] not in json.dumps(value)

@@ -337,6 +337,16 @@ async def test_who_claims_to_be_ready_and_is_not_costs_its_own_user_one_call(
     assert value(after)["calls"] == 1
 
 
+async def test_the_answer_of_a_call_before_answers_no_other(pool: Pool) -> None:
+    forged = await run(pool, "answers_twice", 0.5)
+    late = await run(pool, "count")
+    after = await run(pool, "count")
+
+    assert value(forged) == "forged"
+    assert (late.ending, late.fault) == (Ending.BROKE_PROTOCOL, "an answer to another call")
+    assert value(after)["calls"] == 1
+
+
 async def test_what_comes_through_a_channel_whose_call_is_over_goes_nowhere(
     pool: Pool, tmp_path: Path
 ) -> None:

@@ -36,12 +36,14 @@ from attack_support import (
     snapshot,
     zygotes,
 )
+from mcp_types import ErrorData
 from support import ROOT, Listening, alive, becomes, call, details, error_code, held, request
 from tools.acts import perform
 
 from runner.call import execute
 from runner.cell import Cell
 from runner.identity import User
+from runner.request import WireError
 from runner.store.protocol import Origin
 from sandbox.probe import Tier
 
@@ -376,6 +378,18 @@ async def test_odd_frames_before_an_answer_do_not_keep_it_back(cell: Cell, attac
 
     assert completed.processed.value["results"] == "ok"
     json.dumps(completed.processed.value, allow_nan=False)
+
+
+@pytest.mark.parametrize("depth", [50, 300])
+async def test_a_forged_error_is_one_that_can_be_written_again(cell: Cell, attacker: str, depth: int) -> None:
+    forged = {"code": -32000, "message": "m", "data": json.loads("[" * depth + "]" * depth)}
+
+    with pytest.raises(WireError) as told:
+        await call(cell, attacker, "forge", frames=[["A", json.dumps({"error": forged}), 0]])
+
+    # What nests deeper ended the connection, with all calls in it.
+    assert ("data" in told.value.error) == (depth == 50)
+    ErrorData.model_validate(told.value.error).model_dump_json()
 
 
 async def test_the_first_answer_counts_and_nothing_after_it(cell: Cell, attacker: str) -> None:
