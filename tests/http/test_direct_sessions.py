@@ -126,14 +126,17 @@ def told(mark: str) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyncio.Task[list[Message]]]:
-    """Have a long call run in the block, and return what is said of it."""
+    """Have a long call run in the block, the only one, and return what is said of it."""
     mark = uuid.uuid4().hex
+    assert await becomes(lambda: not calls(webs))
     webs.taken.clear()
     asking = asyncio.create_task(client.post(told(mark), **more))
     try:
         assert await becomes((HOME / mark).exists)
         yield asking
     finally:
+        # It goes on without its client, and would be met by whoever counts calls next.
+        await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
         asking.cancel()
         await asyncio.wait({asking})
 
