@@ -9,7 +9,8 @@ Source: RFC 7519, 4.1.4 (exp) and 4.1.5 (nbf); RFC 9700, 2.2 (tokens with a limi
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.auth.providers.jwt import JWTVerifier
@@ -23,7 +24,17 @@ LEEWAY_S = 60
 
 
 class TimedVerifier(JWTVerifier):
-    """FastMCP's verifier, for tokens that say until when they count."""
+    """FastMCP's verifier, for tokens that say until when they count, and whose they are.
+
+    Args:
+        name_of: Returns the name of the user that claims are of, or None. The SDK keeps sessions apart by
+            client, issuer and subject: two users whose tokens have no `sub` would be one owner to it.
+        options: FastMCP's own.
+    """
+
+    def __init__(self, *, name_of: Callable[[Mapping[str, object]], str | None], **options: Any) -> None:
+        super().__init__(**options)
+        self._name_of = name_of
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         """Return what a token says, or None where it does not count now."""
@@ -38,7 +49,8 @@ class TimedVerifier(JWTVerifier):
         if fault is not None:
             log.warning("a bearer token was refused", extra={"problem": fault})
             return None
-        return found
+        name = self._name_of({"client_id": found.client_id, **found.claims})
+        return found if name is None else found.model_copy(update={"subject": name})
 
 
 def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:

@@ -15,7 +15,7 @@ import os
 import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -165,6 +165,7 @@ def auth_provider(settings: Settings) -> "TokenVerifier | None":
         )
     try:
         return TimedVerifier(
+            name_of=partial(_name_in, names=settings.identity_claim),
             jwks_uri=auth.jwks_uri,
             public_key=auth.public_key.get_secret_value() if auth.public_key else None,
             algorithm=auth.algorithm,
@@ -217,6 +218,14 @@ def _claimed(claims: Mapping[str, Any], names: tuple[str, ...]) -> str:
     raise IdentityError(
         f"the token names no user: it has none of the claims {', '.join(names)} (identity_claim)"
     )
+
+
+def _name_in(claims: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    try:
+        return _claimed(claims, names)
+    except IdentityError:
+        # Whoever serves the request says so.
+        return None
 
 
 def _tokens(path: Path) -> dict[str, str]:

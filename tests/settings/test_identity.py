@@ -9,6 +9,7 @@ import pytest
 from fastmcp.server.auth.providers.jwt import JWTVerifier, RSAKeyPair
 from joserfc import jwt
 from joserfc.jwk import RSAKey
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 
 from runner.bearer import fault_in_times
 from runner.errors import UsageError
@@ -191,6 +192,26 @@ def test_a_jwt_counts_only_with_the_right_key_issuer_and_audience() -> None:
     assert asyncio.run(user(others, "https://issuer", "toolcell")) is None
     assert asyncio.run(user(keys, "https://other", "toolcell")) is None
     assert asyncio.run(user(keys, "https://issuer", "elsewhere")) is None
+
+
+@pytest.mark.parametrize("claims", [{}, {"sub": "one-for-all"}], ids=["no sub", "another claim first"])
+def test_users_whom_tokens_name_by_another_claim_do_not_own_each_others_sessions(
+    claims: dict[str, str],
+) -> None:
+    keys = RSAKeyPair.generate()
+    settings = jwt_settings(keys.public_key).model_copy(update={"identity_claim": ("email", "sub")})
+    provider = auth_provider(settings)
+    assert provider is not None
+
+    def owner(email: str) -> object:
+        told = {**claims, "email": email, "iss": "https://issuer", "aud": "toolcell", "exp": time.time() + 60}
+        key = RSAKey.import_key(keys.private_key.get_secret_value())
+        token = asyncio.run(provider.verify_token(jwt.encode({"alg": "RS256"}, told, key)))
+        assert token is not None
+        assert http(settings, token.claims) == User(email)
+        return authorization_context(AuthenticatedUser(token))
+
+    assert owner("ann@example.com") == owner("ann@example.com") != owner("bob@example.com")
 
 
 @pytest.mark.parametrize(
