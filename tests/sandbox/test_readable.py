@@ -4,6 +4,7 @@ import ast
 import gc
 import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -146,10 +147,13 @@ def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path):
 
 
 def test_secrets_beside_the_tool_file_are_cut_out_of_the_system_list_too(confined, world):
-    # The folder of this checkout may itself lie in a readable hierarchy of the system.
-    folder = Path(__file__).resolve().parents[2]
+    # The folder of this checkout may itself lie in a readable hierarchy of the system. With all that is
+    # installed in it, it may be too large to be looked through; a folder in it is not.
+    with tempfile.TemporaryDirectory(dir=Path(__file__).resolve().parents[2], prefix="small-") as made:
+        folder = Path(made)
+        plant(folder, "tool.py", "pyproject.toml", ".git/config")
 
-    found = default_read(deny=[], tool_file=folder / "tool.py")
+        found = default_read(deny=[], tool_file=folder / "tool.py")
 
     assert covered(folder / "pyproject.toml", found.read)
     assert not covered(folder / ".git" / "config", found.read)

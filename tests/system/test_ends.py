@@ -221,7 +221,8 @@ async def test_wrong_arguments_name_the_argument(cell: Cell, user: str) -> None:
 async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_next(
     tmp_path: Path, user: str
 ) -> None:
-    async with open_cell(TOOLS / "ends.py", tmp_path, idle_workers=0) as it:
+    # No worker stays, or the call would have that one.
+    async with open_cell(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
         assert await fine(it, user)
         async with it.seat(User(user), Access.NONE) as seat:
             ended = seat.pool.zygote.pid
