@@ -25,10 +25,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner.state_files import sync_folder
 from runner.store.following import JOURNALS, Follower
 from runner.store.index_copy import copied
 from runner.store.journal import Journal
-from runner.store.objects import Objects, sync_folder
+from runner.store.objects import Objects
 from runner.store.row import SCHEMA, Row
 from runner.store.rows import Rows
 

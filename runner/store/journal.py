@@ -26,7 +26,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from runner.store.objects import sync_folder
+from runner.state_files import sync_folder
 from runner.store.protocol import Retention
 from runner.store.row import Row, said_of
 from runner.store.sources import write_all

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.openat import ficlone
+from runner.state_files import sync_folder
 from runner.store.content import chunks
 from runner.store.damage import NOT_WHAT_WAS_PUT
 from runner.store.row import Bytes
 from runner.store.sources import digest_of
 
-__all__ = ["Incoming", "Objects", "sync_folder"]
+__all__ = ["Incoming", "Objects"]
 
 _ATTEMPTS = 8
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -188,15 +189,6 @@ class Objects:
 
     def _path(self, area: str, sha256: str) -> Path:
         return self.root / area / "objects" / sha256[:2] / sha256
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _locked_file(folder: Path) -> tuple[Path, int]:

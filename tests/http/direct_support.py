@@ -11,7 +11,7 @@ from typing import Any
 
 from direct_cases import Headers
 from starlette.applications import Starlette
-from starlette.types import Message
+from starlette.types import Message, Scope
 from support import settings_in
 
 from runner.cell import Cell
@@ -62,6 +62,24 @@ async def opened_in(folder: Path, **more: Any) -> AsyncIterator[Webs]:
         yield Webs(cell=cell, direct=opened[0], plain=opened[1], taken=taken)
 
 
+def scope_of(headers: Headers, *, length: int, method: str = "POST") -> Scope:
+    """Return what ASGI says of a request to `/mcp` with a body of `length` bytes."""
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": "/mcp",
+        "raw_path": b"/mcp",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-length", b"%d" % length)]
+        + [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+    }
+
+
 async def post(
     web: Starlette,
     body: bytes,
@@ -72,20 +90,7 @@ async def post(
     sent: list[Message] | None = None,
 ) -> list[Message]:
     """Send a request to `/mcp` and return what was sent back; `leaves` says when the client goes."""
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": "/mcp",
-        "raw_path": b"/mcp",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-length", b"%d" % len(body))]
-        + [(name.encode(), value.encode("latin-1")) for name, value in headers],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8000),
-    }
+    scope = scope_of(headers, length=len(body), method=method)
     given, sent = False, [] if sent is None else sent
 
     async def receive() -> Message:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from circles import circles
 from direct_cases import message, usual
+from direct_support import post
 from starlette.applications import Starlette
-from starlette.types import Message
 from support import becomes, settings_in
 
 from runner.cell import Cell
@@ -64,37 +64,9 @@ async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
         yield opened
 
 
-async def post(web: Starlette, tool: str, arguments: dict[str, object]) -> bytes:
+async def called(web: Starlette, tool: str, arguments: dict[str, object]) -> bytes:
     """Call a tool, and return the body of the answer."""
-    body = json.dumps(message(tool, arguments)).encode()
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/mcp",
-        "raw_path": b"/mcp",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-length", b"%d" % len(body))]
-        + [(name.encode(), value.encode("latin-1")) for name, value in usual(tool)],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8000),
-    }
-    given, sent = False, list[Message]()
-
-    async def receive() -> Message:
-        nonlocal given
-        if not given:
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-        await asyncio.Event().wait()
-        return {"type": "http.disconnect"}
-
-    async def send(said: Message) -> None:
-        sent.append(said)
-
-    await web(scope, receive, send)
+    sent = await post(web, json.dumps(message(tool, arguments)).encode(), usual(tool))
     return b"".join(said.get("body", b"") for said in sent)
 
 
@@ -111,13 +83,13 @@ def none_under_way() -> bool:
 
 @pytest.mark.parametrize("way", ["directly", "by the SDK"])
 async def test_a_call_leaves_nothing_for_the_collector(webs: dict[str, Starlette], way: str) -> None:
-    answered = {tool: await post(webs[way], tool, arguments) for tool, arguments in CALLS.items()}
+    answered = {tool: await called(webs[way], tool, arguments) for tool, arguments in CALLS.items()}
     assert await becomes(none_under_way)
 
     with circles() as left:
         for tool, arguments in CALLS.items():
             for _ in range(TIMES):
-                await post(webs[way], tool, arguments)
+                await called(webs[way], tool, arguments)
         assert await becomes(none_under_way)
 
     assert {tool: code_in(answer) for tool, answer in answered.items()} == ENDS

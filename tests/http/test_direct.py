@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from direct_cases import CASES, META, Headers, message, usual
-from direct_support import HOME, Webs, opened_in, post, shown
+from direct_support import HOME, Webs, opened_in, post, scope_of, shown
 from opentelemetry import trace
 from starlette.types import Message
 
@@ -187,20 +187,6 @@ async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_o
     webs: Webs, headers: Headers, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent: list[Message] = []
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/mcp",
-        "raw_path": b"/mcp",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-length", b"9")]
-        + [(name.encode(), value.encode("latin-1")) for name, value in headers],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8000),
-    }
 
     async def receive() -> Message:
         return {"type": "http.disconnect"}
@@ -208,7 +194,7 @@ async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_o
     async def send(said: Message) -> None:
         sent.append(said)
 
-    await webs.direct(scope, receive, send)
+    await webs.direct(scope_of(headers, length=9), receive, send)
 
     assert [said.get("status") for said in sent[:1]] == [400]
     assert not caplog.records
