@@ -26,14 +26,17 @@ def stores_in_memory(source: Source, reached: list[tuple[Offer, list[Function]]]
 
     What one function changes and reads by itself is taken for a cache, which may be lost.
     """
+    by_function: dict[Function, list[str]] = {}
+    for offer, functions in reached:
+        for function in functions:
+            by_function.setdefault(function, []).append(offer.name)
+    mentioned = {function: _mentioned(function) for function in by_function}
     for name in _names(source):
-        users: dict[Function, dict[str, None]] = {}
-        for offer, functions in reached:
-            for function in functions:
-                if _uses(function, name):
-                    users.setdefault(function, {})[offer.name] = None
+        users = [
+            function for function in by_function if name in mentioned[function] and not _hides(function, name)
+        ]
         changes = [place for function in users for place in _changes(function, name)]
-        offers = dict.fromkeys(offer for names in users.values() for offer in names)
+        offers = dict.fromkeys(offer for function in users for offer in by_function[function])
         if changes and len(users) > 1 and len(offers) > 1:
             yield Finding.at(min(changes, key=_place), "store-in-memory", _message(name, list(offers)), _CURE)
 
@@ -60,12 +63,9 @@ def _names(source: Source) -> list[str]:
     return list(found)
 
 
-def _uses(function: Function, name: str) -> bool:
-    """Say whether a function touches what a module-level name means or holds."""
-    nodes = list(ast.walk(function))
-    return not _hides(function, name) and any(
-        isinstance(node, ast.Name) and node.id == name for node in nodes
-    )
+def _mentioned(function: Function) -> set[str]:
+    """Return every name that stands in a function."""
+    return {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
 
 
 def _changes(function: Function, name: str) -> list[ast.AST]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from sandbox.errors import FrameError, SandboxError
-from sandbox.frames import ANSWERS, CONTROL_BYTES, Decoder, Kind, decode, encode, receive, send
+from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode, receive, send
 from sandbox.guise import guise_of
 from sandbox.policy import MIB
 from sandbox.selftest.attempt import Attempt, Blind, Seen
@@ -108,7 +108,7 @@ class _Child:
                     break
                 for kind, body in decoder.feed(data):
                     value = decode(body)
-                    if kind in ANSWERS and isinstance(value, Mapping):
+                    if kind is Kind.ANSWER and isinstance(value, Mapping):
                         return during, value
                     if kind is Kind.REQUEST:
                         during = looked(attempt, made, self.pid)
