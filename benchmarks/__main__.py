@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import contract, endurance, imports, perprocess, regression, served, starts
 from benchmarks.report import Report, Section, load_average, machine
 from benchmarks.rounds import progress
-from benchmarks.servers import Transport
+from benchmarks.servers import Transport, add_reuse
 
 # How much of the whole time each part may take before it begins no further round.
 _SHARES = {"http": 0.3, "stdio": 0.25, "perprocess": 0.2, "starts": 0.15}
@@ -72,6 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--figures", type=Path, default=regression.FIGURES, help="the committed ratios")
     parser.add_argument("--tolerance", type=float, default=regression.TOLERANCE, help="of --check (0.25)")
     parser.add_argument("--keep", action="store_true", help="write the ratios of this run into --figures")
+    add_reuse(parser)
     options = parser.parse_args()
     if options.only and (options.check or options.keep):
         parser.error("--check and --keep need all parts; leave --only out")

@@ -27,9 +27,10 @@ from benchmarks.servers import ROOT, Kind, Server, Transport, serving
 __all__ = ["main"]
 
 ERAS = ("2025-06-18", "2025-11-25", "2026-07-28")
-PLAIN, OURS, OTHER = "plain FastMCP", "runner serve", "other checkout"
+PLAIN, OURS, FRESH, OTHER = "plain FastMCP", "runner serve", "runner serve --fresh", "other checkout"
 _SATURATED = Load(name="saturated, 1 client")
 _CROWD = Load(name="saturated, 16 clients", in_flight=16)
+_MANY = Load(name="saturated, 64 clients", in_flight=64)
 _WARM_UP_CALLS = 30
 _HEADINGS = (
     *("transport", "era", "load", "server"),
@@ -45,22 +46,25 @@ def main() -> None:
     for transport in options.transports:
         for era in options.eras:
             with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
-                servers = dict(_serving(transport, era, Path(made), options.other, stack))
-                for load in (STOCKED, _SATURATED, _CROWD):
+                servers = dict(_serving(transport, era, Path(made), options, stack))
+                for load in (STOCKED, _SATURATED, _CROWD, _MANY):
                     rows += _measured(servers, transport, era, load, options)
     sys.stdout.write(f"{table(_HEADINGS, rows)}\n")
 
 
 def _serving(
-    transport: Transport, era: str, folder: Path, other: Path | None, stack: ExitStack
+    transport: Transport, era: str, folder: Path, options: argparse.Namespace, stack: ExitStack
 ) -> Iterator[tuple[str, Server]]:
     """Start every side and warm it up."""
-    for side in (PLAIN, OURS, *([OTHER] if other else [])):
+    other: Path | None = options.other
+    modes = {"user": OURS, "call": FRESH}
+    for side in (PLAIN, *(modes[reuse] for reuse in options.reuse), *([OTHER] if other else [])):
         own = folder / side.replace(" ", "-")
         own.mkdir()
         kind: Kind = "plain" if side == PLAIN else "runner"
         checkout = other if other and side == OTHER else ROOT
-        server = stack.enter_context(serving(kind, transport, own, checkout=checkout))
+        flags = ("--fresh",) if side == FRESH else ()
+        server = stack.enter_context(serving(kind, transport, own, *flags, checkout=checkout))
         server = replace(server, version=era)
         run_block(server, "echo_async", {"text": "hello"}, calls=_WARM_UP_CALLS, load=STOCKED)
         yield side, server
@@ -115,6 +119,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--other", type=Path, help="another checkout, to be measured beside this one")
     parser.add_argument("--eras", nargs="*", default=list(ERAS), help="protocol versions")
     parser.add_argument("--transports", nargs="*", default=["http", "stdio"], help="http, stdio")
+    parser.add_argument(
+        "--reuse",
+        nargs="*",
+        choices=("user", "call"),
+        default=["user"],
+        help="workers that stay (user), workers of one call (call), or both side by side",
+    )
     return parser.parse_args()
 
 

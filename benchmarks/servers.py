@@ -1,5 +1,6 @@
 """The servers that are compared, each its own process: plain FastMCP, a FastMCP proxy, `runner serve`."""
 
+import argparse
 import json
 import os
 import signal
@@ -10,9 +11,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarks.wire import LATEST, Connection, HttpConnection, StdioConnection
 from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
@@ -23,8 +25,10 @@ __all__ = [
     "TOOLS",
     "USER",
     "Kind",
+    "Reuse",
     "Server",
     "Transport",
+    "add_reuse",
     "end_with_parent",
     "environment",
     "free_port",
@@ -34,6 +38,7 @@ __all__ = [
 
 Transport = Literal["stdio", "http"]
 Kind = Literal["plain", "runner", "proxied"]
+Reuse = Literal["user", "call"]
 
 ROOT = Path(__file__).parents[1]
 USER = "bench"
@@ -62,6 +67,24 @@ if sys.argv[2] == "stdio":
 else:
     mcp.run(transport="http", host="127.0.0.1", port=int(sys.argv[3]), show_banner=False)
 """
+
+
+_reuse: ContextVar[Reuse] = ContextVar("reuse", default="user")
+
+
+class _Choose(argparse.Action):
+    """Has every runner that is measured keep its workers for as long as is asked."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _names: object, value: Any, _flag: Any = None
+    ) -> None:
+        _reuse.set(value)
+
+
+def add_reuse(parser: argparse.ArgumentParser) -> None:
+    """Let a command choose `worker_reuse` of the runners that it measures."""
+    about = "whether workers stay with their user (the default) or serve one call"
+    parser.add_argument("--reuse", choices=("user", "call"), action=_Choose, help=about)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +130,10 @@ def environment(folder: Path) -> dict[str, str]:
         "RUNNER_STORE": (folder / "store").as_uri(),
         "RUNNER_HOMES": str(homes),
         "RUNNER_USER": USER,
+        "RUNNER_WORKER_REUSE": _reuse.get(),
+        # All clients are one user, whose calls are to wait and not to be refused.
+        "RUNNER_MAX_QUEUE_PER_USER": "1000",
+        "RUNNER_MAX_QUEUE": "1000",
     }
 
 

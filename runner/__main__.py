@@ -5,11 +5,24 @@ begins first, and reads the command line, settings and files beside it.
 """
 
 import os
+import signal
 import sys
 
-from runner.environment import framework_environment
-from runner.importing import import_whole
-from sandbox.launch import Launched, launch
+# Before anything else is imported: until a command takes over, whoever asks for the end gets it at once and
+# without a word. The forkserver ends with this process, and nothing has begun that would have to be mended.
+signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(130))
+
+# What lies in the folder that somebody stands in is not ours, and `python -m runner` would look there first.
+if (
+    not sys.flags.safe_path
+    and sys.path[0] in ("", os.getcwd())
+    and not __file__.startswith(f"{os.getcwd()}/")
+):
+    del sys.path[0]
+
+from runner.environment import framework_environment  # noqa: E402
+from runner.importing import import_whole  # noqa: E402
+from sandbox.launch import Launched, launch  # noqa: E402
 
 __all__ = ["head_start", "main"]
 

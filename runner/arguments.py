@@ -15,6 +15,7 @@ from runner.json_repair import finite, parse_object, refuse_constant
 
 __all__ = ["GivenArguments", "coerce", "parse_arguments"]
 
+_NO_NUMBER = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _WORD = re.compile(r"(?P<name>[^=:@]+)(?P<kind>:=|=@|=)(?P<value>.*)", re.DOTALL)
 
 
@@ -67,14 +68,20 @@ def parse_arguments(words: Sequence[str], args: str | None) -> GivenArguments:
 def coerce(text: str, schema: Mapping[str, Any]) -> Any:
     """Read a shell word by the JSON Schema of its parameter; a word that does not fit stays text.
 
-    The tool's own validation then says what is wrong with it, naming the parameter.
+    The tool's own validation then says what is wrong with it, naming the parameter; but of what only looks
+    like a number to Python, which JSON has no word for.
+
+    Raises:
+        UsageError: It is such a word where a number belongs.
     """
     types = _types(schema)
     if "string" in types or not types:
         return text
     try:
         value = _strict(text)
-    except ValueError:
+    except ValueError as error:
+        if types & {"number", "integer"} and _NO_NUMBER.fullmatch(text.strip()):
+            raise UsageError(f"{text!r} is no number of JSON; give a finite number, or null") from error
         return {"true": True, "false": False}.get(text.lower(), text) if "boolean" in types else text
     return value if _fits(value, types) else text
 

@@ -3,19 +3,25 @@
 Decided from the settings, the tool files and the tier; the same for all seats but for user and access.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.environment import call_environment, homeless_environment, load_environment
-from runner.homes import HomeLease, Homes
+from runner.environment import (
+    call_environment,
+    homeless_environment,
+    load_environment,
+    planned_environment,
+)
+from runner.homes import USUAL_HOMES, HomeLease, Homes
 from runner.identity import User
 from runner.isolation import unfit
 from runner.scratch import scratch_folder
 from runner.seat import Access
 from runner.settings import Settings
-from runner.targets import split_target, tool_files
+from runner.targets import entry_of, tool_files
 from sandbox.errors import IsolationUnavailable
 from sandbox.policy import Policy
 from sandbox.probe import Tier
@@ -53,14 +59,17 @@ class Bounds:
         if access is Access.READ and home is not None:
             read = (*read, home.path)
         name = user.name if user is not None else "nobody"
+        limits = self.settings.widest_limits()
+        environment = load_environment(self.environment, user=name, scratch=scratch)
         return Policy(
             home=home.path if home is not None and access is Access.WRITE else None,
+            aliases=_aliases(home) if access is Access.WRITE else (),
             scratch=scratch,
             read=read,
             homes=(self.settings.homes,),
             list_only=list_only,
-            environment=load_environment(self.environment, user=name, scratch=scratch),
-            limits=self.settings.widest_limits(),
+            environment={**planned_environment(limits), **environment},
+            limits=limits,
             namespaces=self.tier is Tier.NAMESPACE,
             hidden=self.settings.private_paths,
             guard=True,
@@ -83,7 +92,9 @@ class Bounds:
             yield None
             return
         with nullcontext(uids.of(segment)) if segment else uids.of_nobody() as uid:
-            closed = unfit(self.tier, tool_files(self.targets), uid=uid)
+            # Where users have ids, whether they can read the interpreter was tried before.
+            more = (Path(sys.executable),) if self.tier is Tier.PROCESS else ()
+            closed = unfit(self.tier, [*tool_files(self.targets), *more], self.settings)
             if closed is not None:
                 raise IsolationUnavailable((closed,))
             yield uid
@@ -106,13 +117,22 @@ class Bounds:
         extra = (Path(__file__).parent,)
         homes = self.homes.made()
         for target in self.targets:
-            file = Path(split_target(target)[0]).absolute()
-            more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
-            # As it is named too: where a link leads to it, the link has to be there.
-            read += [*more_read, file]
-            list_only += more_list
+            entry = entry_of(target)
+            # Beside the name, and where it leads to, as Python and FastMCP look for modules.
+            for file in dict.fromkeys((*entry.beside, entry.file.resolve())):
+                more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
+                # As it is named too: where a link leads to it, the link has to be there.
+                read += [*more_read, file]
+                list_only += more_list
+            read += [] if entry.config is None else [entry.config]
         return tuple(dict.fromkeys(read)), tuple(dict.fromkeys(list_only))
 
     def scratch(self, owner: int | None) -> AbstractContextManager[Path]:
         """Make its scratch folder, which is removed at the end; `owner` is the user id from `uid`."""
         return scratch_folder(self.settings.homes, owner=owner)
+
+
+def _aliases(home: HomeLease | None) -> tuple[Path, ...]:
+    """Return what tools call a home that say `/tmp/{username}/`, where it lies elsewhere."""
+    usual = None if home is None else USUAL_HOMES / home.segment
+    return () if usual is None or home is None or usual == home.path else (usual,)

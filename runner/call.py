@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,34 +24,37 @@ from runner.contract.display import decide
 from runner.contract.envelope import file_not_found, lost, no_process, tool_not_found
 from runner.contract.normalise import Normalised, normalise
 from runner.errors import CallError, Code
+from runner.events import LIST_CHANGED, UPDATED
 from runner.homes import HomeLease
 from runner.identity import User
 from runner.inputs import check_json, prepare_inputs, read_arguments
-from runner.ladder import CallListener, Client, widened
+from runner.ladder import CallListener, Client, Nobody, widened
 from runner.last_resort import unexpected
 from runner.leftovers import Leftovers
+from runner.lendable import flag_for
 from runner.links import without_tokens
 from runner.my_files import Deferral, MyFiles
 from runner.puts import Puts
 from runner.render import referenced
-from runner.request import VISIBILITY_SUFFIX, RequestFacts, WireError
-from runner.seat import Access, Seat
+from runner.request import FIND_TOOL, LATEST_PROTOCOL, ROUTE, VISIBILITY_SUFFIX, RequestFacts, WireError
+from runner.seat import Access, Seat, SeatKey
 from runner.steps import Steps, wants_report
 from runner.store.protocol import Origin, Record
 from runner.telemetry import CallScope
 from runner.verdict import judge
-from sandbox.deadlines import Rung
+from sandbox.deadlines import Deadlines, Rung
 from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.lease import Lease
-from sandbox.outcome import Ending, Outcome
+from sandbox.outcome import Denial, Ending, Outcome
 
-__all__ = ["Completed", "Request", "execute", "relay"]
+__all__ = ["Completed", "Request", "ask_route", "execute", "relay"]
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_NOT_OF_FILES = ("run", "connect", "lookup")
 _QUESTION = ("resultType", "inputRequests", "requestState")
 _FILES = ("artifacts", "deferred_artifacts")
 # A call that we have ended.
@@ -75,6 +78,7 @@ class Request:
         client: Who hears of it while it runs.
         levels: Levels of log messages that the client wants to get.
         inline_max_bytes: Largest artifact that the caller wants inside the result.
+        is_awaited: Whether its client waits for the answer: then silence ends the call.
         id: Ours, on every log record of the call.
         steps: How long each step took.
     """
@@ -86,6 +90,7 @@ class Request:
     client: Client
     inline_max_bytes: int
     levels: frozenset[str] = frozenset()
+    is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
     steps: Steps = field(default_factory=Steps)
 
@@ -129,7 +134,8 @@ async def _execute(cell: Cell, request: Request) -> Completed:
     except WireError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
-        completed = Completed(processed=await _failure(cell, request, error), wire={}, spec=spec)
+        said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
+        completed = Completed(processed=await _failure(cell, request, error), wire=said, spec=spec)
     _announce(cell, request, completed, listener)
     _log_call(request, name, completed, time.monotonic() - started)
     return completed
@@ -139,6 +145,7 @@ async def _admitted(
     cell: Cell, request: Request, spec: ToolSpec | None, listener: CallListener, *, now: float
 ) -> Completed:
     name = str(request.params.get("name"))
+    spec, at = await _offered(cell, request, spec)
     if spec is None:
         raise tool_not_found(name, list(cell.catalog.tools))
     authorize(spec, request.facts)
@@ -147,7 +154,7 @@ async def _admitted(
     cell.throttle.admit(request.user.segment, name, most=most, now=now)
     check_json(request.params)
     async with cell.drain.call(listener.tell):
-        return await _begun(partial(_in_a_seat, cell, request, spec, listener), request.user)
+        return await _begun(partial(_in_a_seat, cell, request, spec, listener, at), request.user)
 
 
 async def _failure(cell: Cell, request: Request, error: Exception) -> Processed:
@@ -173,11 +180,44 @@ async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
     return await act()
 
 
-async def _in_a_seat(cell: Cell, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:
+async def _offered(
+    cell: Cell, request: Request, spec: ToolSpec | None
+) -> tuple[ToolSpec | None, SeatKey | None]:
+    """Return the tool as this user is offered it now, and the seat whose worker alone has it so.
+
+    A file may offer a session what it did not offer when it was loaded, and a call may change what the server
+    in its own worker offers. Only then is that worker asked.
+    """
+    at = cell.apart(request.user)
+    if spec is not None and (
+        at is None or at == cell.key(request.user, spec, links=_takes_links(cell, spec))
+    ):
+        return spec, None
+    found = await _found(cell, request)
+    return (spec, None) if found == spec else (found, at)
+
+
+async def _found(cell: Cell, request: Request) -> ToolSpec | None:
+    name = str(request.params.get("name"))
+    params = {"name": name, "arguments": {}}
+    if "_meta" in request.params:
+        params["_meta"] = request.params["_meta"]
+    asking = replace(request, method=FIND_TOOL, params=params, steps=Steps())
+    try:
+        (tool,) = (await relay(cell, asking))["tools"]
+        return ToolSpec.of(tool, identity=cell.settings.username_parameter)
+    except (WireError, AttributeError, KeyError, TypeError, ValueError):
+        # There is none, or what came back is none.
+        return None
+
+
+async def _in_a_seat(
+    cell: Cell, request: Request, spec: ToolSpec, listener: CallListener, at: SeatKey | None
+) -> Completed:
     links = _takes_links(cell, spec)
     async with (
         cell.admission.admit(request.user.segment),
-        cell.seat(request.user, Access.of(spec), links=links, tool=spec.name) as seat,
+        cell.seat(request.user, cell.access(spec), links=links, tool=spec.name, at=at) as seat,
     ):
         request.steps.done("admit")
         return await _run(cell, request, spec, seat, listener)
@@ -197,22 +237,43 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
             outcome = await _begun(partial(_relayed, cell, request, listener), request.user)
     except SandboxError as error:
         raise _unavailable(error) from error
-    return judge(outcome, listener, home=None, limits=cell.terms().limits)
+    return judge(
+        outcome,
+        listener,
+        home=None,
+        limits=cell.terms().limits,
+        homes=cell.settings.homes,
+        unseen=cell.unseen,
+    )
+
+
+async def ask_route(cell: Cell, user: User, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Have an HTTP request answered by a route that the file adds, in a worker of the user.
+
+    Raises:
+        WireError: The server answered with a JSON-RPC error, which it does not.
+        CallError: The worker did not answer, or could not be asked.
+    """
+    facts = RequestFacts(
+        request_id=None, protocol=LATEST_PROTOCOL, session_id=user.session or "", transport="streamable-http"
+    )
+    request = Request(user=user, method=ROUTE, params=asked, facts=facts, client=Nobody(), inline_max_bytes=0)
+    return await relay(cell, request)
 
 
 async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outcome:
     async with (
         cell.admission.admit(request.user.segment),
-        cell.seat(request.user, Access.NONE) as seat,
+        cell.seat(request.user, cell.access(), at=cell.apart(request.user)) as seat,
     ):
         lease, outcome = await _lease(cell, request, request.params, seat, listener, spec=None)
-        lease.release()
+        _release(cell, lease)
         return outcome
 
 
 async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listener: CallListener) -> Completed:
     """Steps 3 to 9 of a call: stage, run, end, normalise, collect, route."""
-    home = seat.home if Access.of(spec) is Access.WRITE else None
+    home = seat.home if cell.access(spec) is Access.WRITE else None
     files = cell.files(request.user, trace=request.id)
     staging = prepare_inputs(
         read_arguments(request.params.get("arguments")),
@@ -239,6 +300,8 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
                 home=home.path if home is not None else None,
                 unknown=inputs.unknown,
                 limits=cell.terms(spec.name).limits,
+                homes=cell.settings.homes,
+                unseen=cell.unseen,
             )
             if wire.get("resultType") == "input_required":
                 # Only what the protocol says of a question: the rest would get past the contract.
@@ -253,9 +316,15 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
                 request.steps.done("end")
             processed = await _collect(cell, request, normalised, home, files)
         finally:
-            lease.release()
+            _release(cell, lease)
         request.steps.done("collect")
         return Completed(processed=_annotated(cell, processed, listener, outcome), wire=wire, spec=spec)
+
+
+def _release(cell: Cell, lease: Lease) -> None:
+    job = lease.release()
+    if job is not None:
+        cell.memory_guard.hold(job)
 
 
 def _takes_links(cell: Cell, spec: ToolSpec) -> bool:
@@ -276,20 +345,26 @@ async def _lease(
 
     The lease is to be released once nothing of the call is read any more.
     """
+    terms = cell.terms(None if spec is None else spec.name)
+    limits = terms.limits
     frame = {
         "method": request.method,
         "params": widened(params),
         "facts": request.facts.to_json(),
         "known_state": cell.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
+        "answer_bytes": limits.frame_bytes,
     }
     leftovers = await Leftovers.before(seat.home.fd) if seat.home is not None else None
-    terms = cell.terms(None if spec is None else spec.name)
-    limits = terms.limits
+    wants_job = spec is not None and spec.wants_background
     lease = await seat.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
         keeps=terms.keeps_worker and not (spec is not None and spec.wants_fresh_worker),
+        goes_on=terms.lets_go_on and wants_job,
+        session=request.user.session,
     )
     request.steps.is_fresh = lease.is_fresh
+    if wants_job or lease.worker.goes_on:
+        request.steps.goes_on = lease.goes_on or lease.worker.goes_on
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
     try:
@@ -299,6 +374,9 @@ async def _lease(
         # Also when the caller is cancelled: nobody would give the worker back.
         await lease.retire("abandoned")
         raise
+    if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
+        lease.set_apart()
+        cell.set_apart(request.user, seat)
     for denial in outcome.denials:
         facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
         log.warning("denied", extra={"user": request.user.name, **facts})
@@ -328,9 +406,10 @@ async def _led(
         request.steps.done("run")
         request.steps.outcome = outcome
     finally:
-        # Partial results are discarded, but never beside another call, whose files they might be.
+        # Partial results are discarded, but never beside another call or a job, whose files they might be.
         ended = outcome is None or outcome.ending in _ENDED
-        if ended and leftovers is not None and seat.home is not None and seat.calls == 1:
+        alone = seat.calls == 1 and not seat.pool.has_jobs
+        if ended and leftovers is not None and seat.home is not None and alone:
             await asyncio.to_thread(leftovers.discard, seat.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
@@ -339,13 +418,16 @@ async def _led(
 
 async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
     """Tell the client what it missed, and that its call was ended, if it takes that."""
+    was_silent = outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
+    if not (outcome.untold or was_silent):
+        return
     # A client that takes nothing must not keep the place of a call that is over.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_NOTICE_S):
             if outcome.untold:
                 log.warning("notifications were dropped", extra={"tool": tool, "count": outcome.untold})
                 await listener.dropped(outcome.untold)
-            if outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT):
+            if was_silent:
                 await listener.rung(Rung.IDLE_END)
 
 
@@ -358,11 +440,27 @@ def _listener(cell: Cell, request: Request, tool: str | None) -> CallListener:
         client=request.client,
         params=request.params,
         levels=request.levels,
-        deadlines=cell.terms(tool).deadlines,
+        deadlines=_deadlines(cell, request, tool),
         user=request.user.segment,
         state=cell.state,
         publish=_publisher(cell, request, tool),
+        change=partial(_changed, cell, request),
     )
+
+
+def _deadlines(cell: Cell, request: Request, tool: str | None) -> Deadlines:
+    deadlines = cell.terms(tool).deadlines
+    return deadlines if request.is_awaited else replace(deadlines, idle_s=deadlines.total_s)
+
+
+def _changed(cell: Cell, request: Request, method: str, uri: object) -> None:
+    """Tell the user's clients that listen for changes of what has changed by a call."""
+    kind = method.removeprefix("notifications/").removesuffix("/list_changed")
+    user, session = request.user.segment, request.user.session
+    if kind in ("tools", "prompts", "resources"):
+        cell.events.publish({"type": LIST_CHANGED, "list": kind}, user=user, session=session)
+    elif kind == "resources/updated" and isinstance(uri, str):
+        cell.events.publish({"type": UPDATED, "uri": uri}, user=user, session=session)
 
 
 def _publisher(cell: Cell, request: Request, tool: str | None) -> Callable[[Mapping[str, Any]], None]:
@@ -433,11 +531,19 @@ def _annotated(cell: Cell, processed: Processed, listener: CallListener, outcome
     if listener.notices:
         facts["notices"] = list(listener.notices)
     if outcome.denials:
-        facts["denials"] = [asdict(denial) for denial in outcome.denials]
+        facts["denials"] = [_told(denial, cell) for denial in outcome.denials]
     if facts:
         meta = processed.value.get("meta_data")
         processed.value["meta_data"] = {**(meta if isinstance(meta, Mapping) else {}), **facts}
     return processed
+
+
+def _told(denial: Denial, cell: Cell) -> dict[str, str]:
+    """Return a denial as results have it, with the option that would allow it, if one would."""
+    facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
+    is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")
+    flag = flag_for(denial.path, denial.wants, homes=cell.settings.homes) if is_of_files else None
+    return facts if flag is None else {**facts, "flag": flag}
 
 
 def _unavailable(error: SandboxError) -> CallError:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.admission import Admission
+from runner.background import warn_of_refused_jobs
 from runner.bounds import Bounds
-from runner.catalog import Catalog
+from runner.catalog import Catalog, ToolSpec
 from runner.drain import Drain
 from runner.environment import framework_environment
 from runner.errors import CallError, RunnerError
@@ -26,7 +27,8 @@ from runner.events import Events
 from runner.file_events import tell
 from runner.homes import Homes
 from runner.identity import User
-from runner.isolation import has_ids, in_force
+from runner.isolation import in_force, uids_of
+from runner.lending import lend
 from runner.limits import warn_of_memory
 from runner.links import DownloadLinks
 from runner.load_check import LoadCheck
@@ -44,9 +46,9 @@ from runner.targets import tool_files
 from runner.terms import Terms
 from runner.throttle import Throttle
 from runner.tokens import Tokens
-from runner.uids import Uids
 from sandbox.errors import SandboxError
 from sandbox.launch import Launched
+from sandbox.layers.mounts import EMPTY
 from sandbox.memory_guard import MemoryGuard
 from sandbox.probe import Tier
 from sandbox.server_memory import find_server_memory
@@ -82,6 +84,7 @@ class Cell:
         catalog: What the files offer.
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
+        unseen: Folders that are empty for tools but for what is theirs.
         keep_s: How long homes are kept after this cell, in seconds.
     """
 
@@ -103,16 +106,19 @@ class Cell:
     catalog: Catalog = field(init=False)
     load_check: LoadCheck = field(init=False)
     memory_guard: MemoryGuard = field(init=False)
+    unseen: tuple[Path, ...] = field(init=False)
     _seating: Seating = field(init=False)
     _terms: Mapping[str | None, Terms] = field(init=False)
     _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
     _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _apart: dict[str, SeatKey] = field(init=False, default_factory=dict)
     _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.forkserver.renewed = self._revive
         self.memory_guard = MemoryGuard(memory=find_server_memory())
+        self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
@@ -165,6 +171,7 @@ class Cell:
         """
         # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
         environment = framework_environment(os.environ, ())
+        settings = await asyncio.to_thread(lend, settings, tool_files(targets))
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
@@ -209,6 +216,15 @@ class Cell:
         """Return the servers that stand behind this one: none."""
         return ()
 
+    @property
+    def named_files(self) -> list[Path]:
+        """Return the tool files."""
+        return tool_files(self.targets)
+
+    def access(self, tool: ToolSpec | None = None) -> Access:
+        """Return what calls of a tool, or other requests, may do with their user's home."""
+        return Access.of(tool, homes_for=self.settings.homes_for)
+
     def terms(self, tool: str | None = None) -> Terms:
         """Return what a call of one tool may have, or any call."""
         return self._terms.get(tool) or self._terms[None]
@@ -222,9 +238,33 @@ class Cell:
         """
         return self.library.of(user.name, user.session, trace=trace)
 
+    def key(self, user: User, spec: ToolSpec | None, *, links: bool = False) -> SeatKey:
+        """Return the seat that a call of a tool takes, or, without one, any other request."""
+        rights = self.terms(None if spec is None else spec.name).rights
+        return SeatKey(user.segment, self.access(spec), links, rights)
+
+    def apart(self, user: User) -> SeatKey | None:
+        """Return the seat in which a call has changed what the file's server offers this user, if one has."""
+        key = self._apart.get(user.segment)
+        return key if key in self._seats else None
+
+    def set_apart(self, user: User, seat: Seat) -> None:
+        """Note that what the file's server offers this user is no longer what it was when it was loaded."""
+        if self._apart.get(user.segment) != seat.key:
+            log.info(
+                "what a file offers has changed", extra={"user": user.name, "seat": seat.key.access.value}
+            )
+        self._apart[user.segment] = seat.key
+
     @asynccontextmanager
     async def seat(
-        self, user: User, access: Access, *, links: bool = False, tool: str | None = None
+        self,
+        user: User,
+        access: Access,
+        *,
+        links: bool = False,
+        tool: str | None = None,
+        at: SeatKey | None = None,
     ) -> AsyncIterator[Seat]:
         """Hold a pool whose workers may do `access` with the home of `user`.
 
@@ -233,13 +273,16 @@ class Cell:
             access: What they may do.
             links: Whether they can fetch download links.
             tool: What they are for, which may have rights of its own.
+            at: This seat of the user's, whatever the others say.
 
         Raises:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
+        key = at or SeatKey(user.segment, access, links, self.terms(tool).rights)
         with told_of_no_room(user.name), self._doubting():
-            seat = await self._seat(user, SeatKey(user.segment, access, links, self.terms(tool).rights))
+            seat = await self._seat(user, key)
+        seat.key = key
         seat.calls += 1
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
@@ -268,11 +311,13 @@ class Cell:
         seat = await asyncio.shield(nobody)
         try:
             await seat.pool.ready()
-            catalog = Catalog.from_hello(seat.pool.loaded.hello)
+            catalog = self._catalog_of(seat)
         except BaseException:
             await seat.close()
             raise
         old, self._seats, self.catalog = self._seats, {NOBODY: nobody}, catalog
+        self._apart.clear()
+        warn_of_refused_jobs(self.settings, catalog.tools)
         for key, task in old.items():
             self._in_background(self._replace(key, task))
 
@@ -297,11 +342,17 @@ class Cell:
         seat = await asyncio.shield(nobody)
         await seat.pool.ready()
         try:
-            self.catalog = Catalog.from_hello(seat.pool.loaded.hello)
+            self.catalog = self._catalog_of(seat)
         except ValueError as error:
             raise SandboxError(str(error)) from error
-        if user is not None and not any(tool.takes_username for tool in self.catalog.tools.values()):
+        warn_of_refused_jobs(self.settings, self.catalog.tools)
+        if user is not None and not any(
+            self.access(tool) is Access.WRITE for tool in (None, *self.catalog.tools.values())
+        ):
             await self._drop(SeatKey(user.segment, Access.WRITE))
+
+    def _catalog_of(self, seat: Seat) -> Catalog:
+        return Catalog.from_hello(seat.pool.loaded.hello, identity=self.settings.username_parameter)
 
     async def _seat(self, user: User, key: SeatKey) -> Seat:
         task = self._seats.get(key)
@@ -393,6 +444,8 @@ class Cell:
         return await asyncio.shield(self._loopback)
 
     async def _drop(self, key: SeatKey) -> None:
+        if self._apart.get(key.segment) == key:
+            del self._apart[key.segment]
         task = self._seats.pop(key, None)
         if task is None:
             return
@@ -404,7 +457,7 @@ class Cell:
 
     def _sweep_after_crash(self) -> None:
         """Tidy up after processes that ended without their own clean-up."""
-        sweep(self.settings.homes, self.settings.uids)
+        sweep(self.settings.homes, self.homes.known)
         for segment, emptied in self.homes.sweep().items():
             if emptied.removed:
                 log.info("home swept", extra={"user": segment, "removed": emptied.removed})
@@ -431,9 +484,11 @@ class Cell:
         return self._seating.give_up_one()
 
     async def end_session(self, session: str) -> None:
-        """End a session, of whoever spoke in it: its files go, where files do not persist."""
+        """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""
         # Whoever only uploaded files in it has not been heard of here.
         self._spoken = {spoken for spoken in self._spoken if spoken[1] != session}
+        for seat in self._seated():
+            seat.pool.end_jobs(session)
         with _stay_for_now():
             await self.library.end_sessions_named(session)
 
@@ -469,8 +524,7 @@ def _stay_for_now() -> Iterator[None]:
 
 
 def _homes(settings: Settings, tier: Tier) -> Homes:
-    uids = Uids(settings.state_dir, settings.uids, settings.homes) if has_ids(tier) else None
-    return Homes.of(settings, uids)
+    return Homes.of(settings, uids_of(settings, tier))
 
 
 async def _is(seat: Seat) -> Seat:

@@ -1,7 +1,7 @@
 """Where known MCP clients keep their servers, and how an entry for a tool file gets there.
 
-Source: the clients' own documentation of `claude_desktop_config.json`, `~/.cursor/mcp.json` and VS Code's
-`mcp.json`.
+Source: the clients' own documentation of `claude_desktop_config.json`, `~/.claude.json` of Claude Code,
+`~/.cursor/mcp.json` and VS Code's `mcp.json`.
 """
 
 import json
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
-from runner.targets import split_target
+from runner.targets import entry_of
 
-__all__ = ["CLIENTS", "Client", "Entry", "config_path", "install_entry"]
+__all__ = ["CLIENTS", "Client", "Entry", "check_client", "config_path", "install_entry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,7 @@ class Client:
 
 CLIENTS = {
     "claude-desktop": Client(file="Claude/claude_desktop_config.json"),
+    "claude-code": Client(file=".claude.json", in_home=True, typed=True),
     "cursor": Client(file=".cursor/mcp.json", in_home=True),
     "vscode": Client(file="Code/User/mcp.json", key="servers", typed=True),
 }
@@ -74,7 +75,7 @@ class Entry:
         if command is None:
             raise UsageError("the command `runner` is not installed beside this Python: pip install toolcell")
         arguments = ("serve", target, "--transport", "stdio", *(("--user", user) if user else ()))
-        chosen = name or Path(split_target(target)[0]).stem
+        chosen = name or entry_of(target).title
         return cls(name=chosen, command=os.path.abspath(command), arguments=arguments)
 
     def as_json(self, *, typed: bool) -> dict[str, Any]:
@@ -102,6 +103,17 @@ def config_path(client: Client, *, system: str, environment: Mapping[str, str]) 
     return (Path(configured) if configured.startswith("/") else home / ".config") / client.file
 
 
+def check_client(name: str) -> None:
+    """Refuse a client that is not known.
+
+    Raises:
+        UsageError: It is not.
+    """
+    known = [*CLIENTS, _PRINTED]
+    if name not in known:
+        raise UsageError(f"there is no client {name!r} known here; known are {', '.join(known)}")
+
+
 def install_entry(name: str, entry: Entry, *, only_print: bool) -> str:
     """Write an entry into a client's configuration; return what to tell the user.
 
@@ -110,10 +122,8 @@ def install_entry(name: str, entry: Entry, *, only_print: bool) -> str:
     """
     if name == _PRINTED:
         return json.dumps({"mcpServers": {entry.name: entry.as_json(typed=False)}}, indent=2)
-    client = CLIENTS.get(name)
-    if client is None:
-        known = ", ".join([*CLIENTS, _PRINTED])
-        raise UsageError(f"there is no client {name!r} known here; known are {known}")
+    check_client(name)
+    client = CLIENTS[name]
     path = config_path(client, system=sys.platform, environment=os.environ)
     before = _read(path)
     after = _merged(before, client, entry, path)

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from runner.joined_writes import JoinedWrites
 from sandbox import descriptors
 
 __all__ = ["Connection", "Connections", "protocol_of"]
@@ -128,6 +129,7 @@ class Connection(HttpToolsProtocol):
         self._is_refused = False
         self._lingers = False
         self._came = 0
+        self._body_is_due = False
 
     @property
     def is_idle(self) -> bool:
@@ -137,7 +139,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, if there is room."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", JoinedWrites(transport, self.loop)))
         self._address = self.client[0] if self.client else ""
         refusal = self._all.come(self, self._address)
         if refusal is None:
@@ -162,18 +164,27 @@ class Connection(HttpToolsProtocol):
             return
         self._came += len(data)
         super().data_received(data)
-        # Set once for each request: who sends a byte now and then is no faster for it.
-        if self.is_idle and self._timer is None and not self.transport.is_closing():
+        if self._timer is None and not self.transport.is_closing():
+            self._watch_over_the_rest()
+
+    def _watch_over_the_rest(self) -> None:
+        """Set a clock for what is still to come; most requests come whole."""
+        if self._body_is_due:
+            self._set_timer(self._all.pace_s, self._check_pace)
+        elif self.is_idle:
+            # Once for each request: who sends a byte now and then is no faster for it.
             self._set_timer(self._all.headers_s, self._too_slow)
 
     def on_headers_complete(self) -> None:
         """Watch over the body from now on."""
         self._came = 0
-        self._set_timer(self._all.pace_s, self._check_pace)
+        self._body_is_due = True
+        self._unset_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The request is here."""
+        self._body_is_due = False
         self._unset_timer()
         super().on_message_complete()
 

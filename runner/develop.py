@@ -18,9 +18,10 @@ from watchfiles import PythonFilter, awatch
 from runner.ahead import first_user
 from runner.cell import Cell
 from runner.host import DownloadUrl, make_host
+from runner.own_paths import OwnPaths
 from runner.serve import serve_application
 from runner.settings import Settings
-from runner.targets import split_target
+from runner.targets import entry_of
 from sandbox.errors import SandboxError
 from sandbox.launch import Launched
 
@@ -61,7 +62,7 @@ async def _reloading(
     settings: Settings, targets: Sequence[str], launched: Launched | None
 ) -> "AsyncIterator[Cell]":
     first = first_user(settings, "http")
-    folders = {Path(split_target(target)[0]).parent for target in targets}
+    folders = {folder for target in targets for folder in entry_of(target).folders}
     async with Cell.open(settings, targets, user=first, launched=launched) as cell:
         watcher = asyncio.create_task(_watch(cell, folders))
         try:
@@ -85,7 +86,8 @@ async def _reload(cell: Cell, changed: Sequence[str]) -> None:
         await cell.reload()
     except SandboxError as error:
         print(f"{said} changed and cannot be loaded: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        cell.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": str(error)})
+        told = OwnPaths.of(cell.settings, cell.named_files).told(str(error))
+        cell.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": told})
         return
     tools = len(cell.catalog.tools)
     print(f"{said} changed: {tools} tools loaded anew", file=sys.stderr, flush=True)  # noqa: T201

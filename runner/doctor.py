@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.errors import RunnerError
+from runner.errors import CallError, RunnerError
 from runner.identity import auth_provider, check_startable
 from runner.isolation import AUTO
 from runner.openat import ficlone
 from runner.settings import Settings
 from runner.state_files import apart_in
-from runner.store.asking import fault_of
+from runner.store.asking import fault_of, lost_records
 from runner.store.examining import examine
 from runner.store.spool import Spool
 from sandbox.gate_probe import try_gate
@@ -216,6 +216,15 @@ def _reuse(settings: Settings) -> str:
     return f"{said}; not so for {', '.join(others)}" if others else said
 
 
+def _jobs(settings: Settings) -> str:
+    """Return whether anything may go on between calls, and for which tools that is otherwise."""
+    usual = settings.lets_go_on()
+    others = sorted(name for name in settings.tools if settings.lets_go_on(name) != usual)
+    said = "go on between calls where a tool asks for it" if usual else "nothing goes on between calls"
+    said += f" (background_jobs = {str(settings.background_jobs).lower()})"
+    return f"{said}; not so for {', '.join(others)}" if others else said
+
+
 def _folders(settings: Settings) -> Iterator[Line]:
     yield _own_folder("state", settings.state_dir)
     yield from _set_apart(settings.state_dir)
@@ -234,6 +243,25 @@ def _bucket(settings: Settings) -> Iterator[Line]:
         level=Level.MISSING if fault else Level.OK,
         detail=f"{settings.store}: {fault.reason if fault else 'answers'}",
         cure=fault.cure if fault else None,
+    )
+    if fault is None:
+        yield _records(settings)
+
+
+def _records(settings: Settings) -> Line:
+    try:
+        lost = lost_records(settings)
+    except CallError as error:
+        cure = "make the bucket usable, then try again"
+        return Line(section="store", name="records", level=Level.MISSING, detail=error.message, cure=cure)
+    if not lost:
+        return Line(section="store", name="records", level=Level.OK, detail="each file has its record")
+    return Line(
+        section="store",
+        name="records",
+        level=Level.MISSING,
+        detail=f"{lost} files have lost their record, so nobody finds them; their bytes are there",
+        cure="runner doctor --repair makes it anew where enough is known; all else is kept and reported",
     )
 
 
@@ -373,3 +401,4 @@ def _configuration(settings: Settings) -> Iterator[Line]:
     else:
         yield Line(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
     yield Line(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))
+    yield Line(section="configuration", name="jobs", level=Level.OK, detail=_jobs(settings))

@@ -4,10 +4,20 @@ While a file is imported, everything that libraries write on the side goes to th
 folder, which its workers see read-only. In a call the same names point into the home.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["FOLDERS", "call_environment", "framework_environment", "homeless_environment", "load_environment"]
+from sandbox.policy import MIB, Limits
+
+__all__ = [
+    "FOLDERS",
+    "call_environment",
+    "framework_environment",
+    "homeless_environment",
+    "load_environment",
+    "planned_environment",
+]
 
 _INHERITED = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "TZ", "TERM")
 
@@ -41,6 +51,18 @@ def framework_environment(host: Mapping[str, str], allowed: Sequence[str]) -> di
     """Return what the forkserver is started with: no secrets, unless named in `allowed`."""
     names = (*_INHERITED, *allowed)
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **_FIXED, **{n: host[n] for n in names if n in host}}
+
+
+def planned_environment(limits: Limits) -> dict[str, str]:
+    """Return what tells a library how much it may plan with, where it would else ask /proc.
+
+    DuckDB asks these names of Slurm's before it reads `/proc/self/cgroup`, which a forked process cannot be
+    given outside of namespaces: there it ends the process when it finds the file and may not read it.
+    """
+    return {
+        "SLURM_CPUS_ON_NODE": str(len(os.sched_getaffinity(0))),
+        "SLURM_MEM_PER_NODE": str(limits.memory_bytes // MIB),
+    }
 
 
 def load_environment(framework: Mapping[str, str], *, user: str, scratch: Path) -> dict[str, str]:

@@ -84,7 +84,10 @@ class CallError(RunnerError):
         message: What happened, for people; `results.error` of the envelope.
         details: JSON-serialisable facts for `meta_data.details`.
         retryable: Whether trying again can help; by default what the code says.
+        answer: What the tool's own server answered, where it answered this itself; as on the wire.
     """
+
+    answer: Mapping[str, Any] | None = None
 
     def __init__(
         self,

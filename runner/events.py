@@ -15,7 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LISTENERS_PER_USER", "Events", "Subscription"]
+__all__ = ["LISTENERS_PER_USER", "LIST_CHANGED", "UPDATED", "Events", "Subscription"]
+
+LIST_CHANGED = "list_changed"
+"""The event that what is offered has changed; `list` says what: tools, prompts or resources."""
+
+UPDATED = "resource_updated"
+"""The event that a resource beyond ours has changed."""
 
 LISTENERS_PER_USER = 32
 """How many may listen to one user; whoever lets one listen asks `Events.listeners` first."""

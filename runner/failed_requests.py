@@ -18,6 +18,7 @@ from runner.errors import CallError
 from runner.internals.answer import is_told
 from runner.internals.host import Relay
 from runner.last_resort import unexpected
+from runner.messages import check_meta
 from runner.own_paths import OwnPaths
 from runner.render import Delivery, render
 
@@ -67,6 +68,7 @@ async def _answer(
     own_paths: OwnPaths, ctx: ServerRequestContext[Any, Any], call_next: CallNext
 ) -> HandlerResult:
     try:
+        check_meta(ctx.params)
         result = await call_next(ctx)
         return told_result(own_paths, result) if isinstance(result, dict) else result
     except MCPError as error:

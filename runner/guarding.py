@@ -70,12 +70,19 @@ class GuardedCall:
         files: Where what is taken out is kept, and whose it is.
         server: Name of the remote server, if it is one's.
         schema: The schema that the structured content has to satisfy, if the tool declares one.
+        is_own: Whether the message is the tool's own, and no contract value.
     """
 
     tool: str
     files: MyFiles
     server: str | None = None
     schema: Mapping[str, Any] | None = None
+    is_own: bool = False
+
+    @property
+    def is_message_made_by_tool(self) -> bool:
+        """Whether what a client gets is made of the tool's own message, and not of the contract value."""
+        return self.is_own or self.schema is not None
 
     @property
     def scope(self) -> Scope:
@@ -126,8 +133,8 @@ class OutputGuard:
             store=call.files.library.store,
             scope=call.scope,
             share=_SHARE_OF_RESULTS,
-            # What satisfies a closed schema is made of the tool's own message, which meets it there.
-            transformer=self._transformer(call) if call.schema is None else None,
+            # What is made of the tool's own message meets it there.
+            transformer=None if call.is_message_made_by_tool else self._transformer(call),
         )
         self._tell(guarded, call)
         return guarded.value
@@ -151,7 +158,7 @@ class OutputGuard:
             store=call.files.library.store,
             scope=call.scope,
             # Other contract values have met it already, in `results`, and our own tools' answers are ours.
-            transformer=self._transformer(call) if call.server or call.schema is not None else None,
+            transformer=self._transformer(call) if call.server or call.is_message_made_by_tool else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value

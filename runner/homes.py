@@ -23,7 +23,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,11 +47,14 @@ from runner.settings import Settings
 from runner.uids import Uids
 from runner.usernames import home_segment
 
-__all__ = ["INPUT_FOLDER", "HomeLease", "Homes"]
+__all__ = ["INPUT_FOLDER", "USUAL_HOMES", "HomeLease", "Homes"]
 
 log = logging.getLogger(__name__)
 
 INPUT_FOLDER = "input_files"
+
+USUAL_HOMES = Path("/tmp")  # noqa: S108
+"""Where tools believe that homes are."""
 
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS = 20
@@ -83,17 +86,24 @@ class Homes:
         state: The runner's state folder.
         uids: User ids, by which homes belong to their users; None where all belong to us.
         ids: User ids that are given to nobody but users: a home of one of these is ours.
+        lender: The id of who owns what is lent, as whom all tools run: a noted home of that id is ours.
     """
 
     root: Path
     state: Path
     uids: Uids | None = None
     ids: range = range(0)
+    lender: int | None = None
 
     @classmethod
     def of(cls, settings: Settings, uids: Uids | None = None) -> "Homes":
         """Return the homes that the settings name."""
-        return cls(settings.homes, settings.state_dir, uids, settings.uids)
+        return cls(settings.homes, settings.state_dir, uids, settings.uids, settings.lender)
+
+    @property
+    def known(self) -> Container[int]:
+        """Return the user ids that what is ours may belong to, beside our own."""
+        return self.ids if self.lender is None else {*self.ids, self.lender}
 
     @property
     def _notes(self) -> HomeNotes:
@@ -131,8 +141,8 @@ class Homes:
                 os.close(handle)
                 if keep_s > 0:
                     self._keep(held, segment, time.time() + keep_s)
-                if try_exclusive(held) and not self._is_kept(held, segment):
-                    self._clear(root_fd, held, segment)
+                if try_exclusive(held):
+                    self._leave(root_fd, held, segment)
 
     def made(self) -> tuple[Path, ...]:
         """Return the homes there are, whoever of us has made them."""
@@ -185,7 +195,7 @@ class Homes:
 
     def _segments(self, root_fd: int) -> list[str]:
         """Return the names of the homes there are."""
-        names = [name for name, _owner in folders_in(root_fd, self.ids) if not name.startswith(HIDDEN)]
+        names = [name for name, _owner in folders_in(root_fd, self.known) if not name.startswith(HIDDEN)]
         return sorted(name for name in names if self._is_noted(root_fd, name))
 
     def _is_noted(self, root_fd: int, name: str) -> bool:
@@ -205,6 +215,15 @@ class Homes:
     def _is_kept(self, held: int, segment: str) -> bool:
         note = self._notes.read(held, segment)
         return note is not None and note.is_kept
+
+    def _leave(self, root_fd: int, held: int, segment: str) -> None:
+        """Let go of a home that nobody else holds: empty it, unless a session counts on it."""
+        if not self._is_kept(held, segment):
+            self._clear(root_fd, held, segment)
+        elif self.lender is not None:
+            # Ours meanwhile: a runner that is lent nothing takes no home of somebody's.
+            with contextlib.suppress(OSError):
+                _give(held, os.geteuid())
 
     def _clear(self, root_fd: int, held: int, segment: str) -> Emptied:
         """Empty a home that is held exclusively, and take it away."""
@@ -269,13 +288,13 @@ class Homes:
     def _check_ownerless(self, fd: int, segment: str) -> None:
         """Refuse a folder without a note in which something of somebody's might be."""
         found = os.fstat(fd)
-        if found.st_uid != os.geteuid():
-            # In our range, or it would not have been opened: only we give away folders there.
+        if found.st_uid in self.ids:
+            # Only we give away folders there.
             return
         with os.scandir(fd) as entries:
             is_empty = next(entries, None) is None
         mode = stat.S_IMODE(found.st_mode)
-        if not is_empty or mode != 0o700:
+        if not is_empty or mode != 0o700 or found.st_uid != os.geteuid():
             has = "is empty" if is_empty else "is not empty"
             raise self._foreign(segment, f"was not made by a runner (it has mode {mode:04o} and {has})")
 
@@ -335,7 +354,7 @@ class Homes:
         handle = openat2(root_fd, segment, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, resolve=CONFINED)
         try:
             found = os.fstat(handle)
-            if found.st_uid != os.geteuid() and (os.geteuid() != 0 or found.st_uid not in self.ids):
+            if found.st_uid != os.geteuid() and (os.geteuid() != 0 or found.st_uid not in self.known):
                 raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
             # As it is: what turns out to be no home keeps its permissions.
             return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
@@ -353,6 +372,9 @@ def _give(fd: int, owner: int) -> None:
     """Let the home and all that lies in it belong to `owner` alone. Nobody of its user may be alive."""
     if os.fstat(fd).st_uid != owner:
         for folder, entry in walk(fd):
+            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_nlink > 1:
+                # It may be a file of somebody's that lies in what was lent.
+                continue
             os.chown(entry.name, owner, owner, dir_fd=folder, follow_symlinks=False)
         # Last, so that a home that was given halfway is given again.
         os.fchown(fd, owner, owner)

@@ -6,8 +6,9 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, cast
 
 import mcp_types
@@ -16,10 +17,12 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
+from starlette.routing import BaseRoute
 
 from runner.artifacts.process import ArtifactFile, Processed
 from runner.authorization import authorize_widget, challenged, with_schemes
-from runner.call import Request, execute, relay
+from runner.call import Request, ask_route, execute, relay
+from runner.catalog import without_parameter
 from runner.cell import Cell
 from runner.contract_resource import CONTRACT
 from runner.dialects import NO_WIDGETS
@@ -29,14 +32,17 @@ from runner.extras import Extras, ExtraTemplate
 from runner.failed_requests import answer_failures, failed_result, told_error, told_result
 from runner.files_extra import AVAILABLE_FILES, FILES
 from runner.guarding import GuardedCall, OutputGuard
-from runner.identity import User, auth_provider
+from runner.http.author_routes import AuthorRoutes, hidden
+from runner.http.site import Site
+from runner.identity import User, auth_provider, unused_auth
 from runner.incoming import DirectClient, McpClient, Transport, direct_sender, sender
 from runner.internals.answer import is_told, sealed_question
 from runner.internals.connection import connection_levels, is_ready, message_levels
 from runner.internals.dispatch import Connected, Connections
-from runner.internals.host import relay_innermost, use_input_schemas
+from runner.internals.host import let_tasks_pass, relay_innermost, use_input_schemas
 from runner.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.last_resort import unexpected
+from runner.mcp_tasks import EXTENSION, McpTasks
 from runner.own_paths import OwnPaths
 from runner.own_resources import OwnResources
 from runner.reading import READING, described, reading_result
@@ -45,7 +51,6 @@ from runner.request import RequestFacts, WireError
 from runner.resources import SCHEME, read_artifact
 from runner.steps import REPORT, wants_report
 from runner.subscriptions import announced, offer_subscriptions
-from runner.targets import tool_files
 from runner.telemetry import CallScope
 
 __all__ = ["DownloadUrl", "make_host"]
@@ -66,6 +71,14 @@ _RELAYED = frozenset(
         "server/discover",
     }
 )
+
+_LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""What the items of a list are called."""
 
 _MAX_TEXT = 4096
 _OURS = ("artifact_errors", "denials")
@@ -98,6 +111,16 @@ class Host(FastMCP):
     """
 
     direct: "_Relay"
+    _cell: Cell
+
+    def author_routes(self, site: Site) -> AuthorRoutes:
+        """Return the HTTP routes that the files add."""
+        cell = self._cell
+        return AuthorRoutes(site, lambda: cell.catalog.routes, partial(ask_route, cell))
+
+    def hidden_routes(self, before: Sequence[BaseRoute]) -> list[str]:
+        """Return those of them that a route of ours comes before."""
+        return hidden(self._cell.catalog.routes, before)
 
 
 def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | None) -> Host:
@@ -115,9 +138,13 @@ def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | N
         version=catalog.version,
         website_url=catalog.website_url,
         icons=[mcp_types.Icon.model_validate(icon) for icon in catalog.icons] or None,
-        auth=auth_provider(cell.settings) if transport == "http" else None,
+        auth=auth_provider(cell.settings, catalog.auth) if transport == "http" else None,
     )
-    own_paths = OwnPaths.of(cell.settings, tool_files(cell.targets))
+    unused = unused_auth(cell.settings, catalog.auth) if transport == "http" else None
+    if unused is not None:
+        log.warning("auth of the file is not used", extra={"reason": unused})
+    own_paths = OwnPaths.of(cell.settings, cell.named_files)
+    app._cell = cell
     app.direct = relay = _Relay(app, cell, transport, download_url, own_paths)
     relay_innermost(app, relay, around=answer_failures(own_paths))
     offer_subscriptions(app, cell.events, relay.user_of)
@@ -146,24 +173,37 @@ class _Relay:
         self._guard = OutputGuard.of(cell.settings)
         self._resources = OwnResources(cell, self._guard)
         self._connections = Connections()
+        self._tasks = McpTasks(
+            self._call_tool,
+            polls=lambda tool: cell.catalog.tasks.get(tool),
+            total_s=lambda tool: cell.terms(tool).deadlines.total_s,
+        )
+        if cell.catalog.tasks:
+            let_tasks_pass()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         self._connections.note(ctx)
         if ctx.method == "initialize":
             return self._with_capabilities(await call_next(ctx))
-        if ctx.request_id is None or not is_ready(ctx) or ctx.method not in (*_RELAYED, "tools/call"):
+        if ctx.request_id is None or not is_ready(ctx) or not self._is_relayed(ctx.method):
             return await call_next(ctx)
         request = self._request(ctx)
         if ctx.method == "tools/call":
             return await self._called(ctx, request)
+        if self._tasks.takes(ctx.method):
+            return self._tasks.answer(request)
         try:
             return await self._relayed(ctx, request)
         except WireError as error:
             raise _mcp_error(error) from error
         except CallError as error:
-            raise MCPError(
-                code=mcp_types.INTERNAL_ERROR, message=error.message, data=error.details
-            ) from error
+            said = {"error_code": error.code.name, **error.details}
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
+
+    def _is_relayed(self, method: str) -> bool:
+        catalog = self._cell.catalog
+        is_of_tasks = self._tasks.takes(method) and bool(catalog.tasks)
+        return method == "tools/call" or method in _RELAYED or method in catalog.methods or is_of_tasks
 
     async def _called(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer a tool call: one of a tool of ours here, any other in a worker."""
@@ -178,7 +218,12 @@ class _Relay:
         if self._resources.has(name):
             message = await self._telling_of_reading(request, self._read_resources(ctx, request))
             return _in_its_era(ctx, message)
-        return await self._telling_of_reading(request, self._call_tool(request))
+        return await self._telling_of_reading(request, self._call_or_task(request))
+
+    async def _call_or_task(self, request: Request) -> dict[str, Any]:
+        if self._tasks.wants(request):
+            return self._tasks.begin(request)
+        return await self._call_tool(request)
 
     async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer any request but a tool call: what the file offers first, then what is ours."""
@@ -190,18 +235,35 @@ class _Relay:
         try:
             answered = await relay(self._cell, request)
             if ctx.method == "server/discover":
-                return announced(answered)
+                return self._with_tasks(announced(answered))
             if ctx.method == "tools/list":
-                return self._with_reading(with_schemes(answered), request.user)
+                return self._with_reading(with_schemes(self._without_identity(answered)), request.user)
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
-            # The file's server says so of a name that it does not know.
-            if error.error.get("code") != mcp_types.INVALID_PARAMS:
-                raise
-            ours = await self._extras.answer(ctx.method, request.params, self._cell, request.user)
+            ours = await self._ours(ctx, request, error.error.get("code"))
             if ours is None:
                 raise
             return _in_its_era(ctx, ours)
+
+    async def _ours(
+        self, ctx: ServerRequestContext[Any, Any], request: Request, code: object
+    ) -> dict[str, Any] | None:
+        """Return what we answer where the file's server has answered with an error of this code."""
+        if code == mcp_types.METHOD_NOT_FOUND and ctx.method in _LISTS:
+            # A server of the SDK that has none of these; ours are there all the same.
+            return self._extras.merged(ctx.method, {_LISTS[ctx.method]: []})
+        # The file's server says so of a name that it does not know.
+        if code != mcp_types.INVALID_PARAMS:
+            return None
+        return await self._extras.answer(ctx.method, request.params, self._cell, request.user)
+
+    def _with_tasks(self, discovered: dict[str, Any]) -> dict[str, Any]:
+        """Announce tasks, where a tool may become one: the host keeps them."""
+        capabilities = discovered.get("capabilities")
+        if not self._cell.catalog.tasks or not isinstance(capabilities, Mapping):
+            return discovered
+        extensions = {**(capabilities.get("extensions") or {}), EXTENSION: {}}
+        return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
         """Say whether calls of a tool may come directly. A `runner.direct.Answer`."""
@@ -229,7 +291,7 @@ class _Relay:
             levels=frozenset() if connection is None else connection_levels(self._app, connection),
             inline_max_bytes=self._inline_limit(call.params, facts),
         )
-        message = await self._telling_of_reading(request, self._call_tool(request))
+        message = await self._telling_of_reading(request, self._call_or_task(request))
         if "requestState" not in message:
             return message
         http = None if call.scope is None else HttpRequest(call.scope)
@@ -262,6 +324,7 @@ class _Relay:
             tool=str(request.params.get("name")),
             files=self._cell.files(request.user, trace=request.id),
             schema=None if is_open_schema(schema) else schema,
+            is_own=processed.is_own,
         )
         message = render(
             await self._short(processed, guarded),
@@ -285,7 +348,9 @@ class _Relay:
 
     def _isolation(self, request: Request) -> dict[str, str]:
         """Say how a call was kept apart from others, for whoever wants to know."""
-        return isolation_meta(self._cell.tier, worker="fresh" if request.steps.is_fresh else "kept")
+        steps = request.steps
+        worker = "fresh" if steps.is_fresh else "kept"
+        return isolation_meta(self._cell.tier, worker=worker, goes_on=steps.goes_on)
 
     def _told(self, request: Request, processed: Processed) -> Processed:
         """Return a result as its client is told it: what we say in it names no path of ours."""
@@ -344,6 +409,20 @@ class _Relay:
         files = self._cell.files(request.user, trace=request.id)
         call = GuardedCall(tool=str(request.params.get("name")), files=files)
         return await self._resources.result(call, request.params.get("arguments"), ask)
+
+    def _without_identity(self, answered: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a list of tools without the parameter that we fill in: clients refuse calls that lack it."""
+        settings, tools = self._cell.settings, answered.get("tools")
+        if settings.show_username or not isinstance(tools, list):
+            return answered
+        name = settings.username_parameter
+        shown = [
+            {**tool, "inputSchema": without_parameter(tool.get("inputSchema"), name)}
+            if isinstance(tool, Mapping)
+            else tool
+            for tool in tools
+        ]
+        return {**answered, "tools": shown}
 
     def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
         """Return a list of tools with ours: to read resources, and what was taken out of results."""
@@ -415,7 +494,8 @@ def _in_its_era(ctx: ServerRequestContext[Any, Any], result: dict[str, Any]) -> 
     """Return a result that the host made itself in the form of the client's protocol version."""
     if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         return result
-    return {**(_UNCACHED if ctx.method == "resources/read" else {"resultType": "complete"}), **result}
+    is_kept = ctx.method == "resources/read" or ctx.method in _LISTS
+    return {**(_UNCACHED if is_kept else {"resultType": "complete"}), **result}
 
 
 def _mcp_error(error: WireError) -> MCPError:

@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from runner.errors import RunnerError, UsageError
 from runner.settings import Settings
@@ -37,6 +38,7 @@ __all__ = [
     "resolve",
     "token_print",
     "token_prints",
+    "unused_auth",
 ]
 
 MIN_TOKEN_CHARS = 16
@@ -144,15 +146,21 @@ def _name_of(uid: int) -> str:
         return f"uid{uid}"
 
 
-def auth_provider(settings: Settings) -> "TokenVerifier | None":
+def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) -> "TokenVerifier | None":
     """Return what checks bearer tokens for FastMCP, or None where there are none.
 
+    Args:
+        settings: The effective settings.
+        of_file: How the tool file would have them checked, see `runner.catalog`.
+
     Raises:
-        UsageError: The key or the tokens file cannot be used.
+        UsageError: The key or the tokens file cannot be used, or the file says nothing that could be.
     """
     auth = settings.auth
     if auth.kind == "none":
         return None
+    if auth.kind == "file":
+        return _as_file_says(settings, of_file)
     # FastMCP takes 0.7 s to import; `config` and `doctor` do without it.
     from fastmcp.server.auth.providers.jwt import StaticTokenVerifier  # noqa: PLC0415
 
@@ -174,6 +182,57 @@ def auth_provider(settings: Settings) -> "TokenVerifier | None":
         )
     except ValueError as error:
         raise UsageError(f"the settings under auth cannot be used: {error}") from error
+
+
+def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | None:
+    """Say that a file's own auth is not used, and what to do; None where that concerns nobody."""
+    if of_file is None or settings.auth.kind != "none":
+        return None
+    kind = str(of_file.get("kind"))
+    said = f"the file lets in who has a token that its {kind} accepts, and here no token is asked for"
+    if _jwt_of(of_file) is not None:
+        return f'{said}; to check the same tokens here, set auth.kind = "file" (RUNNER_AUTH__KIND=file)'
+    return (
+        f'{said}: logins run in front of calls, where no file does; check its tokens with auth.kind = "jwt"'
+    )
+
+
+def _as_file_says(settings: Settings, of_file: Mapping[str, Any] | None) -> "TokenVerifier":
+    told = _jwt_of(of_file)
+    if told is None:
+        what = "has none" if of_file is None else f"has {of_file.get('kind')}, which is none of these"
+        raise UsageError(
+            'auth.kind is "file", which takes a JWTVerifier with one issuer and one audience from the file; '
+            f'this file {what}: set auth.kind to "jwt" or "static", and say whose tokens count'
+        )
+    from runner.bearer import TimedVerifier  # noqa: PLC0415 - as in `auth_provider`
+
+    try:
+        return TimedVerifier(name_of=partial(_name_in, names=settings.identity_claim), **told)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the auth of the tool file cannot be used: {error}") from error
+
+
+def _jwt_of(of_file: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return how a file has JSON web tokens checked, if that is what we do as well."""
+    told = None if of_file is None else of_file.get("jwt")
+    if not isinstance(told, Mapping):
+        return None
+    texts = {name: told.get(name) for name in ("jwks_uri", "public_key", "algorithm", "issuer", "audience")}
+    keys = [texts[name] for name in ("jwks_uri", "public_key") if texts[name]]
+    is_whole = len(keys) == 1 and all(isinstance(texts[name], str) for name in ("issuer", "audience"))
+    if not is_whole or str(texts["algorithm"]).startswith("HS") or not _is_key_address(texts["jwks_uri"]):
+        return None
+    scopes = told.get("required_scopes")
+    return {**texts, "required_scopes": list(map(str, scopes)) if isinstance(scopes, list) else None}
+
+
+def _is_key_address(address: object) -> bool:
+    """Say whether keys may be fetched from there, as for the setting: over https, or from this machine."""
+    if address is None:
+        return True
+    parts = urlsplit(str(address))
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 
 def token_print(token: str) -> str:

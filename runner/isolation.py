@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runner.settings import Settings
+from runner.uids import Uids
 from sandbox.inside.confine import LAYERS
 from sandbox.probe import Tier, missing, unreadable
 from sandbox.readable import sibling_modules
@@ -23,6 +24,7 @@ __all__ = [
     "isolation_meta",
     "lacking",
     "layers_of",
+    "uids_of",
     "unfit",
 ]
 
@@ -36,14 +38,18 @@ ISOLATION_META = "toolcell/isolation"
 """Key of a result's `_meta` that says how its call was kept apart from others."""
 
 
-def isolation_meta(tier: Tier, *, worker: str | None = None) -> dict[str, str]:
+def isolation_meta(tier: Tier, *, worker: str | None = None, goes_on: bool | None = None) -> dict[str, str]:
     """Return what a result says of its isolation.
 
     Args:
         tier: The tier in force.
         worker: `fresh` or `kept`: whether the worker of ours that served the call had served its user before.
+        goes_on: Whether that worker is not stopped between calls, where the tool asks for that or it is so.
     """
-    return {"tier": tier.value} if worker is None else {"tier": tier.value, "worker": worker}
+    said = {"tier": tier.value} if worker is None else {"tier": tier.value, "worker": worker}
+    if goes_on is not None:
+        said["between_calls"] = "runs" if goes_on else "stopped"
+    return said
 
 
 def in_force(settings: Settings, files: Sequence[Path] = ()) -> Tier:
@@ -55,9 +61,8 @@ def in_force(settings: Settings, files: Sequence[Path] = ()) -> Tier:
     """
     if settings.isolation != "auto":
         return Tier(settings.isolation)
-    uid = settings.uids.start
-    offered = (tier for tier in AUTO[:-1] if not _missing(tier, uid))
-    return next((tier for tier in offered if _fits(tier, files, uid)), AUTO[-1])
+    offered = (tier for tier in AUTO[:-1] if not _missing(tier, settings.uids.start))
+    return next((tier for tier in offered if _fits(tier, files, settings)), AUTO[-1])
 
 
 def lacking(settings: Settings) -> tuple[str, ...]:
@@ -70,23 +75,37 @@ def has_ids(tier: Tier) -> bool:
     return tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
 
-def unfit(tier: Tier, files: Sequence[Path], *, uid: int) -> str | None:
+def uids_of(settings: Settings, tier: Tier) -> Uids | None:
+    """Return the ids that users get in a tier, if they get any.
+
+    Where something is lent that only its owner may use, all of them get that owner's; none, if that is us.
+    """
+    lender = settings.lender
+    if (has_ids(tier) if lender is None else lender != os.geteuid()) and tier is not Tier.GUARD:
+        return Uids(settings.state_dir, settings.uids, settings.homes, lender)
+    return None
+
+
+def unfit(tier: Tier, files: Sequence[Path], settings: Settings) -> str | None:
     """Return a sentence, with its cure, if a user id could not read a tool file or a module beside it.
 
     Args:
         tier: The tier.
         files: The tool files.
-        uid: A user's id.
+        settings: The effective settings.
     """
-    if not has_ids(tier) or not files:
+    if uids_of(settings, tier) is None or not files:
         return None
+    uid = settings.uids.start if settings.lender is None else settings.lender
     needed = [path for file in files for path in _needed(file)]
     # In a view of its own only the file itself can be closed: the folders above it are ours.
-    return unreadable(needed, uid=uid) if tier is Tier.USER else _closed(needed, uid)
+    if tier is Tier.NAMESPACE:
+        return _closed(needed, uid)
+    return unreadable(needed, uid=uid)
 
 
-def _fits(tier: Tier, files: Sequence[Path], uid: int) -> bool:
-    reason = unfit(tier, files, uid=uid)
+def _fits(tier: Tier, files: Sequence[Path], settings: Settings) -> bool:
+    reason = unfit(tier, files, settings)
     if reason is not None:
         log.warning("a stronger isolation is passed over", extra={"tier": tier.value, "reason": reason})
     return reason is None

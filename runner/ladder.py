@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from runner.author import PUT
 from runner.contract.envelope import notice
+from runner.request import PUBLISHED
 from runner.state import SessionState, StateRefused
 from runner.updates import MESSAGE_MAX_CHARS, read_update
 from sandbox.deadlines import Deadlines, Rung
 
-__all__ = ["PROGRESS", "CallListener", "Client", "ClientRefusal", "widened"]
+__all__ = ["PROGRESS", "CallListener", "Client", "ClientRefusal", "Nobody", "widened"]
 
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
@@ -25,7 +26,8 @@ _LIST_CHANGED = (
     "notifications/resources/list_changed",
     "notifications/prompts/list_changed",
 )
-_CLIENT_REQUESTS = ("elicitation/create",)
+_CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
+_STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 _MAX_NUMBER = 1e300
 Keep = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -61,6 +63,17 @@ class Client(Protocol):
         ...
 
 
+class Nobody:
+    """A client that hears nothing and answers nothing. A `Client`."""
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Drop it."""
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse."""
+        raise ClientRefusal(-32601, f"nobody is there to answer {method}")
+
+
 def widened(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return request params with which a worker reports all its progress and messages.
 
@@ -85,6 +98,7 @@ class CallListener:
         user: Whose session state the call may use.
         state: Session state of the tools.
         publish: Takes events for the user's interface.
+        change: Takes what has changed of what is offered: the method of a notification, and a resource.
         keep: Keeps a file that the tool puts while it runs, where it may.
         last_progress: The last thing the tool reported, in words.
         notices: The notices given so far.
@@ -97,6 +111,7 @@ class CallListener:
     user: str
     state: SessionState
     publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
+    change: Callable[[str, object], None] = lambda _method, _uri: None
     keep: Keep | None = None
     last_progress: str | None = None
     notices: list[str] = field(default_factory=list)
@@ -116,10 +131,13 @@ class CallListener:
         elif method == MESSAGE:
             await self._pass_message(params)
         elif method in _LIST_CHANGED:
+            self.change(str(method), None)
             await self.client.notify(str(method), {})
+        elif method == PUBLISHED:
+            self.change(str(params.get("method")), params.get("uri"))
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Answer a worker's request: session state here, an elicitation by the client."""
+        """Answer a worker's request: session state here, what is asked of a client by that."""
         method, params = str(value.get("method")), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
         try:
@@ -134,7 +152,7 @@ class CallListener:
             return {"error": {"code": -32602, "message": str(error)}}
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """A person who is asked, and a store that takes a large file, may take longer than a tool may."""
+        """Whom a client asks, and a store that takes a large file, may take longer than a tool may."""
         return value.get("method") in (*_CLIENT_REQUESTS, PUT)
 
     async def rung(self, rung: Rung) -> None:
@@ -195,6 +213,8 @@ class CallListener:
             await self.client.notify(MESSAGE, {k: v for k, v in passed.items() if v is not None})
 
     def _state_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if method not in _STATE_REQUESTS:
+            raise TypeError(f"a tool cannot ask the host for {method!r}")
         key, collection = str(params["key"]), params.get("collection")
         match method:
             case "state/get":
@@ -203,10 +223,8 @@ class CallListener:
             case "state/put":
                 self.state.put(self.user, collection, key, params["value"], params.get("ttl"))
                 return {}
-            case "state/delete":
-                return {"deleted": self.state.delete(self.user, collection, key)}
             case _:
-                raise KeyError(f"a tool cannot ask the host for {method!r}")
+                return {"deleted": self.state.delete(self.user, collection, key)}
 
 
 def _number(value: object) -> float | None:

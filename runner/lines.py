@@ -10,7 +10,10 @@ Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 
 import asyncio
 import contextlib
+import logging
+import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -24,9 +27,12 @@ from runner.messages import Unreadable, read_message
 
 __all__ = ["IncomingLines", "OutgoingLines"]
 
+log = logging.getLogger(__name__)
+
 _PIECE_BYTES = 1 << 18
 _MOST_WAITING = 64
 _LAST_WORDS_S = 2.0
+_LOG_EVERY_S = 10.0
 
 
 class _Stream:
@@ -65,6 +71,8 @@ class IncomingLines(_Stream):
         self._ended = False
         self._listening = False
         self._always_ready = False
+        self._unreadable = 0
+        self._logged_at = -math.inf
         # Says whether notifications would be dropped now, and hears how many were before they were read.
         self.sheds: Callable[[], bool] = lambda: False
         self.shed: Callable[[int], None] = lambda _count: None
@@ -75,13 +83,24 @@ class IncomingLines(_Stream):
     async def __anext__(self) -> SessionMessage | Unreadable:
         while True:
             item = await self._next()
-            if isinstance(item, SessionMessage) or not item.is_request or self._refusals is None:
+            if isinstance(item, SessionMessage):
+                return item
+            self._note(item)
+            if not item.is_request or self._refusals is None:
                 return item
             if item.id is None:
                 return item
             refusal = JSONRPCError(jsonrpc="2.0", id=item.id, error=item.error)
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                 await self._refusals.send(SessionMessage(refusal))
+
+    def _note(self, problem: Unreadable) -> None:
+        """Tell the log of a line that is no message: nobody else may hear of it."""
+        self._unreadable += 1
+        now = time.monotonic()
+        if now - self._logged_at > _LOG_EVERY_S:
+            log.info("a line is no message", extra={"problem": str(problem), "lines": self._unreadable})
+            self._unreadable, self._logged_at = 0, now
 
     async def _next(self) -> SessionMessage | Unreadable:
         while not self._waiting:

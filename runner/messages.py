@@ -8,10 +8,20 @@ Source: JSON-RPC 2.0, "Response object"; MCP specification 2025-11-25, "Base pro
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCMessage, jsonrpc_message_adapter
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCMessage,
+    jsonrpc_message_adapter,
+)
 
-__all__ = ["DEPTH_MAX", "Unreadable", "read_message"]
+__all__ = ["DEPTH_MAX", "Unreadable", "check_meta", "read_message"]
 
 DEPTH_MAX = 200
 """How deep a message may nest; the JSON reader of pydantic goes no deeper."""
@@ -65,6 +75,19 @@ def read_message(text: str) -> JSONRPCMessage:
         if mended != text:
             return read_message(mended)
         raise _unreadable(text, str(error)) from error
+
+
+def check_meta(params: Mapping[str, Any] | None) -> None:
+    """Refuse the params of a request whose `_meta` is no object; the SDK passes on what it is not asked for.
+
+    Raises:
+        MCPError: It is none.
+    """
+    meta = None if params is None else params.get("_meta")
+    if not (meta is None or isinstance(meta, Mapping)):
+        raise MCPError(
+            code=INVALID_PARAMS, message=f"params._meta must be an object, not {type(meta).__name__}"
+        )
 
 
 def _unreadable(text: str, problem: str) -> Unreadable:

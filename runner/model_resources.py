@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from runner.base64 import canonical
 from runner.errors import RunnerError
+from runner.events import UPDATED
 from runner.filenames import safe_name
 from runner.mime import guess
 from runner.output_guard.config import GuardConfig
@@ -26,7 +27,6 @@ from runner.output_guard.keeping import Find, Finding, Keeper, drive
 from runner.output_guard.pipeline import guard
 from runner.output_guard.references import large_text
 from runner.store.protocol import ArtifactStore, Record, Scope
-from runner.subscriptions import UPDATED
 
 __all__ = [
     "Asked",

@@ -16,7 +16,7 @@ import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def let_go(fd: int) -> None:
     os.close(fd)
 
 
-def folders_in(homes_fd: int, ids: range) -> Iterator[tuple[str, int]]:
+def folders_in(homes_fd: int, ids: Container[int]) -> Iterator[tuple[str, int]]:
     """Yield name and owner of each folder in the folder of homes that belongs to us or to one of `ids`.
 
     Only root can make a folder belong to another id, so for anybody else those of `ids` are a stranger's.

@@ -105,6 +105,10 @@ class OwnPaths:
             log.warning("kept from a client", extra={"left_out": list(left_out)[:_MOST_LOGGED]})
         return said
 
+    def without(self, value: Any) -> Any:
+        """Return the same, where the log has it already and is not to have it with every question."""
+        return self._told(value, {})
+
     def _told(self, value: Any, left_out: dict[str, None]) -> Any:
         if isinstance(value, str):
             return self._text(value, left_out)

@@ -11,32 +11,29 @@ import contextvars
 import logging
 import os
 import random
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
+from os import mkdir
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
-from fastmcp import FastMCP
 
+from runner.asked_route import answer_route
 from runner.author import connect
 from runner.hostline import HostLine, Waiting, strict
-from runner.internals.worker import (
-    capabilities,
-    lifespan,
-    mend_returned_texts,
-    serve_raw,
-    single_call_server,
-    warm_type_adapters,
-)
+from runner.internals.worker import mend_returned_texts, serve_raw
+from runner.long_answers import FOLDED, folded
 from runner.rehearsal import Rehearsal
 from runner.remote_state import RemoteState
-from runner.request import RequestFacts, WireError
+from runner.request import PUBLISHED, ROUTE, RequestFacts, WireError
+from runner.served import Served, served_by
 from runner.shortcuts import ask_one_provider_directly, make_spans_if_recorded
+from runner.targets import entry_of
 from runner.toolfile import load_tool_files
 from runner.warmups import Warmups
-from runner.widgets.serving import served_pages
 from runner.witness import Witness
 from sandbox.errors import LoadError
 from sandbox.inside.program import Channel
@@ -48,7 +45,8 @@ class Program:
     """One tool file (or several, mounted), loaded once and served by each worker, call by call."""
 
     def __init__(self) -> None:
-        self._server: FastMCP | None = None
+        self._server: Served | None = None
+        self._lists: object = None
         self._witness = Witness(Path())
         self._line: HostLine | None = None
         self._waiting: Waiting = {}
@@ -78,9 +76,8 @@ class Program:
         files = [str(file) for file in _list(config["files"])]
         self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]
         self._is_lasting = bool(config["lasting"])
-        server = self._server = load_tool_files(files)
-        self._witness = Witness(Path(files[0]).parent)
-        server.middleware.append(self._witness)
+        server = self._server = served_by(load_tool_files(files))
+        self._witness = Witness(entry_of(files[0]).beside[-1].parent)
         mend_returned_texts()
         make_spans_if_recorded()
         try:
@@ -115,10 +112,22 @@ class Program:
         _make_folder(self._environment["TMPDIR"])
         self._line = HostLine(channel, self._loop, self._waiting)
         self._witness.channel, self._witness.raised = channel, None
+        self._witness.most_bytes = int(call["answer_bytes"])
         self._state.known = dict(call["known_state"])
         # What one call keeps in context variables, the next one does not find, as in plain FastMCP.
         serving = self._loop.create_task(self._serve(call), context=self._context.copy())
         return self._loop.run_until_complete(serving)
+
+    def wait(self, connection: socket.socket) -> None:
+        """Run the tasks that calls have left, until the host speaks."""
+        if self._loop is None:
+            raise TypeError("`prepare` comes before `wait`")
+        spoken: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(connection, _settle, spoken)
+        try:
+            self._loop.run_until_complete(spoken)
+        finally:
+            self._loop.remove_reader(connection)
 
     async def _live(self, loop: asyncio.AbstractEventLoop, *, rehearse: bool) -> None:
         """Enter the lifespan and stay in it. Calls are served beside this task, until the worker ends."""
@@ -135,36 +144,25 @@ class Program:
         loop.stop()
         await loop.create_future()
 
-    async def _catalog(self, server: FastMCP) -> dict[str, object]:
-        await single_call_server(server, self._state)
-        await warm_type_adapters(server)
-        return {
-            "name": server.name,
-            "version": server.version,
-            "instructions": server.instructions,
-            "website_url": server.website_url,
-            "icons": [
-                icon.model_dump(by_alias=True, mode="json", exclude_none=True) for icon in server.icons
-            ],
-            "capabilities": capabilities(server),
-            "tools": [
-                tool.to_mcp_tool(name=tool.name).model_dump(by_alias=True, mode="json", exclude_none=True)
-                for tool in await server.list_tools(run_middleware=False)
-            ],
-            "pages": await served_pages(server),
-        }
+    async def _catalog(self, server: Served) -> dict[str, object]:
+        await server.set_up(self._state, self._witness, self._publish)
+        return await server.catalog()
 
     async def _enter(self) -> None:
         assert self._server is not None  # noqa: S101 - `load` comes before `prepare`
-        self._lifespan_state = await self._stack.enter_async_context(lifespan(self._server))
+        self._lifespan_state = await self._stack.enter_async_context(self._server.lifespan())
+        self._lists = self._server.lists()
 
     async def _serve(self, call: Mapping[str, Any]) -> dict[str, object]:
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
         assert self._line is not None  # noqa: S101 - set by `serve`
         facts = RequestFacts(**call["facts"])
+        if call["method"] == ROUTE:
+            answer = await answer_route(self._server.routes, call["params"], self._lifespan_state)
+            return {"result": answer, **self._seen()}
         try:
             result = await serve_raw(
-                self._server,
+                self._server.low,
                 call["method"],
                 call["params"],
                 facts,
@@ -173,8 +171,18 @@ class Program:
                 on_request=self._line.request,
             )
         except WireError as error:
-            return {"error": error.error, "raised": self._witness.raised}
-        return {"result": strict(result), "raised": self._witness.raised}
+            return {"error": error.error, **self._seen()}
+        sent, is_folded = folded(result)
+        return {"result": strict(sent), FOLDED: is_folded, **self._seen()}
+
+    def _seen(self) -> dict[str, object]:
+        """Return what the host has to know of a request beside its answer."""
+        assert self._server is not None  # noqa: S101 - `load` comes before `serve`
+        return {"raised": self._witness.raised, "own_lists": self._server.lists() != self._lists}
+
+    async def _publish(self, method: str, uri: str | None) -> None:
+        if self._line is not None:
+            await self._line.notify(PUBLISHED, {"method": method, "uri": uri})
 
     async def _request_host(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         if self._line is None:
@@ -201,7 +209,13 @@ def _make_folder(path: str) -> None:
     if it asks for a temporary file at all, and can still put it right.
     """
     with contextlib.suppress(OSError):
-        os.mkdir(path, mode=0o700)
+        # Not by the name that the guard stands behind: it would be asked with each call.
+        mkdir(path, mode=0o700)
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _nothing() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from fastmcp import FastMCP
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from runner.internals.worker import serve_raw, single_call_server, warm_type_adapters
+from runner.internals.worker import low_level, serve_raw, single_call_server, warm_type_adapters
 from runner.remote_state import RemoteState
 from runner.request import RequestFacts
 
@@ -50,7 +50,7 @@ class Rehearsal:
     async def _call(self, tool: str, facts: RequestFacts) -> None:
         params = {"name": tool, "arguments": {"number": 1}, "_meta": _MODERN_META}
         answer = await serve_raw(
-            self._server, "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse
+            low_level(self._server), "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse
         )
         json.dumps(answer)
 

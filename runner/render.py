@@ -105,6 +105,11 @@ class _Draft:
     paths: Replacements
     allowed_origins: Collection[str]
 
+    @property
+    def has_own_texts(self) -> bool:
+        """Whether the tool's own texts stand for the result."""
+        return self.processed.is_own or (self.closed and not self.processed.is_error)
+
 
 def inline_limit(delivery: Delivery, inline_max_bytes: int) -> int:
     """Return the `inline_max_bytes` with which to process artifacts for an MCP client.
@@ -125,8 +130,10 @@ def render(
 ) -> dict[str, Any]:
     """Return the `tools/call` result for a client.
 
-    Where the tool's output schema is closed, `structuredContent` stays the tool's own value and
-    the contract value stands in `_meta`; elsewhere `structuredContent` is the contract value.
+    What is no contract value goes out as the tool's own server would send it, and the contract value that
+    it stands for is in `_meta`. So it is with the structured content of a contract value where the tool's
+    output schema is closed; elsewhere `structuredContent` is the contract value. What a tool raised is told
+    in its author's words first.
 
     Args:
         processed: The result.
@@ -246,13 +253,13 @@ def _message(draft: _Draft) -> dict[str, Any]:
     is_error = draft.processed.is_error
     message: dict[str, Any] = {"content": _content(draft, value), "isError": is_error}
     meta = _tool_meta(draft.wire) | _display_meta(value, draft.allowed_origins)
-    if not draft.closed:
+    if not (draft.closed or draft.processed.is_own):
         message["structuredContent"] = _tokenless(value)
         if value.get("canvas") != message["structuredContent"].get("canvas"):
             meta[CANVAS_META] = value["canvas"]
     else:
         meta[RESULT_META] = value
-        if not is_error and "structuredContent" in draft.wire:
+        if draft.has_own_texts and "structuredContent" in draft.wire:
             own = draft.paths.value(draft.wire["structuredContent"], contents=not draft.form.bytes_inline)
             message["structuredContent"] = _masked(own)
     if meta:
@@ -298,8 +305,8 @@ def _entry(entry: Mapping[str, Any], file: ArtifactFile, *, bytes_inline: bool) 
 
 
 def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
-    own_texts = draft.closed and not draft.processed.is_error
-    content: list[dict[str, Any]] = [] if own_texts else [_text(_dumps(model_view(value)))]
+    own_texts = draft.has_own_texts
+    content: list[dict[str, Any]] = [] if own_texts else [*_said(draft), _text(_dumps(model_view(value)))]
     linked: set[str] = set()
     by_block = {file.block: file for file in draft.processed.files if file.block is not None}
     for index, block in enumerate(_list(draft.wire.get("content"))):
@@ -308,6 +315,9 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
             content.append(_link(file, draft.download_url))
             linked.add(file.id)
         else:
+            if file is not None and draft.processed.is_own:
+                # It is there itself; what else is known of it stands in `_meta`.
+                linked.add(file.id)
             content += _own_block(block, draft, own=own_texts, accepted=file is not None)
     if own_texts and draft.processed.errors:
         content.append(_text("\n".join(_refusal_lines(draft.processed))))
@@ -317,6 +327,17 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
             content.append(_link(file, draft.download_url))
             linked.add(file.id)
     return content
+
+
+def _said(draft: _Draft) -> list[dict[str, Any]]:
+    """Return what the author says where the tool raised an error, for whoever reads the first text only."""
+    if draft.processed.failure is None or draft.wire.get("isError") is not True:
+        return []
+    return [
+        {**block, "text": _legible(draft.paths.text(block["text"]), own=True)}
+        for block in _list(draft.wire.get("content"))
+        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+    ]
 
 
 def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> list[dict[str, Any]]:

@@ -8,11 +8,13 @@ Source: `docs/store.md`.
 
 import asyncio
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from runner.doctor import Level, Line
 from runner.errors import CallError
 from runner.my_files import open_library
 from runner.settings import Settings
+from runner.store.asking import lost_records
 from runner.store.local import LocalStore, Missing
 from runner.store.protocol import Reason, Removal
 from runner.store.verifying import Damage, Verifiable
@@ -30,14 +32,25 @@ async def repair(settings: Settings) -> tuple[Line, ...]:
         store = library.store
         if isinstance(store, LocalStore):
             await store.check()
+        lost = await _lost_in_bucket(settings)
         removals = await store.sweep()
+        made = lost - await _lost_in_bucket(settings) if lost else 0
         missing = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
     except CallError as error:
         cure = "free the store for this user, then try again"
         return (Line(section=_SECTION, name="sweep", level=Level.MISSING, detail=error.message, cure=cure),)
     lines = [_swept(removals, reason) for reason in (Reason.LEFT_BEHIND, Reason.EXPIRED)]
     lines.append(Line(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended"))
+    if urlsplit(settings.store).scheme == "s3":
+        detail = f"{made} of {lost} that were lost made anew"
+        lines.append(Line(section=_SECTION, name="records", level=Level.OK, detail=detail))
     return (*lines, *map(_lost, missing))
+
+
+async def _lost_in_bucket(settings: Settings) -> int:
+    if urlsplit(settings.store).scheme != "s3":
+        return 0
+    return await asyncio.to_thread(lost_records, settings)
 
 
 async def verify(settings: Settings) -> tuple[Line, ...]:

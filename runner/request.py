@@ -4,7 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["VISIBILITY_SUFFIX", "RequestFacts", "WireError"]
+__all__ = [
+    "FIND_TOOL",
+    "LATEST_PROTOCOL",
+    "PUBLISHED",
+    "ROUTE",
+    "VISIBILITY_SUFFIX",
+    "RequestFacts",
+    "WireError",
+]
+
+LATEST_PROTOCOL = "2026-07-28"
+"""What the host speaks where no client says otherwise."""
+
+FIND_TOOL = "toolcell/tool"
+"""The request by which a host asks a worker for one tool that the file did not have when it was loaded."""
+
+PUBLISHED = "toolcell/published"
+"""What a worker notifies its host of when a tool publishes that a list or a resource has changed."""
+
+ROUTE = "toolcell/route"
+"""The request by which a host has an HTTP request answered by a route that a file adds."""
 
 VISIBILITY_SUFFIX = ":_visibility_rules"
 """FastMCP reads a session state key that ends like this in every request."""

@@ -42,7 +42,8 @@ async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
         async with files.open(file, offset=offset, length=length) as content:
             data = b"".join([chunk async for chunk in content])
     except CallError as error:
-        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=error.details) from error
+        said = {"error_code": error.code.name, **error.details}
+        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
     blob = {"uri": uri, "mimeType": file.mime, "blob": pybase64.b64encode(data).decode("ascii")}
     return {"contents": [{**blob, "_meta": {"toolcell/size": file.size, "toolcell/name": file.name}}]}
 

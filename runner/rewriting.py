@@ -85,9 +85,10 @@ class Rewriting:
             username: Who calls; overwrites whatever the caller said.
             file_delivery: How files named by `filename` and `filenames` are handed over.
         """
-        own = {key: value for key, value in given.items() if key not in _HELPERS or spec.declares(key)}
+        dropped = {*_HELPERS, spec.identity}
+        own = {key: value for key, value in given.items() if key not in dropped or spec.declares(key)}
         if spec.takes_username:
-            own["username"] = username
+            own[spec.identity] = username
         path_keys = FILE_ARGUMENTS if file_delivery == "path" else ()
         link_keys = tuple(key for key in _FILE_KEYS if key not in path_keys)
         return cls(

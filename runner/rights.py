@@ -1,4 +1,4 @@
-"""What tools may do beyond their own folder: reach the network, run programs, see variables.
+"""What tools may do beyond their own folder: the network, programs, variables, what is lent to them.
 
 Given for all tools, or for one tool instead. What a value means is checked here, once; the kernel enforces
 it (`sandbox.exits`, `sandbox.layers.landlock`).
@@ -22,13 +22,29 @@ from sandbox.destinations import Destinations
 from sandbox.exits import RESOLVER_OPTIONS
 from sandbox.policy import Policy
 
-__all__ = ["Network", "Programs", "Rights", "Variables", "program_files", "spell_out", "with_rights"]
+__all__ = [
+    "Lent",
+    "Network",
+    "Paths",
+    "Programs",
+    "Rights",
+    "Variables",
+    "interpreters_of",
+    "program_files",
+    "spell_out",
+    "with_rights",
+]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# With a dot, a colon or both, or the one name that every machine has.
+_HOSTS = re.compile(r"(?:localhost|[^\s/=,@]*[.:][^\s=,@]*)(?:,[^\s=,@]+)*")
 _OURS = "RUNNER_"
 _SCRIPT_HEAD_BYTES = 256
 _MOST_INTERPRETERS = 4
 _ENV = "env"
+# Git refuses a repository that belongs to another user id than its own, which a lent one may. What such a
+# repository could make it run is confined like all else.
+_GIT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 
 
 def _split(value: object) -> object:
@@ -58,10 +74,34 @@ def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _absolute(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    try:
+        # Not normalised: behind a link, `..` leads elsewhere than its text says.
+        return tuple(dict.fromkeys(path.expanduser().absolute() for path in paths))
+    except RuntimeError as error:
+        raise ValueError("there is no such home folder; write the whole path") from error
+
+
 _List = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Network = Annotated[_List, AfterValidator(_destinations)]
 Variables = Annotated[_List, AfterValidator(_variables)]
 Programs = Annotated[_List, AfterValidator(_programs)]
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split), AfterValidator(_absolute)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lent:
+    """What was found out of all that is lent, when the runner started.
+
+    Attributes:
+        names: What of it was called otherwise than where it lies.
+        owner: User and group id that every process must have to use it; None where those of users will do.
+        umask: What new files leave out of their mode, where something is lent to write.
+    """
+
+    names: tuple[Path, ...] = ()
+    owner: tuple[int, int] | None = None
+    umask: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +113,18 @@ class Rights:
         variables: Variables of this process that they may see.
         may_run: Whether they may run other programs at all.
         programs: The only ones they may run; empty: any that they may read.
+        read: What is lent to them to read.
+        write: What is lent to them to read and write.
+        lent: What was found out of all that is lent, to them or to others.
     """
 
     network: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     may_run: bool = True
     programs: tuple[str, ...] = ()
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    lent: Lent = Lent()
 
 
 def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) -> Policy:
@@ -94,33 +140,54 @@ def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) ->
     """
     seen = {name: variables[name] for name in rights.variables if name in variables}
     options = RESOLVER_OPTIONS if rights.network else {}
+    git = _GIT if rights.read or rights.write else {}
+    owner, umask = rights.lent.owner, rights.lent.umask
     return replace(
         policy,
         net=rights.network,
         programs=rights.may_run,
         run=program_files(rights.programs, path=policy.environment.get("PATH", "")),
-        environment={**seen, **policy.environment, **options},
+        lent_read=rights.read,
+        lent_write=rights.write,
+        lent_names=rights.lent.names if rights.read or rights.write else (),
+        gid=owner[1] if owner is not None and owner[0] else None,
+        umask=policy.umask if umask is None else umask,
+        environment={**git, **seen, **policy.environment, **options},
     )
 
 
 def spell_out(arguments: Sequence[str]) -> list[str]:
-    """Return command line arguments with `--allow-net` alone written as `--allow-net=*`.
+    """Return command line arguments with `--allow-net` and its value as one word, `--allow-net=*` for none.
 
-    Its value is optional, so it stands behind an equals sign and never in the next argument.
-
-    Raises:
-        UsageError: The next argument can only have been meant as its value.
+    Its value is optional. So the next word is taken for it only where that can be nothing else: a host with a
+    dot or a port, and neither a file nor the only word that could name one.
     """
-    found = list(arguments)
-    end = found.index("--") if "--" in found else len(found)
-    for at, argument in enumerate(found[:end]):
-        if argument != "--allow-net":
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    found: list[str] = []
+    words = iter(enumerate(arguments))
+    for at, argument in words:
+        if at >= end or argument != "--allow-net":
+            found.append(argument)
             continue
-        following = found[at + 1] if at + 1 < end else ""
-        if re.fullmatch(r"\S*:\d+(,\S+)*", following):
-            raise UsageError(f"what --allow-net opens stands behind an equals sign: --allow-net={following}")
-        found[at] = "--allow-net=*"
+        following = arguments[at + 1] if at + 1 < end else ""
+        others = [word for word in arguments[1:] if not word.startswith("-")]
+        if _names_hosts(following) and len(others) > 1:
+            found.append(f"--allow-net={following}")
+            next(words)
+        else:
+            found.append("--allow-net=*")
     return found
+
+
+def _names_hosts(word: str) -> bool:
+    """Say whether a word can only be meant as hosts."""
+    if not _HOSTS.fullmatch(word) or word.endswith(".py") or ".py:" in word or os.path.exists(word):
+        return False
+    try:
+        Destinations.parse(word.split(","))
+    except ValueError:
+        return False
+    return True
 
 
 def program_files(names: Sequence[str], *, path: str) -> tuple[Path, ...]:
@@ -151,12 +218,20 @@ def _with_interpreters(program: Path, path: str) -> list[Path]:
         file = Path(os.path.realpath(waiting.pop()))
         if file not in files:
             files.append(file)
-            waiting += [Path(found) for found in _interpreters(file, path)]
+            waiting += [Path(found) for found in interpreters_of(file, path)]
     return files
 
 
-def _interpreters(file: Path, path: str) -> list[str]:
-    """Return the programs that the kernel, or `env`, starts in the place of a file."""
+def interpreters_of(file: Path, path: str) -> list[str]:
+    """Return the programs that the kernel, or `env`, starts in the place of a file.
+
+    Args:
+        file: The file.
+        path: Where `env` looks for programs, as `PATH` says it.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
     try:
         with file.open("rb") as opened:
             head = opened.read(_SCRIPT_HEAD_BYTES)

@@ -1,5 +1,7 @@
 """What `runner init` writes: a tool file that works, its test, and a runner.toml to start from."""
 
+import shutil
+import sys
 from pathlib import Path
 
 from runner.errors import UsageError
@@ -57,58 +59,69 @@ async def count_words(filename: str, username: str, ctx: Context, most: int = 10
     }
 '''
 
-_TEST = '''"""The tool as its users get it: called by `runner`, confined, its files collected."""
+_TEST = '''"""The tool as its users get it: called by `runner`, confined, its files collected.
+
+    python test_my_tool.py
+
+pytest runs it too, where it is installed.
+"""
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import unittest
 import uuid
 from pathlib import Path
 
-import pytest
-
-TOOL = Path(__file__).with_name("my_tool.py")
+TOOL = Path(__file__).resolve().with_name("my_tool.py")
 
 
-@pytest.fixture
-def runner(tmp_path, monkeypatch):
-    """Run `runner ARGUMENT...` with state and store of its own, as a user nobody else is."""
-    command = shutil.which("runner", path=Path(sys.executable).parent) or shutil.which("runner")
-    assert command, "install toolcell into this environment: pip install toolcell"
-    tmp_path.chmod(0o700)
-    user = f"test-{uuid.uuid4().hex[:8]}"
-    monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("RUNNER_STORE", (tmp_path / "store").as_uri())
-    monkeypatch.setenv("RUNNER_USER", user)
+class MyToolTest(unittest.TestCase):
+    def setUp(self):
+        """Give `runner` state and store of its own, and a user nobody else is."""
+        self.command = shutil.which("runner", path=Path(sys.executable).parent) or shutil.which("runner")
+        assert self.command, "install toolcell into this environment: pip install toolcell"
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        user = f"test-{uuid.uuid4().hex[:8]}"
+        self.addCleanup(shutil.rmtree, f"/tmp/{user}", ignore_errors=True)
+        store = (self.folder / "store").as_uri()
+        own = {"RUNNER_STATE_DIR": str(self.folder / "state"), "RUNNER_STORE": store, "RUNNER_USER": user}
+        self.environment = {**os.environ, **own}
 
-    def run(*arguments):
-        words = [command, *map(str, arguments)]
-        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    def runner(self, *arguments):
+        words = [self.command, *map(str, arguments)]
+        return subprocess.run(
+            words, capture_output=True, text=True, cwd=self.folder, env=self.environment, check=False
+        )
 
-    yield run
-    shutil.rmtree(f"/tmp/{user}", ignore_errors=True)
+    def test_words_are_counted_and_written_to_a_table(self):
+        text = self.folder / "text.txt"
+        text.write_text("One fish two fish\\n")
+
+        called = self.runner("call", TOOL, "count_words", f"filename=@{text}", "--json")
+
+        self.assertEqual(called.returncode, 0, called.stderr)
+        answer = json.loads(called.stdout)
+        self.assertEqual(
+            answer["results"], {"words": 4, "most_frequent": {"fish": 2, "one": 1, "two": 1}}
+        )
+        table = base64.b64decode(answer["artifacts"][0]["b64"]).decode()
+        self.assertEqual(table.splitlines(), ["word,count", \'"fish",2\', \'"one",1\', \'"two",1\'])
+
+    def test_nothing_in_the_file_would_surprise_its_author(self):
+        checked = self.runner("check", TOOL, "--json")
+
+        self.assertEqual(json.loads(checked.stdout)["findings"], [])
+        self.assertEqual(checked.returncode, 0)
 
 
-def test_words_are_counted_and_written_to_a_table(runner, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("One fish two fish\\n")
-
-    called = runner("call", TOOL, "count_words", f"filename=@{text}", "--json")
-
-    assert called.returncode == 0, called.stderr
-    answer = json.loads(called.stdout)
-    assert answer["results"] == {"words": 4, "most_frequent": {"fish": 2, "one": 1, "two": 1}}
-    table = base64.b64decode(answer["artifacts"][0]["b64"]).decode()
-    assert table.splitlines() == ["word,count", \'"fish",2\', \'"one",1\', \'"two",1\']
-
-
-def test_nothing_in_the_file_would_surprise_its_author(runner):
-    checked = runner("check", TOOL, "--json")
-
-    assert json.loads(checked.stdout)["findings"] == []
-    assert checked.returncode == 0
+if __name__ == "__main__":
+    unittest.main()
 '''
 
 _CONFIG = """# Settings of `runner` in this folder. `runner config` shows all and where each came from.
@@ -153,6 +166,13 @@ def next_steps(written: list[Path]) -> str:
             "next:",
             f"  runner check {tool}",
             f"  runner call {tool} count_words filename=@{written[2]}",
-            f"  pytest {written[1]}",
+            f"  {_python()} {written[1]}",
         ]
     )
+
+
+def _python() -> str:
+    """Return how a shell starts the interpreter that has `runner`."""
+    found = shutil.which("python")
+    is_this = found is not None and Path(found).resolve() == Path(sys.executable).resolve()
+    return "python" if is_this and Path(found or "").parent == Path(sys.executable).parent else sys.executable

@@ -9,7 +9,7 @@ Source: `runner.environment`, which points everything personal there; `runner.ow
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def scratch_folder(homes: Path, *, owner: int | None) -> Iterator[Path]:
             let_go(fd)
 
 
-def sweep(homes: Path, ids: range) -> None:
+def sweep(homes: Path, ids: Container[int]) -> None:
     """Remove the folders whose hosts have ended without doing it.
 
     Args:

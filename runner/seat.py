@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from runner.catalog import ToolSpec
 from runner.homes import HomeLease
@@ -27,8 +27,15 @@ class Access(enum.Enum):
     WRITE = "write"
 
     @classmethod
-    def of(cls, tool: ToolSpec | None) -> "Access":
-        """Return what a tool's parameters ask for; `username` is what gives a tool a home (S1-57)."""
+    def of(cls, tool: ToolSpec | None, *, homes_for: Literal["declared", "all"] = "declared") -> "Access":
+        """Return what a tool's parameters ask for; `username` is what gives a tool a home (S1-57).
+
+        Args:
+            tool: The tool; None for other requests.
+            homes_for: Whether all have a home instead, so that one process can serve a whole file.
+        """
+        if homes_for == "all":
+            return cls.WRITE
         if tool is None:
             return cls.NONE
         if tool.takes_username:
@@ -83,6 +90,7 @@ class Seat:
         home: The lease of the home, or None where the pool is bound to nobody.
         user: Whose home it is, or None.
         links: Makes the links that its workers can fetch, or None where they can fetch none.
+        key: What it is for; whoever has it decides.
         stack: Lets go of the home.
     """
 
@@ -91,6 +99,7 @@ class Seat:
     home: HomeLease | None
     user: User | None = None
     links: DownloadLinks | None = None
+    key: SeatKey = NOBODY
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     calls: int = 0
     retiring: "asyncio.Event | None" = None

@@ -110,7 +110,8 @@ class Seating:
         idle = [seat for seat in self.seats() if seat.is_idle and seat.pool.alive]
         if not idle:
             return False
-        min(idle, key=lambda seat: seat.used_at).rest()
+        # What goes on between calls is used, if by nobody at this moment.
+        min(idle, key=lambda seat: (seat.pool.has_jobs, seat.used_at)).rest()
         self._given_up += 1
         if time.monotonic() - self._logged_at > _LOG_EVERY_S:
             log.warning(

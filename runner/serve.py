@@ -7,10 +7,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import uvicorn
@@ -74,6 +75,10 @@ class Served(Protocol):
         """Return the servers that stand behind it, by the names with which what they offer begins."""
 
     @property
+    def named_files(self) -> Sequence[Path]:
+        """Return the files that it serves, or that name its servers."""
+
+    @property
     def tier(self) -> Tier:
         """The isolation tier that it runs things in."""
 
@@ -132,11 +137,17 @@ async def serve_application(
     """
     check_startable(settings, transport)
     stopped, again = asyncio.Event(), asyncio.Event()
+    came: list[int] = []
     loop = asyncio.get_running_loop()
     # A thread that copies a large file must not be what every other user waits for.
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
+
+    def stop(number: int) -> None:
+        came.append(number)
+        (again if stopped.is_set() else stopped).set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: (again if stopped.is_set() else stopped).set())
+        loop.add_signal_handler(number, stop, number)
     listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
     async with opened as served:
         if listener is None:
@@ -151,8 +162,13 @@ async def serve_application(
     if transport == "stdio" and stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
-        os._exit(0)
-    return 0
+        os._exit(_status(came))
+    return _status(came)
+
+
+def _status(came: Sequence[int]) -> int:
+    """Return the exit status after these signals: that of an interrupted command after Ctrl-C."""
+    return 128 + signal.SIGINT if signal.SIGINT in came else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +227,7 @@ async def _serve_http(
         events=served.events,
         tokens=served.links.tokens,
         tier=served.tier,
+        named_files=served.named_files,
         faults=served.faults,
         stopping=lambda: served.drain.fault,
     )
@@ -246,14 +263,24 @@ def _web(
     ends = Middleware(SessionEnds, ended=ended)
     direct = _direct(app)
     if playground is None:
-        return make_web(app, site, direct=direct, front=lambda _: [ends])
+        return _with_author_routes(make_web(app, site, direct=direct, front=lambda _: [ends]), app, site)
     admit(app, playground.passes, site.settings.identity_claim)
 
     def front(under_way: UnderWay) -> list[Middleware]:
         # Behind the door, so that it is heard of a session of a page, too.
         return [Middleware(Door, site=site, passes=playground.passes, under_way=under_way), ends]
 
-    return make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
+    web = make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
+    return _with_author_routes(web, app, site)
+
+
+def _with_author_routes(web: Starlette, app: FastMCP, site: Site) -> Starlette:
+    """Return the application with the routes that the files add, behind all of ours."""
+    if isinstance(app, Host):
+        for path in app.hidden_routes(web.router.routes):
+            log.warning("a route of the file is never asked: the runner has that path", extra={"path": path})
+        web.router.routes.append(app.author_routes(site))
+    return web
 
 
 async def _serve_web(

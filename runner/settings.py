@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runner.limits import LIMITS, limits_of
-from runner.rights import Network, Programs, Rights, Variables
+from runner.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.setting_values import (
     Count,
     Folder,
@@ -45,8 +45,9 @@ class Auth(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["none", "jwt", "static"] = Field(
-        "none", description="How a bearer token is checked: not at all, as a JWT, or against a file."
+    kind: Literal["none", "jwt", "static", "file"] = Field(
+        "none",
+        description="How a bearer token is checked: not, as a JWT, by a list, or as the tool file says.",
     )
     jwks_uri: KeyUrl | None = Field(
         None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
@@ -96,6 +97,8 @@ class ToolSettings(BaseModel):
     allow_env: Variables | None = Field(None, description="Instead of `allow_env`, for this tool.")
     allow_run: Programs | None = Field(None, description="Instead of `allow_run`, for this tool.")
     deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
+    allow_read: Paths | None = Field(None, description="Instead of `allow_read`, for this tool.")
+    allow_write: Paths | None = Field(None, description="Instead of `allow_write`, for this tool.")
     call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
     cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
     call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
@@ -108,6 +111,7 @@ class ToolSettings(BaseModel):
     worker_reuse: Literal["user", "call"] | None = Field(
         None, description="Instead of `worker_reuse`, for this tool."
     )
+    background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
     calls_per_minute: Count | None = Field(
         None, description="Calls of this tool that each user may make in any minute; by default no limit."
     )
@@ -242,6 +246,10 @@ class Settings(BaseSettings):
     worker_calls: Count = Field(1000, description="Calls that a worker serves, where it stays with its user.")
     worker_age_s: Seconds = Field(3600.0, description="Age at which such a worker takes no further call.")
     worker_idle_s: Seconds = Field(300.0, description="Time without a call after which such a worker ends.")
+    background_jobs: bool = Field(
+        default=False,
+        description="Whether what a tool begins may go on between calls, where its author asks for that.",
+    )
     load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
     drain_s: float = Field(
         25.0,
@@ -260,6 +268,14 @@ class Settings(BaseSettings):
     deny_run: bool = Field(default=False, description="Whether tools may run no other program at all.")
     allow_net: Network = Field(
         (), description="Hosts and ports that tools may reach; `*` is every public address."
+    )
+    allow_read: Paths = Field((), description="Folders and files that are lent to tools to read.")
+    allow_write: Paths = Field(
+        (), description="Folders and files that are lent to tools to read and write, for all users together."
+    )
+    homes_for: Literal["declared", "all"] = Field(
+        "declared",
+        description="Which tools are given the user's home: those that declare `username`, or all.",
     )
     auth: Auth = Field(default_factory=Auth, description="Who may call over HTTP: see the table below.")
     identity_claim: Names = Field(
@@ -293,6 +309,17 @@ class Settings(BaseSettings):
     max_requests_per_user: Count = Field(
         100, description="Requests of one user under way over HTTP at the same time, open streams among them."
     )
+    username_parameter: str = Field(
+        "username",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Name of the parameter that is filled in with who calls, and gives a tool a home.",
+    )
+    show_username: bool = Field(
+        default=False, description="Whether clients see that parameter in the schemas of tools."
+    )
+    max_sessions_per_user: Count = Field(
+        100, description="MCP sessions of one user over HTTP; one more ends the one that was idle longest."
+    )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
     max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -311,6 +338,8 @@ class Settings(BaseSettings):
     # Kept by `settings_sources.load`: where each value given came from, by dotted name; the file read.
     _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
     _config: Path | None = PrivateAttr(default=None)
+    # Kept by `lending.lend`.
+    _lent: Lent = PrivateAttr(default=Lent())
 
     @classmethod
     def settings_customise_sources(
@@ -382,6 +411,12 @@ class Settings(BaseSettings):
         own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
         return (own.worker_reuse or self.worker_reuse) == "user"
 
+    def lets_go_on(self, tool: str | None = None) -> bool:
+        """Say whether what a tool begins, or any, may go on between calls."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        allowed = self.background_jobs if own.background_jobs is None else own.background_jobs
+        return allowed and self.keeps_worker(tool)
+
     @property
     def reuse(self) -> Reuse:
         """Return how long workers stay, where any may."""
@@ -414,7 +449,15 @@ class Settings(BaseSettings):
             variables=self.allow_env if own.allow_env is None else own.allow_env,
             may_run=not deny_run,
             programs=() if deny_run else programs,
+            read=self.allow_read if own.allow_read is None else own.allow_read,
+            write=self.allow_write if own.allow_write is None else own.allow_write,
+            lent=self._lent,
         )
+
+    @property
+    def lender(self) -> int | None:
+        """Return the user id that every process has because of what is lent, if it must have one."""
+        return None if self._lent.owner is None else self._lent.owner[0]
 
     @property
     def uids(self) -> range:

@@ -34,6 +34,7 @@ _FOREIGN = frozenset(
 )  # fmt: skip
 _FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
 _PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"))
+_LENT = ("allow_read", "allow_write")
 _SECRET = (("auth", "public_key"), ("s3_access_key",), ("s3_secret_key",))
 _REDACTED = "(redacted)"
 # What is written above the tables and belongs into one.
@@ -198,7 +199,13 @@ def _has_zero(value: object) -> bool:
 
 def _beside(config: Path, leaf: Leaf, value: object) -> object:
     # A relative path in a file means the same wherever the command is started from.
-    if leaf not in _PATHS or not isinstance(value, str) or value.startswith("~"):
+    if leaf[-1] in _LENT and isinstance(value, list):
+        return [_below(config, item) for item in value]
+    return _below(config, value) if leaf in _PATHS else value
+
+
+def _below(config: Path, value: object) -> object:
+    if not isinstance(value, str) or value.startswith("~"):
         return value
     return config.absolute().parent / value
 

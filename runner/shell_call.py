@@ -115,6 +115,10 @@ async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal
     except WireError as error:
         terminal.close()
         raise UsageError(f"the tool's server refused the call: {error}") from error
+    outcome = request.steps.outcome
+    if outcome is not None and completed.processed.failure is None:
+        # An error names it among its facts.
+        terminal.printed(outcome.output)
     terminal.close()
     if completed.interim is not None:
         raise UsageError(

@@ -5,8 +5,9 @@ import tokenize
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from runner.background import refused_jobs
 from runner.catalog import ToolSpec
 from runner.cell import Cell
 from runner.check.finding import Finding, Severity
@@ -19,7 +20,7 @@ from runner.check.widgets import seen_of_widgets
 from runner.identity import User
 from runner.seat import Access
 from runner.settings import Settings
-from runner.targets import split_target
+from runner.targets import entry_of
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
 from sandbox.zygote import Loaded
 
@@ -49,8 +50,14 @@ class _Report:
     needs: tuple[Need, ...] = ()
     tools: Mapping[str, ToolSpec]
     forks: bool | None = None
+    homes_for: Literal["declared", "all"] = "declared"
     unseen: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     error: SandboxError | None = None
+
+    def access(self, tool: ToolSpec) -> Access:
+        """Return what calls of a tool may do with their user's home."""
+        return Access.of(tool, homes_for=self.homes_for)
 
     @property
     def exit_status(self) -> int:
@@ -64,7 +71,7 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
         LoadError: The file cannot be loaded. What its text tells has been printed.
         SandboxError: It cannot be loaded here; the message says why.
     """
-    report = await _check(settings, Path(split_target(target)[0]), target)
+    report = await _check(settings, entry_of(target).file, target)
     print(json.dumps(_json(report), indent=2) if as_json else _text(report))  # noqa: T201
     if report.error is not None:
         raise report.error
@@ -96,7 +103,9 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
         needs=needs,
         tools=tools,
         forks=forks,
+        homes_for=settings.homes_for,
         unseen=tuple(name for name in tools if name not in known),
+        refused=refused_jobs(settings, tools),
     )
 
 
@@ -143,10 +152,11 @@ def _json(report: _Report) -> dict[str, Any]:
             {
                 "name": tool.name,
                 "arguments": list(tool.parameters.get("properties", {})),
-                "home": Access.of(tool).value,
+                "home": report.access(tool).value,
             }
             for tool in report.tools.values()
         ],
+        "background_refused": list(report.refused),
         "needs": [asdict(need) for need in report.needs],
         "not_looked_at": list(report.unseen),
         "findings": [asdict(found) | {"severity": found.severity.value} for found in report.findings],
@@ -160,10 +170,12 @@ def _text(report: _Report) -> str:
         for found in report.findings
     ]
     lines += [
-        f"tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_HOMES[Access.of(tool)]}"
+        f"tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_HOMES[report.access(tool)]}"
         for tool in report.tools.values()
     ]
     lines += [f"needs {_NEEDS[need.kind]}: `{need.what}`, line {need.line}" for need in report.needs]
+    if report.refused:
+        lines.append(f"needs `background_jobs = true` to go on between calls: {', '.join(report.refused)}")
     if report.unseen:
         lines.append(f"not looked at, because not defined in this file: {', '.join(report.unseen)}")
     if report.forks is not None:

@@ -20,7 +20,7 @@ from sandbox.inside.confine import LAYERS
 from sandbox.probe import TRIAL_UID, Tier
 from sandbox.selftest.attempt import Attempt, Blind, Kind
 from sandbox.selftest.run import Report, run
-from sandbox.selftest.trial import Setup, Trial, Verdict
+from sandbox.selftest.trial import Mode, Setup, Trial, Verdict
 
 __all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
 
@@ -32,6 +32,10 @@ _PROGRAM = "runner.selftest_program"
 _NOWHERE: dict[str, object] = {"state_dir": Path("/"), "store": "file:///"}
 # The host could not tell a worker from its zygote otherwise, nor end it.
 _KEPT = ("session",)
+_MEANING = {
+    Mode.USER: "in a worker that has served a call of its user before, was stopped and continued, and stays",
+    Mode.CALL: "in a worker of its own, which ends with the call",
+}
 _ORDER = (Verdict.GOT_OUT, Verdict.LEFT_OPEN, Verdict.NOT_PROVABLE, Verdict.HELD)
 
 
@@ -45,6 +49,7 @@ class SelftestOptions:
         against: One of `AGAINST`.
         guard: Whether the Python patches are in place.
         tier: The tier that the attempts are made in.
+        reuse: How workers are kept meanwhile, `user` or `call`; empty for each in turn.
         uids: User ids that the tier may give to users.
         as_json: Whether to print one JSON document instead of the table.
         junit: Where to write a JUnit report, if anywhere.
@@ -55,6 +60,7 @@ class SelftestOptions:
     against: str = "sandbox"
     guard: bool = True
     tier: Tier = Tier.PROCESS
+    reuse: str = ""
     uids: range = range(TRIAL_UID, TRIAL_UID + 1)
     as_json: bool = False
     junit: Path | None = None
@@ -68,12 +74,18 @@ class SelftestOptions:
         """Return what the attempts are made against.
 
         Raises:
-            UsageError: `--against` names nothing, or nothing would be left.
+            UsageError: `--against` or `--reuse` names nothing, or nothing would be left.
         """
         if self.against not in AGAINST:
             raise UsageError(f"--against takes {' or '.join(AGAINST)}, got {self.against!r}")
+        known = [mode.value for mode in Mode]
+        if self.reuse and self.reuse not in known:
+            raise UsageError(f"--reuse takes {' or '.join(known)}, got {self.reuse!r}")
+        modes = (Mode(self.reuse),) if self.reuse else tuple(Mode)
         if self.against == "sandbox":
-            return Setup(program=_PROGRAM, guard=self.guard, tier=self.tier, uids=self.uids)
+            return Setup(program=_PROGRAM, guard=self.guard, tier=self.tier, uids=self.uids, modes=modes)
+        if self.reuse:
+            raise UsageError("--against monkeypatch keeps no workers; leave out --reuse")
         if not self.guard:
             raise UsageError("--against monkeypatch is the guard alone; leave out --without-guard")
         left_out = tuple(layer for layer in LAYERS if layer not in _KEPT)
@@ -136,7 +148,7 @@ async def selftest_from_shell(options: SelftestOptions) -> int:
     setup, attempts = options.setup(), options.attempts()
     if options.junit is not None and not os.access(options.junit.parent, os.W_OK):
         raise UsageError(f"--junit {options.junit}: its folder cannot be written; name another file")
-    counter = _Counter(len(attempts))
+    counter = _Counter(len(attempts) * len(setup.modes))
     report = await run(attempts, setup, tell=counter.tell)
     counter.close()
     if options.junit is not None:
@@ -167,10 +179,12 @@ class _Counter:
 
 def _text(report: Report, options: SelftestOptions) -> str:
     lines = [f"isolation: {options.isolation}", ""]
-    for kind in Kind:
-        trials = [trial for trial in report.trials if trial.attempt.kind is kind]
-        if trials:
-            lines += [f"{kind.value}: {len(trials)} attempts", *_rows(trials), ""]
+    for mode in report.modes:
+        lines += [f"worker_reuse = {mode.value}: {_MEANING[mode]}", ""]
+        for kind in Kind:
+            trials = [trial for trial in report.in_mode(mode).trials if trial.attempt.kind is kind]
+            if trials:
+                lines += [f"{kind.value}: {len(trials)} attempts", *_rows(trials), ""]
     return "\n".join([*lines, *_explained(report), _summary(report)])
 
 
@@ -205,15 +219,20 @@ def _explained(report: Report) -> Iterator[str]:
 
 
 def _summary(report: Report) -> str:
-    out = len(report.of(Verdict.GOT_OUT))
-    counted = f"{len(report.counted)} attempts, {len(report.kinds)} kinds, {report.elapsed_s:.0f} s"
-    return f"{counted}: {out if out else 'nothing'} got out"
+    parts = []
+    for mode in report.modes:
+        part = report.in_mode(mode)
+        out = len(part.of(Verdict.GOT_OUT))
+        counted = f"{len(part.counted)} attempts, {len(part.kinds)} kinds"
+        parts.append(f"worker_reuse = {mode.value}: {counted}: {out if out else 'nothing'} got out")
+    return "\n".join([*parts, f"{report.elapsed_s:.0f} s"])
 
 
 def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
     return {
         "against": options.against,
         "isolation": options.isolation,
+        "worker_reuse": [mode.value for mode in report.modes],
         "guard": options.guard,
         "held": report.held,
         "counted": len(report.counted),
@@ -224,6 +243,7 @@ def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
             {
                 "id": trial.attempt.id,
                 "kind": trial.attempt.kind.value,
+                "worker_reuse": trial.mode.value,
                 "technique": trial.attempt.technique,
                 "verdict": trial.verdict.name.lower(),
                 "got_out_unconfined": trial.provable,
@@ -253,7 +273,9 @@ def _suite(kind: Kind, trials: Sequence[Trial]) -> "Xml.Element":
     counts = {"tests": str(len(trials)), "failures": str(failed), "skipped": str(skipped)}
     suite = Xml.Element("testsuite", {"name": kind.value, **counts})
     for trial in trials:
-        case = Xml.SubElement(suite, "testcase", classname=f"selftest.{kind.value}", name=trial.attempt.id)
+        case = Xml.SubElement(
+            suite, "testcase", classname=f"selftest.{kind.value}.{trial.mode.value}", name=trial.attempt.id
+        )
         if trial.verdict is Verdict.GOT_OUT:
             Xml.SubElement(case, "failure", message=f"{trial.attempt.technique} got out")
         elif trial.verdict is not Verdict.HELD:

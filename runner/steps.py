@@ -22,10 +22,12 @@ class Steps:
     Attributes:
         outcome: How the worker ended, once it did.
         is_fresh: Whether the worker had served no call before.
+        goes_on: Whether what it has begun goes on between calls, where the tool asks for that or it is so.
     """
 
     outcome: Outcome | None = None
     is_fresh: bool = True
+    goes_on: bool | None = None
     _last: float = field(default_factory=time.perf_counter)
     _laps: dict[str, float] = field(default_factory=dict)
 

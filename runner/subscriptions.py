@@ -3,8 +3,8 @@
 The resource `runner://files` is updated whenever a file of the user comes or goes, `artifact://ID` when
 that file does; resources and lists of a remote server when it says so. A client of the handshake era
 subscribes to a URI and is told on its connection; one of the later era listens on the stream of a request.
-Nobody is told of another user's files. Resources of the tool file are read anew by each worker and announce
-nothing, so subscribing to one is refused.
+Nobody is told of another user's files. What a tool publishes of its file's lists and resources, clients of
+the later era hear; in the handshake era such a resource announces nothing, so subscribing to one is refused.
 
 Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
 requirement S0-68.
@@ -32,7 +32,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from runner.errors import RunnerError
-from runner.events import LISTENERS_PER_USER, Events, Subscription
+from runner.events import LIST_CHANGED, LISTENERS_PER_USER, UPDATED, Events, Subscription
 from runner.file_events import REMOVED, STORED
 from runner.files_extra import FILES
 from runner.identity import User
@@ -40,13 +40,7 @@ from runner.internals.connection import connection_of
 from runner.internals.host import serve_subscriptions
 from runner.resources import SCHEME
 
-__all__ = ["LIST_CHANGED", "UPDATED", "Beyond", "announced", "offer_subscriptions"]
-
-LIST_CHANGED = "list_changed"
-"""The event that what is offered has changed; `list` says what: tools, prompts or resources."""
-
-UPDATED = "resource_updated"
-"""The event that a resource beyond ours has changed."""
+__all__ = ["Beyond", "announced", "offer_subscriptions"]
 
 _STATE = "toolcell_subscriptions"
 _LISTS: Mapping[object, ServerEvent] = {

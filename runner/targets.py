@@ -1,46 +1,264 @@
-"""The FILE argument: a path, and perhaps the name of an object in it. Pure; imports no framework."""
+"""The FILE argument: what it may be, and which file, object and surroundings it stands for.
 
-from collections.abc import Iterable
+A file of Python; a `fastmcp.json`, which names one; a package's folder; a module by its dotted name. What was
+checked is an absolute path of the first two kinds, so that it means the same in every process. Imports no
+framework, and nothing of an author: a module is looked for by the names of folders alone.
+"""
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from runner.errors import UsageError
 
-__all__ = ["check_targets", "split_target", "tool_files"]
+__all__ = ["Entry", "check_targets", "entry_of", "module_line", "proxy_line", "split_target", "tool_files"]
+
+_CONFIG = "fastmcp.json"
+_IN_PACKAGE = ("server.py", "__init__.py", "main.py", "app.py", "mcp.py", "__main__.py")
+_MADE = re.compile(r"\b(FastMCP|MCPServer|Server)(\[.*\])?\(")
+_IMPORTED = re.compile(r"^\s*from\s.*\bimport\b.*\b(mcp|server|app)\b", re.MULTILINE)
+_INTERPRETERS = {".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "npx tsx", ".sh": "sh", ".rb": "ruby"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What is loaded for one FILE argument.
+
+    Attributes:
+        file: The file of Python.
+        name: Name of the object in it, if one is given.
+        config: The `fastmcp.json` that names the file, if one does.
+        arguments: What the file finds in `sys.argv` behind its own name.
+        variables: Environment variables that the configuration sets.
+        deployment: What else it says of how to serve.
+    """
+
+    file: Path
+    name: str | None = None
+    config: Path | None = None
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    deployment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What the tools of the file are known by, where several files are served."""
+        is_package = self.file.name == "__init__.py"
+        return self.file.parent.name if is_package else self.file.stem
+
+    @cached_property
+    def package(self) -> tuple[Path, str] | None:
+        """The folder above the package that the file is part of, and its name in there; None if it has none.
+
+        Lying in a package's folder is not enough: `fastmcp run` loads such a file alone, without what
+        `__init__.py` does. It takes an import that only works within the package.
+        """
+        parts: list[str] = [] if self.file.name == "__init__.py" else [self.file.stem]
+        folder = self.file.parent
+        while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+            parts.insert(0, folder.name)
+            folder = folder.parent
+        if len(parts) < 2 and self.file.name != "__init__.py":
+            return None
+        is_part = bool(parts) and (self.file.name == "__init__.py" or _imports(self.file, parts[0]))
+        return (folder, ".".join(parts)) if is_part else None
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Return the folders in which the file finds modules, the nearest first: where a link leads, too."""
+        root = () if self.package is None else (self.package[0],)
+        return tuple(dict.fromkeys((self.file.parent, self.file.resolve().parent, *root)))
+
+    @property
+    def beside(self) -> tuple[Path, ...]:
+        """Return files beside which everything may be read: the file, and the package that it is part of."""
+        if self.package is None:
+            return (self.file,)
+        folder, module = self.package
+        return (self.file, folder / module.partition(".")[0] / "__init__.py")
 
 
 def split_target(target: str) -> tuple[str, str | None]:
     """Split `FILE:NAME` into the file and the name of the object, if one is given."""
     path, colon, name = target.rpartition(":")
-    if colon and name.isidentifier() and path.endswith(".py"):
+    if colon and name.isidentifier() and not target.startswith(("http:", "https:")):
         return path, name
     return target, None
 
 
 def tool_files(targets: Iterable[str]) -> list[Path]:
     """Return the files that the targets name."""
-    return [Path(split_target(target)[0]).absolute() for target in targets]
+    return [entry_of(target).file for target in targets]
 
 
 def check_targets(targets: list[str]) -> list[str]:
     """Return the targets with absolute paths.
 
     Raises:
-        UsageError: A file is missing, is no file, or cannot be read.
+        UsageError: A file is missing, is no file, cannot be read, or is nothing that is served here.
     """
     return [_check(target) for target in targets]
 
 
-def _check(target: str) -> str:
+def entry_of(target: str) -> Entry:
+    """Return what a checked target stands for.
+
+    Raises:
+        UsageError: Its configuration is gone or wrong.
+    """
     file, name = split_target(target)
-    path = Path(file).absolute()
+    path = _absolute(file)
+    return _configured(path, name) if path.suffix == ".json" else Entry(file=path, name=name)
+
+
+def proxy_line(*command: str) -> str:
+    """Return the command line that serves a program as it is, behind the proxy."""
+    return shlex.join(["runner", "proxy", "--", *command])
+
+
+def module_line(python: str, folder: Path, module: str, *arguments: str) -> str:
+    """Return the same for a module that is run and lies in a folder, which it then has to be able to read."""
+    command = ("env", f"PYTHONPATH={folder}", python, "-m", module, *arguments)
+    return shlex.join(["runner", "proxy", f"--allow-read={folder}", "--", *command])
+
+
+def _check(target: str) -> str:
+    if target.startswith(("http://", "https://")):
+        raise UsageError(
+            f"{target} is a server that runs elsewhere: {shlex.join(['runner', 'proxy', target])}"
+        )
+    file, name = split_target(target)
+    path = _found(file)
+    if path.suffix == ".json":
+        entry = _configured(path, name)
+        _readable(entry.file, str(entry.file))
+    _readable(path, file)
+    return f"{path}:{name}" if name else str(path)
+
+
+def _found(file: str) -> Path:
+    """Return the file of Python or the configuration that the words stand for."""
+    path = _absolute(file)
+    if path.is_dir():
+        return _in_package(path, file)
     if not path.exists():
-        raise UsageError(f"there is no file {file}")
+        module = _module(file)
+        if module is None:
+            raise UsageError(f"there is no file {file}")
+        return _in_package(module, file) if module.is_dir() else module
     if not path.is_file():
         raise UsageError(f"{file} is no file; name a Python file with a FastMCP object in it")
-    if path.suffix != ".py":
-        raise UsageError(f"{file} is no Python file: its name must end in .py")
+    if path.suffix not in (".py", ".json"):
+        raise UsageError(_no_python(path, file))
+    return path
+
+
+def _no_python(path: Path, file: str) -> str:
+    said = f"{file} is no Python file: its name must end in .py"
+    interpreter = _INTERPRETERS.get(path.suffix)
+    if interpreter is None and not os.access(path, os.X_OK):
+        return said
+    command = (*(interpreter or "").split(), str(path))
+    return f"{said}. A server of another kind is served as it is by: {proxy_line(*command)}"
+
+
+def _in_package(folder: Path, given: str) -> Path:
+    """Return the file of a folder that makes a server, judged by its text."""
+    if (folder / _CONFIG).is_file():
+        return folder / _CONFIG
+    for sign in (_MADE, _IMPORTED):
+        for name in _IN_PACKAGE:
+            if _has(folder / name, sign):
+                return folder / name
+    whole = folder / "__main__.py"
+    line = module_line(sys.executable, folder.parent, folder.name)
+    runs = f"; if it serves by itself: {line}" if whole.is_file() else ""
+    raise UsageError(
+        f"{given} is a folder, and none of {', '.join((_CONFIG, *_IN_PACKAGE))} in it makes a server; "
+        f"name the Python file that does{runs}"
+    )
+
+
+def _has(file: Path, sign: re.Pattern[str]) -> bool:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return sign.search(text) is not None
+
+
+def _module(dotted: str) -> Path | None:
+    """Return the file or folder of a module, as Python would find it, without importing its packages."""
+    parts = dotted.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return None
+    for top in (os.getcwd(), *sys.path):
+        below = Path(top, *parts)
+        if below.with_name(f"{parts[-1]}.py").is_file():
+            return _absolute(str(below.with_name(f"{parts[-1]}.py")))
+        if (below / "__init__.py").is_file():
+            return _absolute(str(below))
+    return None
+
+
+def _configured(path: Path, name: str | None) -> Entry:
+    """Return what a `fastmcp.json` names, by the rules of FastMCP's configuration, version 1."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as JSON: {error}") from error
+    if isinstance(told, dict) and "mcpServers" in told:
+        line = shlex.join(["runner", "proxy", str(path)])
+        raise UsageError(f"{path} lists servers that run by themselves: {line}")
+    source = told.get("source") if isinstance(told, dict) else None
+    if not isinstance(source, dict) or not isinstance(source.get("path"), str):
+        raise UsageError(
+            f'{path} names no file to serve; it needs "source": {{"path": "server.py"}}, as FastMCP reads it'
+        )
+    given, inner = split_target(source["path"])
+    entrypoint = name or source.get("entrypoint") or inner
+    deployment = told.get("deployment")
+    deployment = deployment if isinstance(deployment, dict) else {}
+    file = _beside_config(path, given)
+    if file.suffix != ".py" or not file.is_file():
+        raise UsageError(f"{path} names {given}, and there is no such Python file beside it or here")
+    variables, arguments = deployment.get("env"), deployment.get("args")
+    return Entry(
+        file=file,
+        name=None if entrypoint is None else str(entrypoint),
+        config=path,
+        arguments=tuple(map(str, arguments)) if isinstance(arguments, list) else (),
+        variables={str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else {},
+        deployment=deployment,
+    )
+
+
+def _beside_config(path: Path, given: str) -> Path:
+    # FastMCP looks from where one stands, which its own documentation takes to be the configuration's folder.
+    beside = _absolute(os.path.join(path.parent, os.path.expanduser(given)))
+    return beside if beside.is_file() else _absolute(given)
+
+
+def _readable(path: Path, given: str) -> None:
     try:
         path.open("rb").close()
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
-    return f"{path}:{name}" if name else str(path)
+        raise UsageError(f"{given} cannot be read: {error.strerror}") from error
+
+
+def _absolute(file: str) -> Path:
+    """Return a path without `..`, the links of its folders resolved; a link to the file itself stays one."""
+    path = Path(file).expanduser().absolute()
+    return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
+
+
+def _imports(file: Path, package: str) -> bool:
+    """Say whether a file imports its own package, by a leading dot or by name. Judged by its lines."""
+    return _has(file, re.compile(rf"^\s*(from\s+(\.|{package}\b)|import\s+{package}\b)", re.MULTILINE))

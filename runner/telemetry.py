@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import time
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
@@ -23,12 +24,16 @@ _SECRETS = (
     re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]+"),
     re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/@\s\"'<>\\]+(?=@)"),
 )
+# Where none of this is, there is nothing to redact: the usual line is read once.
+_SUSPECT = re.compile(r"(?i)token=|[?&]key=|bearer\s|://")
 _QUOTED = re.compile(r"[\s=\"]")
 _NEVER = frozenset({"arguments", "authorization", "content", "password", "secret", "token"})
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "call_id", "taskName"}
 # These print requests, with their arguments, at level DEBUG.
 _CHATTY = ("asyncio", "fastmcp", "httpcore2", "httpx2", "mcp", "sse_starlette", "uvicorn", "watchfiles")
 _OWN = ("runner", "sandbox")
+# They log what remote servers say that is no message, each with a traceback of itself.
+_OF_REMOTES = ("mcp.client.sse", "mcp.client.streamable_http")
 
 
 def set_up(
@@ -44,9 +49,12 @@ def set_up(
         form: One line of text or one JSON object for each record.
         stream: Where to write instead of standard error. Never standard output: stdio speaks MCP there.
     """
+    # No form of a line names them, and each is looked up for each record.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     handler.addFilter(_add_call_id)
+    handler.addFilter(_shorten)
     wanted = logging.getLevelNamesMapping()[level.upper()]
     # FastMCP puts handlers of its own on its logger when it is imported, before or after this.
     os.environ.setdefault("FASTMCP_LOG_ENABLED", "false")
@@ -77,8 +85,9 @@ class CallScope:
 
 def redact(text: str) -> str:
     """Return `text` without tokens: `token=` of URLs, bearer tokens, passwords before an `@`."""
-    for pattern in _SECRETS:
-        text = pattern.sub(_redacted, text)
+    if _SUSPECT.search(text):
+        for pattern in _SECRETS:
+            text = pattern.sub(_redacted, text)
     return text
 
 
@@ -88,6 +97,17 @@ def _redacted(found: "re.Match[str]") -> str:
 
 def _add_call_id(record: logging.LogRecord) -> bool:
     record.call_id = _call_id.get()
+    return True
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    """Put the problem of a remote server in the place of its traceback; at level DEBUG both are wanted."""
+    if record.name not in _OF_REMOTES or not record.exc_info:
+        return True
+    if not logging.getLogger(_OWN[0]).isEnabledFor(logging.DEBUG):
+        kind, problem, _trace = record.exc_info
+        record.problem = f"{getattr(kind, '__name__', kind)}: {str(problem).partition(chr(10))[0][:200]}"
+        record.exc_info = record.exc_text = None
     return True
 
 
@@ -121,10 +141,11 @@ class _TextFormatter(logging.Formatter):
     """`time level logger: event name=value …`, always one line but for a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        now = time.gmtime(record.created)
+        clock = f"{now.tm_hour:02}:{now.tm_min:02}:{now.tm_sec:02}.{int(record.msecs):03}"
         facts = "".join(f" {name}={_quoted(value)}" for name, value in _facts(record).items())
         event = _one_line(record.getMessage())
-        line = f"{time} {record.levelname.lower():<7} {record.name}: {event}{facts}"
+        line = f"{clock} {record.levelname.lower():<7} {record.name}: {event}{facts}"
         if record.exc_info:
             line = f"{line}\n{self.formatException(record.exc_info)}"
         return redact(line)

@@ -36,6 +36,11 @@ class Terminal:
         """Refuse: a shell command answers no questions of a tool."""
         raise ClientRefusal(_METHOD_NOT_FOUND, f"`runner call` cannot answer {method}; use an MCP client")
 
+    def printed(self, output: str) -> None:
+        """Show what the tool has printed, line by line."""
+        for line in output.splitlines():
+            self._line(_plain(line))
+
     def close(self) -> None:
         """End the bar's line, if there is one."""
         if self._bar:

@@ -19,6 +19,7 @@ class Terms:
         limits: What it may use.
         rights: What it may do, where that is not what all may.
         keeps_worker: Whether its worker may stay with its user.
+        lets_go_on: Whether what it begins may go on between calls, where its author asks for that.
         calls_per_minute: How many calls each user may make in any minute, if there is a limit.
     """
 
@@ -26,6 +27,7 @@ class Terms:
     limits: Limits
     rights: Rights | None
     keeps_worker: bool
+    lets_go_on: bool
     calls_per_minute: int | None
 
     @classmethod
@@ -37,5 +39,6 @@ class Terms:
             limits=settings.limits(tool),
             rights=None if rights == settings.rights() else rights,
             keeps_worker=settings.keeps_worker(tool),
+            lets_go_on=settings.lets_go_on(tool),
             calls_per_minute=None if tool is None else settings.calls_per_minute(tool),
         )

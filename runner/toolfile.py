@@ -1,11 +1,16 @@
-"""Load an author's tool file: import it and find its FastMCP object.
+"""Load an author's tool file: import it and find its server.
 
 Runs in a confined zygote only. Every failure is a `LoadError` whose message is one sentence with
 the author's own line; our frames never show.
 """
 
+import asyncio
+import importlib
 import importlib.util
+import inspect
 import os
+import re
+import shutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,46 +18,53 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
 
+from runner.errors import UsageError
 from runner.internals.worker import inner_provider
-from runner.targets import split_target
+from runner.own_modules import OwnModules
+from runner.targets import Entry, entry_of, module_line, proxy_line
 from runner.tool_transformer import NAME, ToolTransformer
 from runner.widgets.serving import MountedPages
 from sandbox.errors import LoadError
 
-__all__ = ["ToolFile", "author_frames", "load_tool_files"]
+__all__ = ["AnyServer", "author_frames", "load_tool_files"]
+
+AnyServer = FastMCP | MCPServer[Any] | Server[Any]
+"""What a tool file may hold: a server of FastMCP, or one of the MCP SDK, of either level."""
+
+_KINDS = (FastMCP, MCPServer, Server)
+_FIRST_NAMES = ("mcp", "server", "app")
+"""What `fastmcp run` looks for, in this order, where no name is given."""
 
 
-class ToolFile:
-    """One FILE argument: a path and, after a colon, the name of the object in it."""
-
-    def __init__(self, target: str) -> None:
-        path, self.object_name = split_target(target)
-        self.path = Path(path)
-
-    @property
-    def prefix(self) -> str:
-        """The namespace of its tools where several files are served."""
-        return self.path.stem
-
-
-def load_tool_files(targets: Sequence[str]) -> FastMCP:
+def load_tool_files(targets: Sequence[str]) -> AnyServer:
     """Import the files and return the server to run: the file's own, or a mount of several.
 
     Raises:
-        LoadError: A file cannot be imported, or holds no FastMCP object, or more than one.
+        LoadError: A file cannot be imported, or holds no server, or more than one.
     """
-    files = [ToolFile(target) for target in targets]
-    servers = [_load(file) for file in files]
+    try:
+        entries = [entry_of(target) for target in targets]
+    except UsageError as error:
+        raise LoadError(str(error)) from error
+    servers = [_load(entry) for entry in entries]
     if len(servers) == 1:
         return servers[0]
     whole: FastMCP = FastMCP("runner")
-    for file, server in zip(files, servers, strict=True):
-        server.add_transform(MountedPages(file.prefix))
-        whole.mount(server, namespace=file.prefix)
+    for entry, server in zip(entries, servers, strict=True):
+        if not isinstance(server, FastMCP):
+            raise LoadError(
+                f"{entry.file.name} holds a server of the MCP SDK, which is served alone; "
+                "give each such file a `runner serve` of its own"
+            )
+        server.add_transform(MountedPages(entry.title))
+        whole.mount(server, namespace=entry.title)
     return whole
 
 
@@ -74,67 +86,149 @@ def author_frames(error: BaseException, folder: Path) -> list[dict[str, object]]
     return frames
 
 
-def _load(file: ToolFile) -> FastMCP:
-    module = _import(file.path)
-    server = _server_of(module, file)
+def _load(entry: Entry) -> AnyServer:
+    os.environ.update({name: _filled_in(value) for name, value in entry.variables.items()})
+    module = _import(entry)
+    server = _server_of(module, entry)
     function = vars(module).get(NAME)
     if callable(function):
+        if not isinstance(server, FastMCP):
+            raise LoadError(f"{entry.file.name} has an `{NAME}`, which needs a FastMCP object of `fastmcp`")
         server.middleware.append(ToolTransformer(function))
     return server
 
 
-def _server_of(module: ModuleType, file: ToolFile) -> FastMCP:
-    servers = {name: value for name, value in vars(module).items() if isinstance(value, FastMCP)}
-    if file.object_name is not None:
-        if file.object_name in servers:
-            return servers[file.object_name]
-        raise LoadError(
-            f"{file.path.name} has no FastMCP object named {file.object_name!r}; "
-            f"it has {_names(servers) or 'none at all'}"
-        )
+def _filled_in(value: str) -> str:
+    """Put variables in place of `${NAME}`, of those that tools may see; others stay as they are written."""
+    return re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), value)
+
+
+def _server_of(module: ModuleType, entry: Entry) -> AnyServer:
+    file = entry.file.name
+    servers = {name: value for name, value in vars(module).items() if isinstance(value, _KINDS)}
+    if entry.name is not None:
+        if entry.name in servers:
+            return servers[entry.name]
+        return _made(module, entry, f"it has {_names(servers) or 'none at all'}")
+    for name in _FIRST_NAMES:
+        if name in servers:
+            return servers[name]
     distinct = list({id(server): server for server in servers.values()}.values())
     roots = [server for server in distinct if not any(_mounts(other, server) for other in distinct)]
     if len(roots) == 1:
         return roots[0]
     if not roots:
-        raise LoadError(
-            f"{file.path.name} has no FastMCP object at its top level; add `mcp = FastMCP('name')` "
-            "and decorate the tools with `@mcp.tool`"
-        )
+        raise LoadError(f"{file} has no FastMCP object at its top level; {_way_out(module, entry)}")
     raise LoadError(
-        f"{file.path.name} has {len(roots)} FastMCP objects ({_names(servers)}); "
-        f"say which one to serve: {file.path.name}:{next(iter(servers))}"
+        f"{file} has {len(roots)} FastMCP objects ({_names(servers)}); "
+        f"say which one to serve: {file}:{next(iter(servers))}"
     )
 
 
-def _names(servers: dict[str, FastMCP]) -> str:
+def _made(module: ModuleType, entry: Entry, others: str) -> AnyServer:
+    """Return the server that a function makes, as `fastmcp run` does with an entry that is one."""
+    found = getattr(module, str(entry.name), None)
+    if not callable(found):
+        raise LoadError(f"{entry.file.name} has no FastMCP object named {entry.name!r}; {others}")
+    try:
+        made = found()
+        made = asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
+    except Exception as error:
+        raise _explain(entry, error) from error
+    if not isinstance(made, _KINDS):
+        raise LoadError(
+            f"{entry.name}() of {entry.file.name} returned {type(made).__name__} and no MCP server; {others}"
+        )
+    return made
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _way_out(module: ModuleType, entry: Entry) -> str:
+    """Say what to do with a file that has no server at its top level."""
+    makers = [name for name, value in vars(module).items() if _makes(value, module)]
+    if makers:
+        return f"name the function that makes it: {entry.file.name}:{makers[0]}"
+    return f"add `mcp = FastMCP('name')` and decorate the tools with `@mcp.tool`{_or_by_itself(entry)}"
+
+
+def _or_by_itself(entry: Entry) -> str:
+    """Return how a file is served that does so itself when it is run, if it looks like one."""
+    text = entry.file.read_text(encoding="utf-8", errors="replace")
+    if "__main__" not in text and ".run(" not in text and not (entry.file.parent / "__main__.py").is_file():
+        return ""
+    return f"; or, if the file serves by itself when it is run: {_run_by_itself(entry)}"
+
+
+def _run_by_itself(entry: Entry) -> str:
+    python = "python" if _same(shutil.which("python"), sys.executable) else sys.executable
+    whole = entry.file.parent / "__main__.py"
+    if whole.is_file() and (entry.file.parent / "__init__.py").is_file():
+        folder, module = entry.file.parent.parent, entry.file.parent.name
+    elif entry.package is not None:
+        folder, module = entry.package
+    else:
+        return proxy_line(python, str(entry.file), *entry.arguments)
+    return module_line(python, folder, module, *entry.arguments)
+
+
+def _same(one: str | None, other: str) -> bool:
+    return one is not None and os.path.abspath(one) == os.path.abspath(other)
+
+
+def _makes(value: object, module: ModuleType) -> bool:
+    """Say whether a function of the file says that it returns a server, and needs nothing for it."""
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    try:
+        signature = inspect.signature(value, eval_str=True)
+    except (NameError, TypeError, ValueError, SyntaxError):
+        return False
+    needed = [part for part in signature.parameters.values() if part.default is part.empty]
+    kind = getattr(signature.return_annotation, "__origin__", signature.return_annotation)
+    return not needed and isinstance(kind, type) and issubclass(kind, _KINDS)
+
+
+def _names(servers: dict[str, AnyServer]) -> str:
     return ", ".join(sorted(servers))
 
 
-def _mounts(outer: FastMCP, inner: FastMCP) -> bool:
+def _mounts(outer: AnyServer, inner: AnyServer) -> bool:
+    if not isinstance(outer, FastMCP) or outer is inner:
+        return False
     providers = (inner_provider(provider) for provider in outer.providers)
-    return outer is not inner and any(
-        isinstance(provider, FastMCPProvider) and provider.server is inner for provider in providers
-    )
+    return any(isinstance(provider, FastMCPProvider) and provider.server is inner for provider in providers)
 
 
-def _import(path: Path) -> ModuleType:
-    name = (
-        path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"tool_file_{path.stem}"
-    )
+def _import(entry: Entry) -> ModuleType:
+    path = entry.file
+    for folder in reversed(entry.folders):
+        if str(folder) not in sys.path[:1]:
+            sys.path.insert(0, str(folder))
+        if not _can_list(folder):
+            sys.meta_path.append(_SiblingFinder(folder))
+    OwnModules.of(entry.folders, but=(path.stem,)).install()
+    sys.argv = [str(path), *entry.arguments]
+    try:
+        if entry.package is not None:
+            return importlib.import_module(entry.package[1])
+        return _alone(path)
+    except BaseException as error:
+        raise _explain(entry, error) from error
+
+
+def _alone(path: Path) -> ModuleType:
+    """Import a file as a module of its own, whatever lies around it."""
+    is_free = path.stem.isidentifier() and path.stem not in sys.modules
+    name = path.stem if is_free else f"tool_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path.name} is no Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
-    if not _can_list(path.parent):
-        sys.meta_path.append(_SiblingFinder(path.parent))
-    sys.argv = [str(path)]
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        raise _explain(path, error) from error
+    spec.loader.exec_module(module)
     return module
 
 
@@ -168,8 +262,11 @@ class _SiblingFinder(MetaPathFinder):
         return None
 
 
-def _explain(path: Path, error: BaseException) -> LoadError:
+def _explain(entry: Entry, error: BaseException) -> LoadError:
     """Say in one sentence why the import failed, with the author's own line."""
+    path = entry.file
+    if isinstance(error, LoadError):
+        return error
     frames = author_frames(error, path.parent)
     if isinstance(error, SyntaxError) and (error.filename or "").endswith(".py"):
         text = (error.text or "").strip()
@@ -186,7 +283,22 @@ def _explain(path: Path, error: BaseException) -> LoadError:
             line,
         )
     if isinstance(error, ModuleNotFoundError):
-        return LoadError(f"{where} needs the module {error.name!r}, which is not installed here", line)
+        return LoadError(f"{where} {_missing(error, entry)}", line)
     if isinstance(error, SystemExit):
-        return LoadError(f"{where} left the interpreter (SystemExit {error.code!r}) at import", line)
+        return LoadError(
+            f"{where} left the interpreter (SystemExit {error.code!r}) at import{_or_by_itself(entry)}",
+            line,
+        )
     return LoadError(f"{where} raised {type(error).__name__}: {error}", line)
+
+
+def _missing(error: ModuleNotFoundError, entry: Entry) -> str:
+    """Say which module is missing, with what a library says of it and, for an old SDK, the way out."""
+    if str(error) == f"No module named {error.name!r}":
+        told = "" if entry.config is None else f"; see `environment` in {entry.config.name}"
+        return f"needs the module {error.name!r}, which is not installed here{told}"
+    said = f"needs the module {error.name!r}: {error}"
+    if (error.name or "").startswith("mcp."):
+        line = proxy_line("uv", "run", "--no-project", "--with", "mcp<2", "python", str(entry.file))
+        said = f"{said}. With that version in an environment of its own: {line}"
+    return said

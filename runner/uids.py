@@ -46,11 +46,13 @@ class Uids:
         state: The runner's state folder.
         among: What ids may be given.
         homes: The folder of homes, where the owner of a home shows which id its user has; None for none.
+        lender: The one id that all have where something is lent that belongs to it; none is recorded then.
     """
 
     state: Path
     among: range
     homes: Path | None = None
+    lender: int | None = None
 
     def of(self, segment: str) -> int:
         """Return the id of a user, by the segment of the user's home; the same for ever.
@@ -58,6 +60,8 @@ class Uids:
         Raises:
             CallError: All ids are given, or the record of them cannot be used.
         """
+        if self.lender is not None:
+            return self.lender
         digest = hashlib.sha256(segment.encode()).digest()
         with self._record() as given:
             return self._given(given, segment, first=int.from_bytes(digest[:8]))
@@ -72,6 +76,9 @@ class Uids:
         Raises:
             CallError: As for users.
         """
+        if self.lender is not None:
+            yield self.lender
+            return
         with self._record() as given:
             number, held = self._hold_first()
             try:

@@ -1,7 +1,7 @@
 """From how a worker ended to a wire result or one error of the contract. Decides only."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from runner.contract.envelope import (
     tool_raised,
 )
 from runner.contract.jsonable import NotJsonError, jsonable
-from runner.errors import CallError
+from runner.errors import CallError, Code
 from runner.ladder import CallListener
+from runner.lendable import flag_for, within
 from runner.limits import DISK_FULL, disk_full, over_limit, server_memory_full
+from runner.long_answers import FOLDED, unfolded
 from runner.request import WireError
 from sandbox.memory_guard import SERVER_MEMORY
 from sandbox.outcome import Denial, Ending, Outcome, Reached
@@ -29,8 +31,41 @@ from sandbox.policy import Limits
 
 __all__ = ["judge"]
 
+# What a tool raised itself, and so has words of its author's.
+_SAID = ("tool error", "raised")
+_WRAPPED = "Error calling tool "
 # What a worker may say that it ran into; what else is limited the host sees for itself.
 _TOLD = ("memory_bytes", "open_files", "file_bytes", "processes", DISK_FULL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Where:
+    """What a call can see of homes and of folders of others.
+
+    Attributes:
+        home: The home of the call, or None.
+        homes: The folder of homes.
+        unseen: Folders that are empty for tools but for what is theirs.
+    """
+
+    home: Path | None
+    homes: Path
+    unseen: Sequence[Path]
+
+    def flag(self, path: str, wants: str) -> str | None:
+        """Return the option that would lend a folder; none for what a tool takes to be its home."""
+        if self.home is not None and within(Path(path), Path("/tmp", self.home.name)):  # noqa: S108
+            return None
+        return flag_for(path, wants, homes=self.homes)
+
+    def unseen_flag(self, filename: object) -> str | None:
+        """Return the option that would show a file that was not found, where its folder is not to be seen."""
+        if not isinstance(filename, str) or not filename.startswith("/"):
+            return None
+        path = Path(filename)
+        if not any(within(path, top) for top in self.unseen) or (self.home and within(path, self.home)):
+            return None
+        return self.flag(filename, "read")
 
 
 def judge(
@@ -40,6 +75,8 @@ def judge(
     home: Path | None,
     limits: Limits,
     unknown: Sequence[str] = (),
+    homes: Path = Path("/tmp"),  # noqa: S108
+    unseen: Sequence[Path] = (),
 ) -> Mapping[str, Any]:
     """Return the wire result of a call that was answered.
 
@@ -49,6 +86,8 @@ def judge(
         home: The home of the call, or None if its tool may write nothing.
         limits: The resource limits of the call.
         unknown: File arguments that named no file of the user.
+        homes: The folder of homes.
+        unseen: Folders that are empty for tools but for what is theirs.
 
     Raises:
         CallError: The call ended in an error of the contract.
@@ -66,7 +105,8 @@ def judge(
         case Ending.CRASHED | Ending.OVER_LIMIT:
             raise _crash(outcome, limits)
         case Ending.ANSWERED:
-            return _answered(outcome, home, unknown, limits)
+            where = _Where(home=home, homes=homes, unseen=unseen)
+            return _answered(outcome, where, unknown, limits)
 
 
 def _crash(outcome: Outcome, limits: Limits) -> CallError:
@@ -98,24 +138,48 @@ def _ran_into(limit: str, limits: Limits, memory_peak_bytes: int | None = None) 
 
 def _answered(
     outcome: Outcome,
-    home: Path | None,
+    where: "_Where",
     unknown: Sequence[str],
     limits: Limits,
 ) -> Mapping[str, Any]:
     answer: Mapping[str, Any] = outcome.answer or {}
     raised, result = answer.get("raised"), answer.get("result")
     if isinstance(raised, dict):
-        if isinstance(raised.get("denied"), dict):
-            raise _denied(raised["denied"], outcome.denials, home)
-        limit = raised.get("limit")
-        if limit in _TOLD:
-            raise _ran_into(str(limit), limits, outcome.memory_peak_bytes)
-        raise _raised(raised, unknown)
+        error = _error(raised, outcome, where, unknown, limits)
+        # What the author says is read first, whatever we know beside it.
+        if raised.get("kind") in _SAID and isinstance(result, dict) and _is_authors(result, error):
+            error.answer = result
+        raise error
     if isinstance(answer.get("error"), dict):
         raise WireError(_written(answer["error"]))
     if not isinstance(result, dict):
         raise invalid_result("result", "the worker's answer holds no result")
-    return result
+    return unfolded(result) if answer.get(FOLDED) is True else result
+
+
+def _is_authors(result: Mapping[str, Any], error: CallError) -> bool:
+    """Say whether an answer has an author's words, and not FastMCP's for an exception that we know better."""
+    content = result.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    said = first.get("text") if isinstance(first, dict) else None
+    return error.code is Code.E_TOOL or (isinstance(said, str) and not said.startswith(_WRAPPED))
+
+
+def _error(
+    raised: Mapping[str, Any], outcome: Outcome, where: _Where, unknown: Sequence[str], limits: Limits
+) -> CallError:
+    if raised.get("kind") == "too long":
+        used = raised.get("used")
+        reached = Reached(
+            limit="frame_bytes", value=limits.frame_bytes, used=used if isinstance(used, int) else None
+        )
+        return over_limit(reached)
+    if isinstance(raised.get("denied"), dict):
+        return _denied(raised["denied"], outcome.denials, where)
+    limit = raised.get("limit")
+    if limit in _TOLD:
+        return _ran_into(str(limit), limits, outcome.memory_peak_bytes)
+    return _raised(raised, unknown, where)
 
 
 def _written(error: dict[str, Any]) -> dict[str, Any]:
@@ -129,27 +193,30 @@ def _written(error: dict[str, Any]) -> dict[str, Any]:
         }
 
 
-def _raised(raised: Mapping[str, Any], unknown: Sequence[str]) -> CallError:
+def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) -> CallError:
     kind, type_name = raised.get("kind"), str(raised.get("type"))
     message, filename = str(raised.get("message", "")), raised.get("filename")
     if kind == "arguments":
         return _arguments(raised.get("faults"))
     if kind == "not found":
-        return tool_not_found(message, [])
+        return tool_not_found(str(raised.get("tool") or message), [])
     if type_name == "FileNotFoundError" and filename in unknown:
         # Which names of the user are like it, whoever can ask the store adds.
         return file_not_found(str(filename), [])
     frames = raised.get("frames")
-    return tool_raised(type_name, message, frames=_lines(frames if isinstance(frames, list) else []))
+    flag = where.unseen_flag(filename) if type_name == "FileNotFoundError" else None
+    return tool_raised(
+        type_name, message, frames=_lines(frames if isinstance(frames, list) else []), flag=flag
+    )
 
 
-def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], home: Path | None) -> CallError:
+def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where) -> CallError:
     """Return the error of a denial that ended a call: of a path, a program, or a place on the network."""
     operation, path = str(denied.get("operation", "")), str(denied.get("path", ""))
     if operation == "run":
         return program_denied(path)
     if not operation.startswith("socket."):
-        return outside_home(path, home)
+        return outside_home(path, where.home, flag=where.flag(path, str(denied.get("wants", ""))))
     if path.startswith("AF_"):
         return socket_denied(path)
     # The kernel denies the socket, before any address is named; the guard, or the gate, has heard it.

@@ -7,16 +7,21 @@ frames, the denial behind it, the limit that it ran into.
 import errno
 import mmap
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError, ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools.base import ToolResult
+from mcp.server.mcpserver.exceptions import MCPServerError
+from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
+from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError as PydanticValidationError
 
 from runner.hostline import strict
 from runner.limits import DISK_FULL
+from runner.long_answers import least_bytes
 from runner.toolfile import author_frames
 from sandbox.inside.program import Channel
 
@@ -41,38 +46,64 @@ class Witness(Middleware):
         self._folder = folder
         self.channel: Channel | None = None
         self.raised: dict[str, object] | None = None
+        self.most_bytes: int | None = None
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
         """Run the tool, and remember what it raises on the way out."""
+        return await self.seen(call_next(context), tool=str(context.message.name))
+
+    async def seen(self, running: Awaitable[Any], *, tool: str | None = None) -> Any:
+        """Await a running tool, and remember what it raises on the way out."""
         try:
-            return await call_next(context)
+            result = await running
+        except MCPError:
+            # An error of the protocol, which the tool wants its client to get as it is.
+            raise
         except Exception as error:
             self.raised = _describe(error, self._folder)
+            if tool is not None and self.raised["kind"] == "not found":
+                self.raised["tool"] = tool
             denial = self.channel.explain(error) if self.channel is not None else None
             if denial is not None:
-                self.raised["denied"] = {"operation": denial.operation, "path": denial.path}
+                self.raised["denied"] = {
+                    "operation": denial.operation,
+                    "path": denial.path,
+                    "wants": denial.wants,
+                }
             raise
+        used = least_bytes(result) if isinstance(result, ToolResult) else 0
+        if self.most_bytes is not None and used > self.most_bytes:
+            # Written as JSON it would take many times its memory and seconds, to be refused all the same.
+            self.raised = {"kind": "too long", "used": used}
+            raise ToolError("the result is too long")
+        return result
 
 
 def _describe(error: Exception, folder: Path) -> dict[str, object]:
     """Say in JSON what a tool raised; the cause that the author wrote, not FastMCP's wrapping."""
-    if isinstance(error, ValidationError) and isinstance(error.__cause__, PydanticValidationError):
+    is_of_arguments = isinstance(error, ValidationError) or type(error) is SdkToolError
+    if is_of_arguments and isinstance(error.__cause__, PydanticValidationError):
         faults = error.__cause__.errors(include_url=False, include_context=False, include_input=False)
         return {"kind": "arguments", "faults": strict([_fault(fault) for fault in faults])}
-    if isinstance(error, NotFoundError | DisabledError):
+    if isinstance(error, NotFoundError | DisabledError) or _is_unknown(error):
         return {"kind": "not found", "message": str(error)[:_MAX_TEXT]}
     cause: BaseException = error
-    while isinstance(cause, FastMCPError) and cause.__cause__ is not None:
+    while isinstance(cause, FastMCPError | MCPServerError) and cause.__cause__ is not None:
         cause = cause.__cause__
     filename = getattr(cause, "filename", None)
     return {
-        "kind": "tool error" if isinstance(cause, ToolError) else "raised",
+        "kind": "tool error" if isinstance(cause, ToolError | SdkToolError) else "raised",
         "type": type(cause).__name__,
         "message": str(cause)[:_MAX_TEXT],
         "frames": author_frames(cause, folder)[-20:],
         "limit": _limit_behind(cause),
         "filename": str(filename)[:4096] if isinstance(filename, str | bytes | Path) else None,
     }
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Say whether a server of the SDK says so of a name that it does not know."""
+    return type(error) is SdkToolError and error.__cause__ is None and str(error).startswith("Unknown tool: ")
 
 
 def _limit_behind(error: BaseException) -> str | None:

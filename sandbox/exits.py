@@ -74,7 +74,8 @@ class Exits:
     look_up: Callable[[str, Kind], Sequence[str]] = field(default_factory=lambda: addresses_of)
     _learned: dict[int, _Learned] = field(init=False, default_factory=dict)
     _hosts: dict[str, set[str]] | None = field(init=False, default=None)
-    _talks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    # Connections for names, by the process group that has made each.
+    _talks: "dict[asyncio.Task[None], int]" = field(init=False, default_factory=dict)
     _places: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(_AT_A_TIME))
 
     def allows(self, address: Address, group: int) -> bool:
@@ -106,13 +107,27 @@ class Exits:
             ours.close()
             raise OSError(errno.ENFILE, "too many connections are open")
         talk = asyncio.create_task(self._talk(ours, group))
-        self._talks.add(talk)
-        talk.add_done_callback(self._talks.discard)
+        self._talks[talk] = group
+        talk.add_done_callback(self._talks.pop)
         return theirs
 
     def forget(self, group: int) -> list[str]:
-        """Forget what a process group has learned; return the names that it asked for in vain."""
+        """Forget what a process group has learned; return the names that it asked for in vain.
+
+        Its connections for names end: what is asked on them belongs to the call that has made them.
+        """
+        for talk, asking in self._talks.items():
+            if asking == group:
+                talk.cancel()
         return list(self._learned.pop(group, _Learned()).refused)
+
+    def refused(self, group: int) -> list[str]:
+        """Return, once, the names that a process group asked for in vain; what it has learned stays."""
+        learned = self._learned.get(group)
+        if learned is None:
+            return []
+        refused, learned.refused = list(learned.refused), {}
+        return refused
 
     def close(self) -> None:
         """End every connection."""

@@ -12,15 +12,28 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-__all__ = ["STOPPED", "WHOLE_GROUP", "Facts", "freeze", "is_frozen", "look", "thaw", "wait_until_frozen"]
+__all__ = [
+    "STOPPED",
+    "WHOLE_GROUP",
+    "Facts",
+    "freeze",
+    "is_at_rest",
+    "is_frozen",
+    "look",
+    "thaw",
+    "wait_until_frozen",
+]
 
 WHOLE_GROUP = 4
 """Of pidfd_send_signal(2): the signal is for the process group that the process leads."""
 
 STOPPED = b"T"
 """The letter of the state of what has been stopped."""
+
+_RESTING = (STOPPED, b"Z", b"X")
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -94,19 +107,44 @@ def is_frozen(pid: int) -> bool:
     """Say whether every thread of a process is stopped; False if it has ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-        return bool(threads) and all(
-            _read(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split(None, 1)[0] == STOPPED
-            for thread in threads
-        )
+        return bool(threads) and all(_state_of(f"/proc/{pid}/task/{thread}") == STOPPED for thread in threads)
     except (OSError, IndexError):
         return False
 
 
-async def wait_until_frozen(pid: int, *, timeout_s: float) -> bool:
-    """Wait until every thread of a process is stopped; False if that takes longer than `timeout_s`."""
+def is_at_rest(pid: int) -> bool:
+    """Say whether no thread of a process executes an instruction: stopped, or ended."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return True
+    return all(_thread_rests(f"/proc/{pid}/task/{thread}") for thread in threads)
+
+
+def _thread_rests(folder: str) -> bool:
+    try:
+        return _state_of(folder) in _RESTING
+    except (OSError, IndexError):
+        return True
+
+
+def _state_of(folder: str) -> bytes:
+    return _read(f"{folder}/stat").rpartition(b")")[2].split(None, 1)[0]
+
+
+async def wait_until_frozen(
+    pid: int, *, timeout_s: float, others: Callable[[], Iterable[int]] = tuple
+) -> bool:
+    """Wait until every thread of a process is stopped; False if that takes longer than `timeout_s`.
+
+    Args:
+        pid: The process.
+        timeout_s: How long to wait, in seconds.
+        others: Says which other processes must be stopped as well, or have ended.
+    """
     clock = asyncio.get_running_loop().time
     deadline, delay_s = clock() + timeout_s, 0.0001
-    while not is_frozen(pid):
+    while not (is_frozen(pid) and all(map(is_at_rest, others()))):
         if clock() >= deadline:
             return False
         await asyncio.sleep(delay_s)

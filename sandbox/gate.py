@@ -28,6 +28,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -94,6 +95,7 @@ class _Call:
     descriptor: int
     pointer: int
     length: int
+    at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class Gate:
     _line: "_Line" = field(init=False)
     _source: str = field(init=False, default_factory=lambda: str(_LOOPBACK[2**16 + secrets.randbelow(2**23)]))
     _knocks: dict[int, _Knocks] = field(init=False, default_factory=dict)
+    # Since when what a group asks for counts.
+    _turns: dict[int, float] = field(init=False, default_factory=dict)
     _answers: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _closed: bool = field(init=False, default=False)
 
@@ -168,6 +172,14 @@ class Gate:
     def refused(self, group: int) -> list[str]:
         """Return, once, which addresses the processes of a group asked for in vain."""
         return self._knocks.pop(group, _Knocks()).refused
+
+    def forget(self, group: int) -> None:
+        """Forget what the processes of a group have asked for up to now, also where no answer is out yet."""
+        self._knocks.pop(group, None)
+        self._turns.pop(group, None)
+        if len(self._turns) >= _MAX_GROUPS:
+            del self._turns[next(iter(self._turns))]
+        self._turns[group] = time.monotonic()
 
     def _asked(self, asked: _Asked) -> None:
         if self._closed:
@@ -239,7 +251,7 @@ class Gate:
         knocks.count += 1
         if knocks.count > _PATIENT_REFUSALS:
             await asyncio.sleep(_REFUSAL_S)
-        elif error.errno == errno.EACCES:
+        elif error.errno == errno.EACCES and asked.call.at >= self._turns.get(asked.group, 0.0):
             address = asked.address
             knocks.refused.append(
                 "an address that is no IP address" if address is None else written(*address)

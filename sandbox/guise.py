@@ -24,12 +24,12 @@ def guise_of(pid: int) -> Iterator[None]:
     Raises:
         OSError: The process has ended.
     """
-    owner, ours = os.stat(f"/proc/{pid}").st_uid, os.geteuid()
-    if ours != 0 or owner == ours:
+    theirs, ours = os.stat(f"/proc/{pid}"), os.geteuid()
+    if ours != 0 or theirs.st_uid == ours:
         yield
         return
-    setfsids(owner)
+    setfsids(theirs.st_uid, theirs.st_gid)
     try:
         yield
     finally:
-        setfsids(ours)
+        setfsids(ours, os.getegid())

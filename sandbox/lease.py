@@ -4,7 +4,8 @@
 it ended. A worker that has answered in an orderly way, and may stay with its user, stays alive; of every
 other call each process has been sent SIGKILL when `run` returns. `Lease.at_rest` returns when no process of
 the call executes an instruction: the worker is stopped, or nobody is alive. Outputs are read after that, not
-before. `Lease.release` gives back a worker that stays. None of them raises for what a worker does.
+before. `Lease.release` gives back a worker that stays, to be stopped until its next call, or to go on. None
+of them raises for what a worker does.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
@@ -22,10 +23,11 @@ from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import ANSWERS, Decoder, Kind, decode, encode
 from sandbox.freezer import freeze, wait_until_frozen
 from sandbox.home_usage import Disk
+from sandbox.job import Job
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
 from sandbox.readers import Readers
-from sandbox.usage import Process, oom_kills, read_process
+from sandbox.usage import Process, oom_kills, processes_of, read_process
 from sandbox.watch import FIRST_LOOK_S, Watch, behind_death, too_many_tasks
 from sandbox.worker import Worker
 from sandbox.zygote import Zygote
@@ -106,6 +108,8 @@ class Lease:
         home_fd: Descriptor of the home that it may write, if there is one.
         measured: Whether to look at the worker once more as its call ends.
         keeps: Whether the worker may stay with its user after an orderly answer.
+        goes_on: Whether what the call begins may then go on until the next one, its processes included.
+        session: The session in which it was called, if there is one.
     """
 
     zygote: Zygote
@@ -115,6 +119,8 @@ class Lease:
     home_fd: int | None = None
     measured: bool = False
     keeps: bool = False
+    goes_on: bool = False
+    session: str | None = None
     # Nobody can know it before the call.
     _number: int = field(init=False, default_factory=lambda: secrets.randbits(53))
     _stays: bool = field(init=False, default=False)
@@ -135,7 +141,6 @@ class Lease:
     _readers: Readers | None = field(init=False, default=None)
     _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
     _look_at: float = field(init=False, default=0.0)
-    _heard: bool = field(init=False, default=False)
     _begun: bool = field(init=False, default=True)
     _is_behind: bool = field(init=False, default=False)
     _is_dead: bool = field(init=False, default=False)
@@ -155,6 +160,11 @@ class Lease:
         """Whether its worker has served no call before."""
         return self.worker.calls == 0
 
+    @property
+    def zygote_pid(self) -> int:
+        """Process id of its worker's zygote."""
+        return self.zygote.pid
+
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
 
@@ -167,7 +177,12 @@ class Lease:
         self._over = asyncio.get_running_loop().create_future()
         self._listener = listener
         self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
+        if self.worker.calls:
+            self.zygote.turn(self.worker)
         self.worker.calls += 1
+        if self.goes_on:
+            self.worker.goes_on = True
+            self.worker.sessions.add(self.session)
         ending: Ending | None = None
         try:
             try:
@@ -211,7 +226,7 @@ class Lease:
 
     def _all_denials(self) -> tuple[Denial, ...]:
         """Join what the worker told of with what the gate knows; once each, however it was found."""
-        refused = dict.fromkeys(self.zygote.refused(self.worker.pid))
+        refused = dict.fromkeys(self.zygote.refused(self.worker))
         if not refused:
             return tuple(self._denials)
         told = {denial.path for denial in self._denials}
@@ -230,7 +245,7 @@ class Lease:
 
         Nothing is awaited here: a cancelled caller may not get another turn.
         """
-        left_others = self.zygote.has_strays(self.worker.pid)
+        left_others = not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)
         if left_others or self._watcher is not None:
             # A burst that no look has met, as on a machine with too much to do.
             self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
@@ -285,10 +300,17 @@ class Lease:
             freeze(self.worker.pidfd)
             # Said before it is so: who does not wait for that must have it continued all the same.
             self.worker.frozen = True
-            stands = await wait_until_frozen(self.worker.pid, timeout_s=_FREEZE_S)
+            others = self._others if self.worker.goes_on else tuple
+            stands = await wait_until_frozen(self.worker.pid, timeout_s=_FREEZE_S, others=others)
         # It may have forked between the answer and the stop.
-        if not stands or self.zygote.has_strays(self.worker.pid):
+        if not stands or (not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)):
             await asyncio.shield(self._give_up_worker("left a process" if stands else "not stopped"))
+
+    def _others(self) -> Iterator[int]:
+        """Yield the processes that a worker which goes on has beside it."""
+        for pid in processes_of(self.worker.pid, self.zygote.pid):
+            if pid != self.worker.pid:
+                yield pid
 
     async def retire(self, reason: str) -> None:
         """End a worker that stays after all, and wait until no process of the call is alive."""
@@ -296,11 +318,20 @@ class Lease:
             self._give_up_worker(reason)
         await self.at_rest()
 
-    def release(self) -> None:
-        """Give back a worker that stays; nothing of its call is read from now on."""
-        if self._stays:
-            self._stays = False
-            self.zygote.park(self.worker)
+    def set_apart(self) -> None:
+        """Let later calls of the pool meet this worker before any other, as long as it stays."""
+        self.worker.is_apart = True
+
+    def release(self) -> Job | None:
+        """Give back a worker that stays; nothing of its call is read from now on.
+
+        Returns:
+            What goes on in the worker until its next call, if anything may.
+        """
+        if not self._stays:
+            return None
+        self._stays = False
+        return self.zygote.park(self.worker, home_fd=self.home_fd)
 
     async def _dismantle(self) -> None:
         """Let go of what the call had in the host."""
@@ -318,11 +349,15 @@ class Lease:
         readers.add(self.worker.pidfd, self._died)
         self._set_alarm()
         try:
+            lasts = {"goes_on": True} if self.goes_on else {}
             left = self.worker.connection.send_now(
-                self._narrowing() + encode(Kind.CALL, {"number": self._number, "call": call})
+                self._narrowing() + encode(Kind.CALL, {"number": self._number, "call": call, **lasts})
             )
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
+            # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
+            # may have read: one that only looks at its call, and leaves it unread, would have it run twice.
+            self._begun = not isinstance(error, ConnectionError)
             self._give_up(error)
             return
         if left:
@@ -357,8 +392,6 @@ class Lease:
     def _give_up(self, error: Exception) -> None:
         """End a call whose worker hears or says nothing any more."""
         log.debug("worker connection ended", extra={"fault": str(error)})
-        # The kernel says so of a socket that was closed before all that was sent had been read.
-        self._begun = self._heard or not isinstance(error, ConnectionError)
         self._end(Ending.ANSWERED)
 
     def _died(self) -> None:
@@ -414,7 +447,6 @@ class Lease:
             self._break(error)
             return
         if data:
-            self._heard = True
             self._take_in(data)
         elif data is not None:
             self._end(Ending.ANSWERED)
@@ -560,6 +592,7 @@ class Lease:
             operation=str(value.get("operation", ""))[:64],
             path=str(value.get("path", ""))[:4096],
             layer="kernel" if value.get("layer") == "kernel" else "guard",
+            wants=wants if (wants := value.get("wants")) in ("read", "write") else "",
         )
         if len(self._denials) < _MAX_DENIALS:
             self._denials[denial] = None

@@ -9,12 +9,15 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from sandbox.job import Job
 from sandbox.lease import Lease
 from sandbox.outcome import Ending, Outcome, Reached
 from sandbox.server_memory import ServerMemory
 from sandbox.usage import processes_of, read_process
 from sandbox.watch import FIRST_LOOK_S
+from sandbox.worker import Worker
 
 __all__ = ["SERVER_MEMORY", "MemoryGuard"]
 
@@ -34,16 +37,34 @@ _GONE_S = 1.0
 _OWN = "total_memory_bytes"
 
 
+class Holder(Protocol):
+    """What holds memory and can be ended: a call, or what goes on in a worker between two calls."""
+
+    @property
+    def worker(self) -> Worker:
+        """The worker."""
+        ...
+
+    @property
+    def zygote_pid(self) -> int:
+        """Process id of its zygote."""
+        ...
+
+    def exceeds(self, reached: Reached) -> None:
+        """End it for a limit that is reached."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class MemoryGuard:
-    """Watches the memory of all while calls run.
+    """Watches the memory of all while calls run, or anything goes on between them.
 
     Attributes:
         memory: The limit.
     """
 
     memory: ServerMemory
-    _running: "dict[Lease, asyncio.Event]" = field(init=False, default_factory=dict)
+    _running: "dict[Holder, asyncio.Event]" = field(init=False, default_factory=dict)
     _watching: "asyncio.Task[None] | None" = field(init=False, default=None)
     _kills: int = field(init=False)
 
@@ -58,9 +79,7 @@ class MemoryGuard:
             running: What runs it to its end.
         """
         before, over = self._kills, asyncio.Event()
-        self._running[lease] = over
-        if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch())
+        self._begin(lease, over)
         try:
             outcome = await running
         finally:
@@ -81,6 +100,17 @@ class MemoryGuard:
         reached = Reached(limit=SERVER_MEMORY, value=self.memory.limit_bytes)
         return replace(outcome, ending=Ending.OVER_LIMIT, reached=reached, begun=True)
 
+    def hold(self, job: Job) -> None:
+        """Watch also what goes on between two calls, until that is over."""
+        # A call takes itself out; what goes on between calls says only that it is over.
+        self._running = {one: ended for one, ended in self._running.items() if not ended.is_set()}
+        self._begin(job, job.over)
+
+    def _begin(self, holder: Holder, over: asyncio.Event) -> None:
+        self._running[holder] = over
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+
     async def close(self) -> None:
         """Watch no more."""
         if self._watching is not None:
@@ -90,7 +120,7 @@ class MemoryGuard:
     async def _watch(self) -> None:
         # Most calls are over by then.
         await asyncio.sleep(FIRST_LOOK_S)
-        while self._running:
+        while any(not over.is_set() for over in self._running.values()):
             try:
                 left = await asyncio.to_thread(self._look)
             except (OSError, KeyError, ValueError) as error:
@@ -108,7 +138,7 @@ class MemoryGuard:
     async def _make_room(self) -> None:
         """End the largest call, and wait a moment for it to be gone."""
         sizes = await asyncio.to_thread(_sizes, tuple(self._running))
-        running = [lease for lease in sizes if lease in self._running and sizes[lease] >= _WORTH_BYTES]
+        running = [holder for holder in sizes if self._runs(holder) and sizes[holder] >= _WORTH_BYTES]
         if not running:
             return
         largest = max(running, key=sizes.__getitem__)
@@ -119,16 +149,20 @@ class MemoryGuard:
             async with asyncio.timeout(_GONE_S):
                 await over.wait()
 
+    def _runs(self, holder: Holder) -> bool:
+        over = self._running.get(holder)
+        return over is not None and not over.is_set()
 
-def _sizes(leases: Iterable[Lease]) -> dict[Lease, int]:
-    return {lease: _bytes_of(lease) for lease in leases}
+
+def _sizes(holders: Iterable[Holder]) -> dict[Holder, int]:
+    return {holder: _bytes_of(holder) for holder in holders}
 
 
-def _bytes_of(lease: Lease) -> int:
+def _bytes_of(holder: Holder) -> int:
     """Return the memory of a call beyond what its zygote gave to each of its processes."""
-    origin = read_process(lease.zygote.pid)
+    origin = read_process(holder.zygote_pid)
     given = 0 if origin is None else origin.private_bytes
-    processes = [read_process(pid) for pid in processes_of(lease.worker.pid, lease.zygote.pid)]
+    processes = [read_process(pid) for pid in processes_of(holder.worker.pid, holder.zygote_pid)]
     known = [process for process in processes if process is not None]
     private = sum(max(0, process.private_bytes - given) for process in known)
     return private + max((process.shared_bytes for process in known), default=0)

@@ -3,7 +3,7 @@
 import enum
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Denial", "Ending", "Outcome", "Reached", "describe_status"]
 
@@ -27,11 +27,13 @@ class Denial:
         operation: What it tried, for example `open` or `os.mkdir`.
         path: The path it named.
         layer: Which layer said no: `guard`, or `kernel` where only the kernel found it.
+        wants: What right to the path would have been needed, `read` or `write`, where that is known.
     """
 
     operation: str
     path: str
     layer: str = "guard"
+    wants: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ class Outcome:
         ending: The kind of end.
         answer: The program's answer frame, for `ANSWERED`.
         answer_bytes: Length of that frame.
-        begun: Whether the worker may have begun; one that crashed before it had read its call has not.
+        begun: Whether the worker may have begun; one that had ended before it was sent its call has not.
         status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
         cause: Why the worker ended, for `CRASHED`, where that was no fault of its own.
         fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.

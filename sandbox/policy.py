@@ -63,10 +63,15 @@ class Policy:
 
     Attributes:
         home: The one folder a worker may write, or None for a worker that may write nothing.
+        aliases: Other names of the home, which lead to it where there are namespaces.
         scratch: Warm-up folder: written while the program loads, read-only for workers.
         read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy.
         homes: Folders under which the homes of users lie; the guard explains denied reads there.
         list_only: Hierarchies whose folders may be listed, their files not read.
+        lent_read: What an operator lends to read, like `read`. Nobody may choose by a link where it lies, so
+            no part of these paths may be one.
+        lent_write: The same, to read and write beside the home; nothing there can be executed.
+        lent_names: What the lent ones were called, where links lead to them. They give no right.
         programs: Whether other programs may be run, inside the same confinement.
         run: The only files that may be executed; empty: whatever may be read.
         reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
@@ -75,6 +80,9 @@ class Policy:
         environment: The whole environment of a worker.
         limits: Resource limits.
         uid: User and group id that the zygote takes before it loads the program, or None for the host's.
+        gid: Group id instead, where the user id is that of somebody else of this machine, whose other
+            processes are not to be counted.
+        umask: What the zygote and its workers leave out of the mode of new files.
         namespaces: Whether the zygote has its own view of files, processes and the network. What is not
             named here is then absent below `homes`, `hidden` and the folders that hold no system.
         hidden: Files and folders that are absent where there are namespaces.
@@ -86,10 +94,14 @@ class Policy:
     """
 
     home: Path | None = None
+    aliases: tuple[Path, ...] = ()
     scratch: Path | None = None
     read: tuple[Path, ...] = ()
     homes: tuple[Path, ...] = ()
     list_only: tuple[Path, ...] = ()
+    lent_read: tuple[Path, ...] = ()
+    lent_write: tuple[Path, ...] = ()
+    lent_names: tuple[Path, ...] = ()
     programs: bool = True
     run: tuple[Path, ...] = ()
     reach: tuple[tuple[str, int], ...] = ()
@@ -97,6 +109,8 @@ class Policy:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     uid: int | None = None
+    gid: int | None = None
+    umask: int = 0o077
     namespaces: bool = False
     hidden: tuple[Path, ...] = ()
     guard: bool = True
@@ -105,7 +119,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         folders = [p for p in (self.home, self.scratch) if p is not None]
-        for path in (*folders, *self.read, *self.homes, *self.list_only, *self.hidden, *self.run):
+        lent = (*self.lent_read, *self.lent_write, *self.lent_names, *self.aliases)
+        for path in (*folders, *self.read, *self.homes, *self.list_only, *self.hidden, *self.run, *lent):
             if not path.is_absolute():
                 raise ValueError(f"a policy names absolute paths only, got {str(path)!r}")
         if self.uid is not None and self.uid <= 0:
@@ -122,12 +137,14 @@ class Policy:
             inner.home in (None, self.home)
             and inner.scratch in (None, self.scratch)
             and all(_covered(path, self.read) for path in inner.read)
+            and all(_covered(path, self.read + self.lent_read + self.lent_write) for path in inner.lent_read)
+            and all(_covered(path, self.lent_write) for path in inner.lent_write)
             and all(_covered(path, self.read + self.list_only) for path in inner.list_only)
             and (self.programs or not inner.programs)
             and (not self.run or not inner.programs or (bool(inner.run) and set(inner.run) <= set(self.run)))
             and set(inner.reach) <= set(self.reach)
             and set(inner.net) <= set(self.net)
-            and inner.uid == self.uid
+            and (inner.uid, inner.gid) == (self.uid, self.gid)
             and inner.namespaces >= self.namespaces
             and set(self.hidden) <= set(inner.hidden)
             and inner.limits.within(self.limits)
@@ -139,10 +156,14 @@ class Policy:
         """Return a JSON object from which `from_json` makes an equal policy."""
         return {
             "home": str(self.home) if self.home else None,
+            "aliases": [str(path) for path in self.aliases],
             "scratch": str(self.scratch) if self.scratch else None,
             "read": [str(path) for path in self.read],
             "homes": [str(path) for path in self.homes],
             "list_only": [str(path) for path in self.list_only],
+            "lent_read": [str(path) for path in self.lent_read],
+            "lent_write": [str(path) for path in self.lent_write],
+            "lent_names": [str(path) for path in self.lent_names],
             "programs": self.programs,
             "run": [str(path) for path in self.run],
             "reach": [list(address) for address in self.reach],
@@ -150,6 +171,8 @@ class Policy:
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
             "uid": self.uid,
+            "gid": self.gid,
+            "umask": self.umask,
             "namespaces": self.namespaces,
             "hidden": [str(path) for path in self.hidden],
             "guard": self.guard,
@@ -167,10 +190,14 @@ class Policy:
         try:
             return cls(
                 home=_optional_path(data["home"]),
+                aliases=_paths(data["aliases"]),
                 scratch=_optional_path(data["scratch"]),
                 read=_paths(data["read"]),
                 homes=_paths(data["homes"]),
                 list_only=_paths(data["list_only"]),
+                lent_read=_paths(data["lent_read"]),
+                lent_write=_paths(data["lent_write"]),
+                lent_names=_paths(data["lent_names"]),
                 programs=bool(data["programs"]),
                 run=_paths(data["run"]),
                 reach=_addresses(data["reach"]),
@@ -178,6 +205,8 @@ class Policy:
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),
                 uid=_optional_integer(data["uid"]),
+                gid=_optional_integer(data["gid"]),
+                umask=_optional_integer(data["umask"]) or 0,
                 namespaces=bool(data["namespaces"]),
                 hidden=_paths(data["hidden"]),
                 guard=bool(data["guard"]),

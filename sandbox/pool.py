@@ -139,6 +139,8 @@ class Pool:
 
     def refill(self) -> None:
         """Order as many workers as are missing; they come when they come."""
+        self._trim(self.stock.most)
+        self._calm_later()
         if self._closed or not descriptors.are_plenty():
             # A call that finds no worker orders one for itself.
             return
@@ -154,20 +156,29 @@ class Pool:
         """Do the same in a moment, if somebody could still have a worker until then."""
         if not self.forks or self.zygote.idle == 0:
             self.refill()
-        elif self._resting is None:
+        elif self._resting is None and self.zygote.idle < self.stock.size:
             self._resting = asyncio.get_running_loop().call_later(_REST_S, self._rested)
 
     def _rested(self) -> None:
         self._resting = None
         self.refill()
 
-    async def lease(self, limits: Limits, *, keeps: bool = False) -> Lease:
+    async def lease(
+        self,
+        limits: Limits,
+        *,
+        keeps: bool = False,
+        goes_on: bool = False,
+        session: str | None = None,
+    ) -> Lease:
         """Return the right to one worker; its `run` must be called, or its worker killed.
 
         Args:
             limits: The limits of the call.
             keeps: Whether the worker may have served calls of its user before, and may stay afterwards.
                 Then the lease must be released.
+            goes_on: Whether a worker that stays is not stopped from then on.
+            session: The session of the call, with whose end that ends.
 
         Raises:
             SandboxError: No worker could get ready; the message says why.
@@ -177,7 +188,14 @@ class Pool:
         zygote, worker = await take(limits, fresh=not keeps)
         narrows = limits != self.policy.limits
         return Lease(
-            zygote=zygote, worker=worker, limits=limits, narrows=narrows, home_fd=self.home_fd, keeps=keeps
+            zygote=zygote,
+            worker=worker,
+            limits=limits,
+            narrows=narrows,
+            home_fd=self.home_fd,
+            keeps=keeps,
+            goes_on=keeps and goes_on,
+            session=session,
         )
 
     async def _take(self, limits: Limits, *, fresh: bool) -> tuple[Zygote, Worker]:
@@ -212,8 +230,24 @@ class Pool:
         self.stock.found(self.zygote.at_hand, has_room=has_room)
         self._calm_later()
 
+    def _trim(self, most: int) -> None:
+        """End workers beyond so many that wait for calls, those used last the last; one may always stay."""
+        most = max(1, most)
+        if self.forks:
+            self.zygote.dismiss(self.zygote.idle - most)
+            return
+        waiting = [zygote for zygote in self._kept if zygote.at_hand and not zygote.jobs()]
+        for zygote in waiting[: max(0, len(waiting) - most)]:
+            self._kept.remove(zygote)
+            zygote.close()
+
+    @property
+    def _waiting(self) -> int:
+        return self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._kept)
+
     def _calm_later(self) -> None:
-        if self.stock.is_raised and self._calming is None:
+        is_more = self.stock.is_raised or self._waiting > max(1, self.stock.size)
+        if is_more and not self._closed and self._calming is None:
             self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
 
     def _calm(self) -> None:
@@ -221,8 +255,18 @@ class Pool:
         if self._closed:
             return
         self.stock.calm()
-        self.zygote.dismiss(self.zygote.idle - self.stock.size)
+        self._trim(self.stock.size)
         self._calm_later()
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether anything goes on in a worker between calls."""
+        return any(zygote.jobs() for zygote in (self.zygote, *self._kept))
+
+    def end_jobs(self, session: str) -> None:
+        """End the workers in which only calls of one session have begun what goes on."""
+        for zygote in (self.zygote, *self._kept):
+            zygote.end_jobs(session)
 
     def _stocked(self) -> "asyncio.Task[Zygote] | None":
         """Return a one-shot that is there or on its way, past those that have ended meanwhile."""

@@ -21,7 +21,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["MOST_ENTRIES", "Readable", "carve", "default_read", "sibling_modules"]
+__all__ = ["MOST_ENTRIES", "Readable", "carve", "default_read", "sibling_modules", "system_secrets"]
 
 MOST_ENTRIES = 20_000
 """Entries looked at beneath one folder before it is held to be too large to be judged."""
@@ -99,7 +99,7 @@ def default_read(
         extra: Further folders to read, such as the packages that the program consists of.
         homes: Homes of users that exist. A tool file in one of them is granted with its modules only.
     """
-    denied = _both_forms((*deny, *_system_secrets()))
+    denied = _both_forms((*deny, *system_secrets()))
     homes = _both_forms(homes)
     wide = _wide_folders(homes)
     # Modules lie beside the name that was given, also where that is a link to the file itself.
@@ -246,7 +246,8 @@ def _system(denied: Sequence[Path]) -> Iterator[Path]:
             yield top
 
 
-def _system_secrets() -> Iterator[Path]:
+def system_secrets() -> Iterator[Path]:
+    """Yield what of the system nobody may read, as far as it is there."""
     root = Path("/")
     for pattern in _SYSTEM_SECRETS:
         yield from root.glob(pattern.lstrip("/"))

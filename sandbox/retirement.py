@@ -46,6 +46,11 @@ class Service(Protocol):
         """When it was parked last."""
         ...
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether what its calls have begun goes on between them."""
+        ...
+
 
 def why_overused(worker: Service, reuse: Reuse, *, now: float) -> str | None:
     """Return why a worker has served enough; None if it may go on."""
@@ -53,7 +58,8 @@ def why_overused(worker: Service, reuse: Reuse, *, now: float) -> str | None:
         return "calls"
     if now - worker.born >= reuse.age_s:
         return "age"
-    if now - worker.idle_since >= reuse.idle_s:
+    # Who goes on without a call is not idle: that ends with the session.
+    if not worker.goes_on and now - worker.idle_since >= reuse.idle_s:
         return "idle"
     return None
 

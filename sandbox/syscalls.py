@@ -15,6 +15,7 @@ import signal
 import struct
 
 __all__ = [
+    "AT_FDCWD",
     "CLONE_NEWIPC",
     "CLONE_NEWNET",
     "CLONE_NEWNS",
@@ -99,7 +100,8 @@ _NR_LANDLOCK_CREATE_RULESET = 444
 _NR_LANDLOCK_ADD_RULE = 445
 _NR_LANDLOCK_RESTRICT_SELF = 446
 
-_AT_FDCWD = -100
+AT_FDCWD = -100
+"""For openat2(2) and its like: a path that does not begin at the root begins at the working folder."""
 _AT_RECURSIVE = 0x8000
 
 _LANDLOCK_CREATE_RULESET_VERSION = 1
@@ -303,11 +305,11 @@ def setns(namespace: int, kind: int) -> None:
     _checked("setns", int(_libc.setns(ctypes.c_int(namespace), ctypes.c_int(kind))))
 
 
-def setfsids(number: int) -> None:
+def setfsids(uid: int, gid: int) -> None:
     """Set the user and group id by which this thread, and it alone, opens files. It reports no failure."""
     # The group first: without the user id of root it could not be set.
-    for set_id in (_libc.setfsgid, _libc.setfsuid):
-        set_id(ctypes.c_uint(number))
+    _libc.setfsgid(ctypes.c_uint(gid))
+    _libc.setfsuid(ctypes.c_uint(uid))
 
 
 def mount(source: str | None, target: str, *, kind: str | None = None, flags: int, data: str = "") -> None:
@@ -329,7 +331,7 @@ def mount_setattr(
     _syscall(
         "mount_setattr",
         _NR_MOUNT_SETATTR,
-        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_int(AT_FDCWD),
         ctypes.c_char_p(os.fsencode(path)),
         ctypes.c_uint(_AT_RECURSIVE if recursive else 0),
         ctypes.c_char_p(struct.pack("=QQQQ", add, remove or 0, 0, 0)),

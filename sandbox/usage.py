@@ -82,6 +82,7 @@ class Process:
         private_bytes: Anonymous memory of it in use; what it has in common with its parent counts too.
         shared_bytes: Memory that it may share with others, in use.
         cpu_s: Processor seconds it has used.
+        waited_cpu_s: Processor seconds that children of it had used when it waited for them.
     """
 
     pid: int
@@ -90,6 +91,7 @@ class Process:
     private_bytes: int
     shared_bytes: int
     cpu_s: float
+    waited_cpu_s: float = 0.0
 
 
 def processes_of(worker: int, zygote: int) -> Iterator[int]:
@@ -140,6 +142,7 @@ def read_process(pid: int) -> Process | None:
         private_bytes=numbers.get(b"RssAnon", 0) + numbers.get(b"VmSwap", 0),
         shared_bytes=numbers.get(b"RssShmem", 0),
         cpu_s=(int(times[11]) + int(times[12])) / _TICKS,
+        waited_cpu_s=(int(times[13]) + int(times[14])) / _TICKS,
     )
 
 

@@ -11,7 +11,7 @@ Source: sandbox notes, "Limits"; docs/limits.md.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -29,6 +29,7 @@ FIRST_LOOK_S = 0.05
 """How long a call runs before it is looked at."""
 
 _SLOWEST_S = 0.2
+_SLOWEST_BETWEEN_CALLS_S = 1.0
 _CPU_GRACE_S = 2
 # Looking may take one part in so many of a processor: at processes, and at a home that is large.
 _LOOK_SHARE = 20
@@ -130,6 +131,7 @@ def behind_death(
 class Pace:
     """When to look again. Whoever used no processor since the last look has taken nothing either."""
 
+    slowest_s: float = _SLOWEST_S
     _delay_s: float = FIRST_LOOK_S
     _all_cpu_s: float = 0.0
 
@@ -142,7 +144,7 @@ class Pace:
         """
         idle = look.all_cpu_s == self._all_cpu_s
         self._all_cpu_s = look.all_cpu_s
-        self._delay_s = min(2 * self._delay_s, _SLOWEST_S) if idle else FIRST_LOOK_S
+        self._delay_s = min(2 * self._delay_s, self.slowest_s) if idle else FIRST_LOOK_S
         return max(self._delay_s, _LOOK_SHARE * cost_s)
 
 
@@ -156,6 +158,8 @@ class Watch:
         disk: Where the home lies that the call may write, if there is one, as it was when the call began.
         limits: The limits of the call.
         cpu_before_s: Processor seconds that the worker had used before this call.
+        is_between_calls: Whether it looks at what goes on after a call: then the processor seconds of all
+            processes count together, from the first look on, and who idles is looked at less often.
         last: The last look, if there was one.
         peak_bytes: Most memory seen; what several processes share may count for each.
     """
@@ -165,10 +169,12 @@ class Watch:
     disk: Disk | None
     limits: Limits
     cpu_before_s: float = 0.0
+    is_between_calls: bool = False
     last: Look | None = None
     peak_bytes: int = 0
     _cost_s: float = field(init=False, default=0.0)
     _delay_s: float = field(init=False, default=FIRST_LOOK_S)
+    _all_before_s: float | None = field(init=False, default=None)
 
     async def run(self) -> Reached:
         """Return the first limit that the call exceeds; runs until it is cancelled otherwise."""
@@ -184,7 +190,7 @@ class Watch:
             await asyncio.wait(looking)
 
     async def _look_at_processes(self) -> Reached:
-        pace = Pace()
+        pace = Pace(slowest_s=_SLOWEST_BETWEEN_CALLS_S if self.is_between_calls else _SLOWEST_S)
         while True:
             look = await _in_thread(_PROCESS_LOOKS, self._look)
             reached = exceeded(look, self.limits)
@@ -225,13 +231,22 @@ class Watch:
         look = Look(
             tasks=sum(process.tasks for process in processes),
             memory_bytes=memory,
-            cpu_s=sum(
-                process.cpu_s - self.cpu_before_s for process in processes if process.pid == self.worker
-            ),
+            cpu_s=self._cpu_s(processes),
             all_cpu_s=sum(process.cpu_s for process in processes),
         )
         self.last, self.peak_bytes = look, max(self.peak_bytes, memory)
         return look
+
+    def _cpu_s(self, processes: Sequence[Process]) -> float:
+        if not self.is_between_calls:
+            return sum(
+                process.cpu_s - self.cpu_before_s for process in processes if process.pid == self.worker
+            )
+        # Whoever has ended and was waited for counts with who waited.
+        used_s = sum(process.cpu_s + process.waited_cpu_s for process in processes)
+        if self._all_before_s is None:
+            self._all_before_s = used_s
+        return used_s - self._all_before_s
 
     def _measure(self, disk: Disk) -> HomeUsage:
         pids = list(processes_of(self.worker, self.zygote))

@@ -42,11 +42,15 @@ class Worker:
         idle_since: When it was parked last.
         calls: How many calls it has been given.
         frozen: Whether it has been told to stop.
+        looked_at: When it was last found fit for another call, in seconds of the monotonic clock.
         rested: Whether all its threads were seen to have stopped, and it was found fit for another call.
         was_long: Whether its last call ran long enough to be watched.
         limits: The limits of the kernel that it has taken on; None before its first call.
         cpu_before_s: Processor seconds it had used before its present call.
         renewal: What it has used up to its next call, where it has to renew its limits itself.
+        is_apart: Whether it has become another than its siblings, so that it is the first to be asked.
+        goes_on: Whether what its calls have begun goes on between them.
+        sessions: In which sessions calls have begun what goes on; None stands for none.
     """
 
     pid: int
@@ -58,11 +62,15 @@ class Worker:
     idle_since: float = field(default_factory=time.monotonic)
     calls: int = 0
     frozen: bool = False
+    looked_at: float = float("-inf")
     rested: bool = False
     was_long: bool = False
     limits: Limits | None = None
     cpu_before_s: float = 0.0
     renewal: Mapping[str, object] | None = None
+    is_apart: bool = False
+    goes_on: bool = False
+    sessions: set[str | None] = field(default_factory=set)
 
     def descriptors(self) -> int:
         """Count its open descriptors; 0 if it has ended, or if the kernel does not let us look."""
@@ -150,9 +158,7 @@ def children_of(pid: int) -> set[int]:
     """
     found: set[int] = set()
     for thread in os.listdir(f"/proc/{pid}/task"):
-        # Unbuffered and as bytes: it is looked at twice at the end of each call.
-        with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as children:
-            found.update(map(int, children.read().split()))
+        found.update(map(int, _read_whole(f"/proc/{pid}/task/{thread}/children").split()))
     return found
 
 
@@ -173,6 +179,15 @@ def parent_of(pid: int) -> int:
         OSError: It has ended.
     """
     return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+
+
+def _read_whole(path: str) -> bytes:
+    """Read a file of the kernel that gives a page of its list at a time."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, _PROC_BYTES), b""))
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: str) -> bytes:

@@ -15,6 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from sandbox.closer import Closer
@@ -25,6 +26,7 @@ from sandbox.exits import Exits
 from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, Kind, decode, encode
 from sandbox.freezer import look
 from sandbox.gate import Gate
+from sandbox.job import Job
 from sandbox.outcome import Denial, describe_status
 from sandbox.parking import Parking
 from sandbox.policy import Limits, Policy
@@ -216,17 +218,46 @@ class Zygote:
                 self.park(future.result())
             raise
 
-    def park(self, worker: Worker) -> None:
-        """Give back a worker that has answered its call, or was taken and not used."""
+    def park(self, worker: Worker, *, home_fd: int | None = None) -> Job | None:
+        """Give back a worker that has answered its call, or was taken and not used.
+
+        Args:
+            worker: The worker.
+            home_fd: Descriptor of the home that it may write, if there is one.
+
+        Returns:
+            What goes on in it, if anything may.
+        """
         if self._closed:
             worker.kill()
             worker.close()
-            return
+            return None
         reason = why_overused(worker, self.reuse, now=time.monotonic()) if worker.calls else None
-        if reason is None:
-            self._parking.park(worker)
-        else:
+        if reason is not None:
             self.retire(worker, reason)
+            return None
+        return self._parking.park(worker, begin=partial(self._job, home_fd) if worker.goes_on else None)
+
+    def _job(self, home_fd: int | None, worker: Worker) -> Job:
+        return Job(
+            worker=worker,
+            zygote_pid=self.pid,
+            limits=worker.limits or self.policy.limits,
+            home_fd=home_fd,
+            end=self._parking.end,
+            reaped=self.reaped,
+        )
+
+    def jobs(self) -> list[Job]:
+        """Return what goes on in workers between calls."""
+        return self._parking.jobs()
+
+    def end_jobs(self, session: str) -> None:
+        """End the workers in which only calls of one session have begun what goes on."""
+        for job in self._parking.jobs():
+            job.worker.sessions.discard(session)
+            if not job.worker.sessions:
+                job.finish("session ended")
 
     def retire(self, worker: Worker, reason: str) -> None:
         """End a worker that is to serve no other call."""
@@ -440,13 +471,24 @@ class Zygote:
             self._unnumbered += 1
             raise
 
-    def refused(self, worker: int) -> list[Denial]:
+    def turn(self, worker: Worker) -> None:
+        """Let what a worker has asked the gate for since its last call be no matter of the next one."""
+        if self._gate is not None:
+            self._gate.forget(worker.pid)
+            self._names_refused(worker)
+
+    def refused(self, worker: Worker) -> list[Denial]:
         """Return, once, what the gate refused to a worker, which leads its group, and to its children."""
         if self._gate is None:
             return []
-        refused = [("connect", where) for where in self._gate.refused(worker)]
-        refused += [("lookup", name) for name in self._exits.forget(worker)]
+        refused = [("connect", where) for where in self._gate.refused(worker.pid)]
+        refused += [("lookup", name) for name in self._names_refused(worker)]
         return [Denial(operation=what, path=where, layer="kernel") for what, where in refused]
+
+    def _names_refused(self, worker: Worker) -> list[str]:
+        # What goes on between calls goes on with what it has learned.
+        ask = self._exits.refused if worker.goes_on else self._exits.forget
+        return ask(worker.pid)
 
     def _check_worker(self, pid: int) -> None:
         mine = pid == self.pid if self.once else parent_of(pid) == self.pid

@@ -5,7 +5,9 @@ import fcntl
 import json
 import re
 import shutil
+import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -171,6 +173,31 @@ def server_url(process: "subprocess.Popen[str]") -> str:
         if address:
             return address.group()
     raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(said)}")
+
+
+@contextmanager
+def plain_server(file: Path, *arguments: str) -> Iterator[str]:
+    """Serve a file with `fastmcp run` over HTTP; yield the URL of its MCP endpoint."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("fastmcp")), "run", str(file), "--transport", "http"]
+    process = subprocess.Popen(
+        [*command, "--port", str(port), "--no-banner", "--skip-env", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert until(lambda: _listens(port))
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        stop(process)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def playground_address(process: "subprocess.Popen[str]") -> tuple[str, str | None, str]:

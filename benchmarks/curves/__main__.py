@@ -17,6 +17,7 @@ from benchmarks.curves.curve import Curve
 from benchmarks.curves.plot import draw
 from benchmarks.report import Report, Section, load_average, machine
 from benchmarks.rounds import progress
+from benchmarks.servers import add_reuse
 
 CURVES: dict[str, Callable[[Path, float], Curve]] = {
     "clients": clients.measure,
@@ -70,6 +71,7 @@ def _options() -> argparse.Namespace:
         metavar="FILE",
         help="write the tables, or fill them in where FILE has places for them",
     )
+    add_reuse(parser)
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in CURVES]
     if unknown:

@@ -102,6 +102,7 @@ class Processed:
         errors: What was left out.
         texts: Texts of the tool beside the payload.
         failure: The error that the whole result is, if the runner or a file made it one.
+        is_own: Whether the tool returned no contract value, but one of its own that is handed on as it is.
     """
 
     # Not in its repr: `asyncio.run` writes the one of what it returns, and a value may hold 400 MB.
@@ -111,6 +112,7 @@ class Processed:
     errors: tuple[Refusal, ...] = ()
     texts: tuple[str, ...] = field(default=(), repr=False)
     failure: CallError | None = None
+    is_own: bool = False
 
     @property
     def is_error(self) -> bool:
@@ -178,7 +180,8 @@ async def process_artifacts(
         _log.warning("tool result mended", extra={"detail": warning})
     if not normalised.refusals and normalised.value.keys().isdisjoint(_REPLACED):
         # No file, taken or refused: nothing of the value changes.
-        return Processed(value=dict(normalised.value), texts=normalised.texts)
+        is_own = not normalised.speaks_contract
+        return Processed(value=dict(normalised.value), texts=normalised.texts, is_own=is_own)
     rules = _Rules(
         home=home,
         inline_max_bytes=inline_max_bytes,
@@ -357,6 +360,7 @@ def _result(normalised: Normalised, progress: _Progress) -> Processed:
         errors=refusals,
         texts=normalised.texts,
         failure=failure,
+        is_own=failure is None and not normalised.speaks_contract,
     )
 
 

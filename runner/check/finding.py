@@ -69,6 +69,7 @@ _MUST = (
     "write-without-username",
     "write-outside-home",
     "write-at-import",
+    "username-type",
     "unreadable-path",
     "misspelled-results",
     "misspelled-key",

@@ -1,10 +1,11 @@
 """The program that `runner check` lets a zygote load: the usual one, watched while it imports the file."""
 
+import socket
 from collections.abc import Mapping
 
 from runner.check.watch import Watch
 from runner.program import Program as ToolProgram
-from runner.targets import split_target
+from runner.targets import tool_files
 from sandbox.inside.program import Channel
 
 __all__ = ["PROGRAM", "WatchedProgram"]
@@ -24,7 +25,7 @@ class WatchedProgram:
         """Import the files, and return the catalog with what was seen meanwhile."""
         files = config["files"]
         targets = files if isinstance(files, list) else []
-        with Watch([split_target(str(target))[0] for target in targets]) as watch:
+        with Watch([str(file) for file in tool_files(map(str, targets))]) as watch:
             catalog = self._program.load(config)
         return {**catalog, "watched": watch.report()} if isinstance(catalog, dict) else catalog
 
@@ -38,6 +39,10 @@ class WatchedProgram:
     def serve(self, call: object, channel: Channel) -> object:
         """Serve one request, as the usual program does."""
         return self._program.serve(call, channel)
+
+    def wait(self, connection: socket.socket) -> None:
+        """Wait between two calls, as the usual program does."""
+        self._program.wait(connection)
 
 
 PROGRAM = WatchedProgram(ToolProgram())

@@ -8,6 +8,8 @@ from runner.check.offers import Offer
 
 __all__ = ["signatures"]
 
+_NO_TEXT = frozenset({"int", "float", "bool", "bytes", "list", "dict", "set", "frozenset", "tuple"})
+
 
 def signatures(offers: list[Offer]) -> Iterator[Finding]:
     """Yield tools without a description, and arguments without a type."""
@@ -18,8 +20,38 @@ def signatures(offers: list[Offer]) -> Iterator[Finding]:
             message = f"the tool {offer.name!r} has no docstring, so a model does not know what it is for"
             yield Finding.at(offer.function, "missing-docstring", message, "say in one line what it does")
         for parameter in offer.parameters:
+            if (
+                parameter.arg == "username"
+                and parameter.annotation is not None
+                and not _takes_text(parameter.annotation)
+            ):
+                message = (
+                    f"`username` of the tool {offer.name!r} takes no text, so every call would be refused"
+                )
+                yield Finding.at(parameter, "username-type", message, "write `username: str`")
             if parameter.annotation is None:
                 yield _unannotated(offer, parameter)
+
+
+def _takes_text(annotation: ast.expr) -> bool:
+    """Say whether a type may let a text in; of what has a name of its own nobody knows here."""
+    match annotation:
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _takes_text(left) or _takes_text(right)
+        case ast.Subscript(
+            value=ast.Name(id="Optional" | "Union" | "Annotated"), slice=ast.Tuple(elts=parts)
+        ):
+            return any(map(_takes_text, parts))
+        case ast.Subscript(value=ast.Name(id="Optional"), slice=part):
+            return _takes_text(part)
+        case ast.Subscript(value=value):
+            return _takes_text(value)
+        case ast.Name(id=name):
+            return name not in _NO_TEXT
+        case ast.Constant(value=value):
+            return value is not None
+        case _:
+            return True
 
 
 def _unannotated(offer: Offer, parameter: ast.arg) -> Finding:

@@ -4,6 +4,7 @@ Source: `docs/cli.md`, exit codes.
 """
 
 import logging
+import signal
 import sys
 from collections.abc import Callable
 from typing import Never
@@ -26,7 +27,10 @@ EXIT_INTERRUPTED = 130
 def end_with(command: Callable[[], int]) -> Never:
     """Run a command and end with its status; our own errors end as one sentence, never a traceback."""
     try:
+        # While it runs it cleans up behind itself; before and after, there is nothing to clean up.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         status = command()
+        signal.signal(signal.SIGINT, before)
     except UsageError as error:
         status = say(error, EXIT_USAGE)
     except LoadError as error:
@@ -36,6 +40,7 @@ def end_with(command: Callable[[], int]) -> Never:
     except (RunnerError, SandboxError) as error:
         status = say(error, EXIT_USAGE)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has enough; there is nobody left to tell.

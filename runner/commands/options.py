@@ -30,7 +30,10 @@ __all__ = [
 ]
 
 File = Annotated[
-    str, typer.Argument(metavar="FILE", help="A FastMCP file; FILE:NAME picks one object in it.")
+    str,
+    typer.Argument(
+        metavar="FILE", help="A file with an MCP server, FILE:NAME, fastmcp.json, a package or a module."
+    ),
 ]
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Serve or act as this user.")]
 Isolation = Annotated[
@@ -78,6 +81,14 @@ class Bounds:
         str | None,
         typer.Option("--allow-run", metavar="PROGRAM,…", help="The only programs that tools may run."),
     ] = None
+    allow_read: Annotated[
+        list[str] | None,
+        typer.Option("--allow-read", metavar="PATH,…", help="Folders and files that tools may read as well."),
+    ] = None
+    allow_write: Annotated[
+        list[str] | None,
+        typer.Option("--allow-write", metavar="PATH,…", help="The same, to read and write."),
+    ] = None
     deny_run: Annotated[bool | None, typer.Option("--deny-run", help="Tools may run no other program.")] = (
         None
     )
@@ -104,6 +115,7 @@ class Logs:
 
 Group = Address | Whose | Bounds | Workers | Logs
 _GROUPS = get_args(Group)
+_REPEATED = ("allow_read", "allow_write")
 
 
 def given(*groups: Group, **others: object) -> dict[str, Any]:
@@ -111,6 +123,9 @@ def given(*groups: Group, **others: object) -> dict[str, Any]:
     values = {name: value for group in groups for name, value in asdict(group).items()}
     if values.pop("fresh", None):
         values["worker_reuse"] = "call"
+    for name in _REPEATED:
+        # Given several times, or with commas.
+        values[name] = ",".join(values[name]) if values.get(name) else None
     return {name: value for name, value in {**values, **others}.items() if value is not None}
 
 

@@ -1,5 +1,7 @@
 """The commands that write files of a project or of a client: `init` and `install`."""
 
+import asyncio
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +9,7 @@ import typer
 
 from runner.commands.ends import end_with
 from runner.commands.options import File, User
+from runner.commands.start import explained, start
 from runner.targets import check_targets
 
 __all__ = ["init", "install"]
@@ -20,7 +23,7 @@ def init(
 
 
 def install(
-    client: Annotated[str, typer.Argument(help="claude-desktop, cursor, vscode or mcp-json.")],
+    client: Annotated[str, typer.Argument(help="claude-desktop, claude-code, cursor, vscode or mcp-json.")],
     file: File,
     *,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the entry; else of the file.")] = None,
@@ -39,8 +42,27 @@ def _init(folder: Path) -> int:
 
 
 def _install(client: str, file: str, *, name: str | None, user: str | None, only_print: bool) -> int:
-    from runner.clients import Entry, install_entry  # noqa: PLC0415 - only `install` needs it
+    from runner.clients import Entry, check_client, install_entry  # noqa: PLC0415 - only `install` needs it
 
-    entry = Entry.of(check_targets([file])[0], name=name, user=user)
+    check_client(client)
+    target = check_targets([file])[0]
+    # Nothing is installed that a client could only find broken.
+    asyncio.run(explained(_loaded(target, user), [target]))
+    entry = Entry.of(target, name=name, user=user)
     print(install_entry(client, entry, only_print=only_print))  # noqa: T201
     return 0
+
+
+async def _loaded(target: str, user: str | None) -> int:
+    """Load a tool file as `serve` would.
+
+    Raises:
+        LoadError: It cannot be served.
+    """
+    from runner.cell import Cell  # noqa: PLC0415 - only `install` needs it
+
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"state_dir": Path(folder, "state"), "store": Path(folder, "store").as_uri()}
+        settings = start({"log_level": "error", **own, **({"user": user} if user else {})}, None)
+        async with Cell.open(settings, [target]):
+            return 0

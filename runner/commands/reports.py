@@ -84,9 +84,18 @@ def selftest(
     isolation: Annotated[
         str | None, typer.Option("--isolation", help="auto, process, user or namespace.")
     ] = None,
+    reuse: Annotated[
+        str, typer.Option(metavar="user|call", help="Workers that stay with their user, or not; else both.")
+    ] = "",
 ) -> None:
     """Try to break out, here and now; the exit status is 0 only if nothing got out."""
-    told = {"kinds": tuple(kind or ()), "only": tuple(only or ()), "against": against, "junit": junit}
+    told = {
+        "kinds": tuple(kind or ()),
+        "only": tuple(only or ()),
+        "against": against,
+        "junit": junit,
+        "reuse": reuse,
+    }
     end_with(lambda: _selftest({**told, "guard": not without_guard, "as_json": as_json}, isolation))
 
 

@@ -2,15 +2,15 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from runner.commands.ends import end_with
+from runner.commands.ends import EXIT_INTERRUPTED, end_with
 from runner.commands.options import Address, Bounds, Config, Logs, Transport, Whose, Workers, given
-from runner.commands.start import explained, start
+from runner.commands.start import as_configured, explained, start
 from runner.importing import import_whole
 from runner.settings import Settings
 from runner.targets import check_targets
@@ -19,7 +19,9 @@ from sandbox.launch import Launched
 
 __all__ = ["dev", "proxy", "serve"]
 
-_Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="FastMCP files.")]
+_Files = Annotated[
+    list[str], typer.Argument(metavar="FILE...", help="Files with an MCP server, packages, modules.")
+]
 
 
 def serve(
@@ -74,8 +76,8 @@ def proxy(
 
 def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
     targets = check_targets(files)
-    settings = _start(flags, config)
-    return asyncio.run(explained(_load_and_serve(settings, targets, launched), targets))
+    settings = as_configured(_start(flags, config), targets)
+    return asyncio.run(_stopped_by_signals(explained(_load_and_serve(settings, targets, launched), targets)))
 
 
 async def _load_and_serve(settings: Settings, targets: list[str], launched: Launched | None) -> int:
@@ -84,7 +86,6 @@ async def _load_and_serve(settings: Settings, targets: list[str], launched: Laun
     from runner.cell import Cell  # noqa: PLC0415
     from runner.identity import check_startable  # noqa: PLC0415
 
-    _stop_with_signals()
     transport = transport_of(settings)
     check_startable(settings, transport)
     user = first_user(settings, transport)
@@ -93,8 +94,6 @@ async def _load_and_serve(settings: Settings, targets: list[str], launched: Laun
         # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.serve")
         status: int = await served.serve(settings, transport, opened)
-    except asyncio.CancelledError:
-        return 0
     finally:
         await opened.discard()
     return status
@@ -107,12 +106,21 @@ def _start(flags: Mapping[str, Any], config: Path | None) -> Settings:
     return settings
 
 
-def _stop_with_signals() -> None:
-    """Let a signal that comes during the start end it in order, as one that comes later does."""
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine always runs in a task
+async def _stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
+    """Run a server; a signal that comes during its start ends it in order, as one that comes later does."""
+    came: list[int] = []
+    serving = asyncio.ensure_future(server)
+
+    def stop(number: int) -> None:
+        came.append(number)
+        serving.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    try:
+        return await serving
+    except asyncio.CancelledError:
+        return EXIT_INTERRUPTED if signal.SIGINT in came else 0
 
 
 def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
@@ -120,7 +128,8 @@ def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launch
     settings = _start(flags, config)
     from runner.develop import develop  # noqa: PLC0415 - after the cheap checks
 
-    return asyncio.run(explained(develop(settings, targets, launched=launched), targets))
+    developed = develop(settings, targets, launched=launched)
+    return asyncio.run(_stopped_by_signals(explained(developed, targets)))
 
 
 def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> int:
@@ -130,4 +139,4 @@ def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> i
     settings = _start(flags, config)
     from runner.proxy.shell import serve_proxy  # noqa: PLC0415 - after the cheap checks
 
-    return asyncio.run(serve_proxy(settings, targets))
+    return asyncio.run(_stopped_by_signals(serve_proxy(settings, targets)))

@@ -6,12 +6,16 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from runner.errors import UsageError
 from runner.settings import Settings
-from runner.settings_sources import load
+from runner.settings_sources import load, origins
+from runner.targets import entry_of
 from runner.telemetry import set_up
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
 
-__all__ = ["explained", "load_checked", "start"]
+__all__ = ["as_configured", "explained", "load_checked", "start"]
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,33 @@ def load_checked(flags: Mapping[str, Any], config: Path | None) -> Settings:
 
         config_of(settings)
     return settings
+
+
+def as_configured(settings: Settings, targets: list[str]) -> Settings:
+    """Return the settings with what a `fastmcp.json` says of serving, where nobody said otherwise.
+
+    Raises:
+        UsageError: What it says is nothing that such a setting can be.
+    """
+    deployments = [(target, entry_of(target).deployment) for target in targets]
+    if len(deployments) != 1:
+        return settings
+    ((target, deployment),) = deployments
+    given = origins(settings)
+    said = {name: deployment.get(name) for name in ("transport", "host", "port", "log_level")}
+    if said["transport"] in ("sse", "streamable-http"):
+        said["transport"] = "http"
+    if isinstance(said["log_level"], str):
+        level = said["log_level"].lower()
+        said["log_level"] = "error" if level == "critical" else level
+    wanted = {name: value for name, value in said.items() if value is not None and given[name] == "default"}
+    if deployment.get("path") not in (None, "/mcp", "/mcp/"):
+        log.warning("MCP is at /mcp, whatever path the configuration names", extra={"file": target})
+    try:
+        return settings.model_copy(update=Settings(**wanted).model_dump(include=set(wanted)))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"{target}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 async def explained(command: Awaitable[int], targets: list[str]) -> int:

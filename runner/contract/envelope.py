@@ -51,6 +51,7 @@ __all__ = [
 TEXT_MAX_CHARS = 4096
 PATH_MAX_CHARS = 255
 _NO_PROCESS_S = 5
+_USUAL_HOMES = Path("/tmp")  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +120,25 @@ def timed_out(
     return CallError(Code.E_TIMEOUT, f"Tool execution timed out after {seconds} seconds", details=details)
 
 
-def outside_home(attempted: str, home: Path | None, *, problem: str | None = None) -> CallError:
+def outside_home(
+    attempted: str, home: Path | None, *, problem: str | None = None, flag: str | None = None
+) -> CallError:
     """Return the error of a path that the call may not use.
 
     Args:
         attempted: The path as the tool named it.
         home: The home of the call, or None if the tool has none.
         problem: Why the path was refused, where "outside" does not say it.
+        flag: The option that would allow it, if one would.
     """
     suggestion = "Use /tmp/{username}/ prefix for file operations"
     if home is None:
-        suggestion += "; the tool has no such folder until it declares a parameter `username: str`"
+        suggestion += (
+            "; the tool has no such folder until it declares a parameter `username: str`, "
+            'or the setting homes_for is "all"'
+        )
+    elif home.parent != _USUAL_HOMES:
+        suggestion = f"Use {home}/ prefix for file operations: homes are in {home.parent} here"
     details: dict[str, Any] = {
         "attempted_path": _short_path(attempted),
         "allowed_prefix": None if home is None else f"{home}/",
@@ -137,6 +146,9 @@ def outside_home(attempted: str, home: Path | None, *, problem: str | None = Non
     }
     if problem is not None:
         details["problem"] = problem
+    if flag is not None:
+        details["flag"] = legible(flag, PATH_MAX_CHARS)
+        details["suggestion"] += f". For the operator: {details['flag']} would lend that folder"
     return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
 
 
@@ -173,7 +185,12 @@ def artifact_missing(path: str) -> CallError:
 
 
 def tool_raised(
-    exception_type: str, message: str, *, frames: Sequence[str] = (), retryable: bool = False
+    exception_type: str,
+    message: str,
+    *,
+    frames: Sequence[str] = (),
+    retryable: bool = False,
+    flag: str | None = None,
 ) -> CallError:
     """Return the error of a tool that raised.
 
@@ -182,11 +199,18 @@ def tool_raised(
         message: Its text; may be empty.
         frames: The author's own frames, outermost first, already as text.
         retryable: What the tool says about trying again.
+        flag: The option that would show it a file that it did not find, where it sees nothing of the folder.
     """
     kind, said = legible(exception_type), legible(message)
     details: dict[str, Any] = {"exception_type": kind, "message": said}
     if frames:
         details["frames"] = [legible(frame) for frame in frames]
+    if flag is not None:
+        details["flag"] = legible(flag, PATH_MAX_CHARS)
+        details["suggestion"] = (
+            "Tools see nothing of that folder, whatever lies in it. For the operator: "
+            f"{details['flag']} would lend it"
+        )
     return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
 
 

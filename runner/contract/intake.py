@@ -24,6 +24,7 @@ DEFERRAL_REASONS = frozenset({"needs_editing", "draft", "incomplete", "awaiting_
 FILES_MAX = 1000
 """Most files of one result that are looked at: each costs the host work, whatever it holds."""
 
+_SHOWN = 5
 # What the runner itself writes into an artifact; a tool may not.
 _OURS = ("s3_ref", "uri", "sha256")
 _OURS_DEFERRED = (*_OURS, "b64", "status", "expires_at")
@@ -64,7 +65,15 @@ class Intake:
     blocks: dict[int, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _used: dict[str, int] = field(default_factory=dict)
+    _untyped: list[str] = field(default_factory=list)
     _is_full: bool = False
+
+    def told(self) -> list[str]:
+        """Return the warnings; of all files without a type there is one."""
+        if not self._untyped:
+            return self.warnings
+        shown = ", ".join(self._untyped[:_SHOWN]) + (" and others" if len(self._untyped) > _SHOWN else "")
+        return [*self.warnings, f"no mime type is declared for {shown}"]
 
     def is_empty(self) -> bool:
         """Say whether the result names no file, not even one that was refused."""
@@ -191,7 +200,7 @@ class Intake:
         item["name"] = safe
         if not is_mime(item.get("mime")):
             item["mime"] = guess(safe)
-            self.warnings.append(f"file {safe!r} declares no mime type, taken as {item['mime']}")
+            self._untyped.append(f"{safe!r} (taken as {item['mime']})")
         return mended(item, hints, f"file {safe!r}", self.warnings)
 
 

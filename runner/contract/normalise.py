@@ -46,7 +46,8 @@ class Normalised:
 
     Attributes:
         value: The contract value; artifacts have `name`, `mime` and either `b64` or `path`.
-        speaks_contract: Whether the tool returned an envelope, not a bare value.
+        speaks_contract: Whether the tool returned an envelope, not a bare value; or what cannot be written,
+            in whose place our own stands.
         texts: Texts of the tool beside the payload, for the model to read.
         links: The tool's `resource_link` blocks as given; also in `value`.
         origins: For each artifact of `value` the string by which the tool gave it.
@@ -91,7 +92,8 @@ def normalise(
         links = [jsonable(block) for block in blocks.values() if block.get("type") == "resource_link"]
     except NotJsonError as error:
         refused = envelope(invalid_result("results", str(error)))
-        return Normalised(value=refused, blocks={}, renamed={}, warnings=(*intake.warnings, str(error)))
+        warnings = (*intake.warnings, str(error))
+        return Normalised(value=refused, speaks_contract=True, blocks={}, renamed={}, warnings=warnings)
     speaks, failed = _speaks_contract(payload), wire.get("isError") is True
     if speaks:
         value = _marked(payload) if failed else dict(payload)
@@ -110,7 +112,7 @@ def normalise(
         blocks=intake.blocks,
         renamed=intake.renamed,
         refusals=tuple(intake.refusals),
-        warnings=tuple(intake.warnings),
+        warnings=tuple(intake.told()),
     )
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from runner.errors import CallError, Code
+from runner.http.whole import note_left
 from runner.last_resort import unexpected
 from runner.own_paths import OwnPaths
 
@@ -88,6 +89,7 @@ async def fails(_: Request, error: Exception) -> JSONResponse:
     return refused(500, f"{told.message}. {told.details['suggestion']}", {})
 
 
-async def left(_: Request, _error: Exception) -> Response:
-    """Say nothing of a client that left before its request had come. An exception handler of Starlette's."""
+async def left(request: Request, _error: Exception) -> Response:
+    """Answer nobody: the client left before its request had come. An exception handler of Starlette's."""
+    note_left(request.scope)
     return Response(status_code=400)

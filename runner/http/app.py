@@ -5,6 +5,7 @@ in front of every route. In front of that stands what every answer has in common
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 
 from fastmcp import FastMCP
@@ -19,14 +20,13 @@ from runner.http import browser, downloads, files, health, stream
 from runner.http.answers import Refusal, fails, left, refuses
 from runner.http.endpoint import set_up_endpoint
 from runner.http.kept_apart import KeptApart
-from runner.http.origins import KnownOrigins, protection
+from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.http.readiness import Readiness
-from runner.http.shares import Shares
+from runner.http.shares import Shares, token_user
 from runner.http.site import Site
 from runner.http.under_way import EndsWithSession, UnderWay
 from runner.http.wrong_keys import WrongKeys
 from runner.isolation import in_force
-from runner.own_paths import OwnPaths
 
 __all__ = ["make_web"]
 
@@ -62,7 +62,7 @@ def make_web(
             *more,
         ]
     )
-    answers = refuses(OwnPaths.of(site.settings))
+    answers = refuses(site.own_paths)
     web.add_exception_handler(Refusal, answers)
     web.add_exception_handler(CallError, answers)
     web.add_exception_handler(ClientDisconnect, left)
@@ -74,6 +74,12 @@ def make_web(
         Middleware(EndsWithSession, site=site, under_way=under_way),
         *front(under_way),
     ]
-    web.user_middleware[:0] = outer
-    set_up_endpoint(web, max_bytes=site.settings.max_request_bytes, direct=direct)
+    web.user_middleware[:] = [*outer, *map(with_memory, web.user_middleware)]
+    set_up_endpoint(
+        web,
+        max_bytes=site.settings.max_request_bytes,
+        max_sessions=site.settings.max_sessions_per_user,
+        user=partial(token_user, site),
+        direct=direct,
+    )
     return web

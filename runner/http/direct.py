@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from runner.direct import Answer, DirectCall, is_traced, is_usual
 from runner.http.exchange import Exchange
 from runner.http.in_session import answer_in_session
+from runner.http.whole import again
 from runner.internals.answer import error_reply
 from runner.internals.http_sessions import HttpSessions
 
@@ -62,7 +63,7 @@ class DirectCalls:
         first = await receive()
         body = _body(first)
         if body is None or not await self._is_answered(body, headers, (scope, receive, send)):
-            await self._app(scope, _again(first, receive), send)
+            await self._app(scope, again(first, receive), send)
 
     async def _is_answered(
         self, body: bytes, headers: Mapping[bytes, bytes], request: tuple[Scope, Receive, Send]
@@ -155,20 +156,6 @@ def _call(body: bytes, headers: Mapping[bytes, bytes], scope: Scope, exchange: E
 
 def _is_named(name: str, header: bytes | None) -> bool:
     return header is not None and not name.startswith(_ENCODED) and header.decode("latin-1") == name
-
-
-def _again(first: Message, receive: Receive) -> Receive:
-    """Return what gives a message once more, and then the rest."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return first
-
-    return again
 
 
 async def _run(exchange: Exchange, call: DirectCall, answer: Answer) -> None:

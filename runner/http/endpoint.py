@@ -1,10 +1,11 @@
 """What is changed in FastMCP's MCP endpoint right after it has started, for want of arguments.
 
 The SDK refuses bodies above 4 MiB. Its session manager takes another limit, but FastMCP, which makes that
-manager when the application starts, does not pass one on. And usual calls are answered without it.
+manager when the application starts, does not pass one on. It bounds the sessions of all, and not those of
+one user. And usual calls are answered without it.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,17 +19,27 @@ from starlette.routing import Route
 from runner.direct import Answer
 from runner.errors import StartError
 from runner.http.direct import DirectCalls
-from runner.internals.http_sessions import HttpSessions
+from runner.http.whole import WholeRequests
+from runner.internals.http_sessions import HttpSessions, bound_sessions
 
 __all__ = ["set_up_endpoint"]
 
 
-def set_up_endpoint(app: Starlette, *, max_bytes: int, direct: Answer | None) -> None:
+def set_up_endpoint(
+    app: Starlette,
+    *,
+    max_bytes: int,
+    max_sessions: int,
+    user: Callable[[], str | None],
+    direct: Answer | None,
+) -> None:
     """Change the MCP endpoint of `app`, made by FastMCP's `http_app`.
 
     Args:
         app: The application.
         max_bytes: Longest body of a request.
+        max_sessions: Sessions of one user at a time.
+        user: Returns whose the present request is, if that can be said.
         direct: Answers usual calls, if it is not the SDK that does.
 
     Raises:
@@ -41,8 +52,10 @@ def set_up_endpoint(app: Starlette, *, max_bytes: int, direct: Answer | None) ->
         async with start(started) as state:
             manager, limit = _endpoint(app)
             limit.max_body_size = max_bytes
+            bound_sessions(manager, most=max_sessions, user=user)
             if direct is not None:
                 limit.app = DirectCalls(limit.app, direct, HttpSessions(manager, direct.connected))
+            limit.app = WholeRequests(limit.app)
             yield state
 
     app.router.lifespan_context = lifespan

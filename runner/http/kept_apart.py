@@ -8,8 +8,7 @@ Source: WHATWG Fetch, "Cross-Origin-Resource-Policy header"; RFC 6797, sections 
 
 from urllib.parse import urlsplit
 
-from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.settings import Settings
@@ -43,20 +42,17 @@ class KeptApart:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.setdefault(_POLICY, "same-origin")
-                if self._came_by_https(Request(scope)):
+                if self._came_by_https(scope):
                     headers[_TRANSPORT] = _YEAR
             await send(message)
 
         await self._app(scope, receive, sent)
 
-    def _came_by_https(self, request: Request) -> bool:
+    def _came_by_https(self, scope: Scope) -> bool:
         """Say whether this request came by https, as far as that is known: by itself, or to `public_url`."""
-        if request.url.scheme == "https":
-            return True
+        if scope["scheme"] == "https" or self._public.scheme != "https":
+            return bool(scope["scheme"] == "https")
+        headers = Headers(scope=scope)
         # Another name reaches the server past the proxy, and a proxy may serve plain http, too.
-        to_public = request.headers.get("host") == self._public.netloc
-        return (
-            self._public.scheme == "https"
-            and to_public
-            and request.headers.get("x-forwarded-proto", "https") == "https"
-        )
+        to_public = headers.get("host") == self._public.netloc
+        return to_public and headers.get("x-forwarded-proto", "https") == "https"

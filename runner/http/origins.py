@@ -8,16 +8,21 @@ origin that stands in `allowed_origins`, each exactly as a browser writes it. Wh
 Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, section 6; `docs/http.md`.
 """
 
-from typing import TypedDict
+from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.answers import refused
 from runner.settings import Settings
 
-__all__ = ["KnownOrigins", "Protection", "is_own", "over_https", "protection"]
+__all__ = ["HostGuard", "KnownOrigins", "Protection", "is_own", "over_https", "protection", "with_memory"]
+
+_MOST_PASSED = 256
+_DECIDING = frozenset({b"host", b"origin"})
 
 _FOREIGN = (
     "a page of another site sent this request: its Origin is neither this server's nor in allowed_origins; "
@@ -91,3 +96,47 @@ class KnownOrigins:
 
     def _is_known(self, request: Request, origin: str) -> bool:
         return origin in self._settings.allowed_origins or is_own(self._settings, request, origin)
+
+
+class HostGuard(HostOriginGuardMiddleware):
+    """FastMCP's guard, which is not asked again for what it has let pass.
+
+    What it decides by is the same in every request of a client, and to take it apart takes longer than all
+    else that is checked of one.
+
+    Args:
+        app: The application.
+        more: Arguments of FastMCP's guard.
+    """
+
+    def __init__(self, app: ASGIApp, /, **more: Any) -> None:
+        super().__init__(self._let_pass, **more)
+        self._behind = app
+        self._passed: set[tuple[object, ...]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and _decides(scope) in self._passed:
+            await self._behind(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    async def _let_pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(self._passed) < _MOST_PASSED:
+            self._passed.add(_decides(scope))
+        await self._behind(scope, receive, send)
+
+
+def _decides(scope: Scope) -> tuple[object, ...]:
+    """Return all of a request that FastMCP's guard looks at."""
+    named = [(name, value) for name, value in scope["headers"] if name in _DECIDING]
+    return (scope.get("scheme"), *(scope.get("server") or ()), *named)
+
+
+def with_memory(middleware: Middleware) -> Middleware:
+    """Return a middleware as it is, but FastMCP's guard with a memory."""
+    # Typed as any function that makes an application.
+    made: object = middleware.cls
+    if made is not HostOriginGuardMiddleware:
+        return middleware
+    return Middleware(HostGuard, *middleware.args, **middleware.kwargs)

@@ -81,6 +81,7 @@ class Readiness:
             return {} if fault is None else {"keys": fault}
 
         self._stopping = site.stopping
+        self._own_paths = site.own_paths
         self._parts = (
             _Part("tools", site.faults),
             _Part("store", store),
@@ -97,7 +98,7 @@ class Readiness:
         found: dict[str, str] = {}
         for faults in await asyncio.gather(*(part.faults() for part in self._parts)):
             found |= faults
-        return found
+        return {name: str(self._own_paths.without(said)) for name, said in found.items()}
 
 
 def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:

@@ -19,7 +19,7 @@ from runner.http.site import Site
 from runner.http.visitors import browser_session
 from runner.identity import IdentityError, resolve
 
-__all__ = ["Shares"]
+__all__ = ["Shares", "token_user"]
 
 
 class Shares:
@@ -58,12 +58,20 @@ class Shares:
                 del self._under_way[user]
 
 
-def _user_of(site: Site, scope: Scope) -> str | None:
-    """Return whose request it is, if that can be said already."""
+def token_user(site: Site) -> str | None:
+    """Return whom the token of the present request names, or who needs none here."""
     token = get_access_token()
     claims = None if token is None else {"client_id": token.client_id, **token.claims}
     with contextlib.suppress(IdentityError):
         return resolve(site.settings, transport="http", claims=claims, host=site.settings.host).name
+    return None
+
+
+def _user_of(site: Site, scope: Scope) -> str | None:
+    """Return whose request it is, if that can be said already."""
+    user = token_user(site)
+    if user is not None:
+        return user
     if not any(name == b"cookie" for name, _ in scope["headers"]):
         return None
     known = browser_session(site.settings, site.tokens, Request(scope), now=site.clock())

@@ -1,13 +1,15 @@
 """What the routes beside MCP work with: one value, made by `runner serve` and by tests alike."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from runner.events import Events
 from runner.http.logins import Logins
 from runner.identity import token_prints
 from runner.my_files import Library
+from runner.own_paths import OwnPaths
 from runner.settings import Settings
 from runner.tokens import Tokens
 from sandbox.probe import Tier
@@ -31,10 +33,12 @@ class Site:
         clock: Says the present time in seconds since the epoch.
         tier: Isolation tier of what is served; None for the one that the settings and the machine make.
         stopping: Says that no calls are taken any more, as the server is to end; None while they are.
+        named_files: The files that are served, or that name the servers.
         faults: Says why what is served cannot take calls now, by part.
         logins: Which browser sessions hold.
         known_tokens: What `runner.identity.token_print` says of the tokens that hold; None where nobody
             has a list of them.
+        own_paths: What no client is told.
     """
 
     settings: Settings
@@ -43,11 +47,14 @@ class Site:
     tokens: Tokens
     clock: Callable[[], float] = time.time
     tier: Tier | None = None
+    named_files: Sequence[Path] = ()
     faults: Callable[[], Awaitable[Mapping[str, str]]] = _none
     stopping: Callable[[], str | None] = lambda: None
     logins: Logins = field(init=False)
     known_tokens: frozenset[str] | None = field(init=False)
+    own_paths: OwnPaths = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "logins", Logins(self.settings.state_dir))
         object.__setattr__(self, "known_tokens", token_prints(self.settings))
+        object.__setattr__(self, "own_paths", OwnPaths.of(self.settings, self.named_files))

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import logging
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,8 @@ from runner.mime import DEFAULT_MIME, guess, is_mime
 from runner.settings import Settings
 
 __all__ = ["Upload", "read_json", "receive"]
+
+log = logging.getLogger(__name__)
 
 _IDLE_S = 60.0
 _BUFFER_BYTES = 1024 * 1024
@@ -60,7 +63,7 @@ async def receive(request: Request, settings: Settings) -> AsyncIterator[Upload]
 
     Raises:
         Refusal: 400 what the request brings is no file, 408 it stopped coming, 413 it is too large,
-            507 the disk is full.
+            503 the store's folder cannot be used, 507 its disk is full.
     """
     folder = settings.store_path
     with contextlib.ExitStack() as stack:
@@ -70,7 +73,14 @@ async def receive(request: Request, settings: Settings) -> AsyncIterator[Upload]
             yield await _received(request, settings, _Sink(file, settings.max_upload_bytes))
         except OSError as error:
             if error.errno not in _FULL:
-                raise
+                # Of the machine, and no fault of ours.
+                facts = {"folder": str(folder), "problem": str(error)}
+                log.error("the store takes no upload", extra=facts)  # noqa: TRY400 - see above
+                raise Refusal(
+                    503,
+                    f"the server's store cannot be used: {error.strerror}; "
+                    "try again later, or tell the operator, whose log names the folder",
+                ) from error
             raise Refusal(
                 507,
                 "the server's disk is full, or takes nothing; remove files, or try again later",

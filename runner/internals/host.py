@@ -12,9 +12,14 @@ from fastmcp.server.context import reset_transport, set_transport
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
-from mcp_types import SubscribeRequestParams, SubscriptionsListenRequestParams, UnsubscribeRequestParams
+from mcp_types import (
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    UnsubscribeRequestParams,
+    methods,
+)
 
-__all__ = ["relay_innermost", "serve_streams", "serve_subscriptions", "use_input_schemas"]
+__all__ = ["let_tasks_pass", "relay_innermost", "serve_streams", "serve_subscriptions", "use_input_schemas"]
 
 Relay = Callable[[ServerRequestContext[Any, Any], CallNext], Coroutine[Any, Any, HandlerResult]]
 
@@ -43,6 +48,21 @@ def relay_innermost(app: FastMCP, relay: Relay, *, around: Relay) -> None:
     middleware: list[Any] = app._mcp_server.middleware
     middleware.append(relay)
     middleware.insert(0, around)
+
+
+def let_tasks_pass() -> None:
+    """Let the SDK send a call's answer that it has become a task, which it knows in clients only.
+
+    FastMCP's own package for tasks does the same, and says why: there is no other way yet.
+    """
+    serialize = methods.serialize_server_result
+
+    def told(method: str, version: str, data: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        if method == "tools/call" and data.get("resultType") == "task" and not more:
+            return dict(data)
+        return serialize(method, version, data, **more)
+
+    vars(methods)["serialize_server_result"] = told
 
 
 def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:

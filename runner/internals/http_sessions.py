@@ -3,21 +3,85 @@
 Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 """
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
+from mcp.server.auth.middleware.bearer_auth import (
+    AuthenticatedUser,
+    AuthorizationContext,
+    authorization_context,
+)
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import INTERNAL_ERROR
 from starlette.responses import Response
 from starlette.types import Scope
 
+from runner.errors import CallError, Code
 from runner.internals.dispatch import Connected
 
-__all__ = ["HttpSession", "HttpSessions"]
+__all__ = ["HttpSession", "HttpSessions", "bound_sessions"]
+
+log = logging.getLogger(__name__)
+
+
+def bound_sessions(
+    manager: StreamableHTTPSessionManager, *, most: int, user: Callable[[], str | None]
+) -> None:
+    """Let no user have more than `most` sessions: one more ends the user's own that was idle longest.
+
+    A client whose session has ended begins another, as the protocol asks of it. A session in use, by a call
+    or a stream that is open, is not ended: where all of them are, the new one is refused.
+
+    Args:
+        manager: The SDK's, which bounds the sessions of all.
+        most: Sessions of one user at a time.
+        user: Returns whose the present request is; None stands for those of whom that cannot be said.
+    """
+    admit = manager._admit_session
+    owners: dict[str, str | None] = {}
+
+    def admit_within(asking: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        owner = user()
+        for ended in [key for key in owners if key not in manager._server_instances]:
+            del owners[ended]
+        mine = [key for key, whose in owners.items() if whose == owner]
+        if len(mine) >= most:
+            _end_idlest(manager, mine, owner)
+        admitted = admit(asking)
+        if admitted is not None and admitted.mcp_session_id is not None:
+            owners[admitted.mcp_session_id] = owner
+        return admitted
+
+    manager._admit_session = admit_within  # type: ignore[method-assign, assignment]
+
+
+def _end_idlest(manager: StreamableHTTPSessionManager, sessions: list[str], owner: str | None) -> None:
+    """End the session that was idle longest, as the SDK does after a while.
+
+    Raises:
+        CallError: `E_BUSY`; none of them is idle.
+    """
+    # The next to end of itself. One without an end is in use, or has not begun.
+    idle = {
+        key: scope
+        for key in sessions
+        if (scope := manager._server_instances[key].idle_scope) is not None and scope.deadline < math.inf
+    }
+    if not idle:
+        raise CallError(
+            Code.E_BUSY,
+            f"all {len(sessions)} MCP sessions that a user may have (max_sessions_per_user) are in use; "
+            "end one, or close a stream that is open",
+        )
+    idlest = min(idle, key=lambda key: idle[key].deadline)
+    manager._server_instances.pop(idlest)
+    manager._session_owners.pop(idlest, None)
+    idle[idlest].cancel()
+    log.info("an idle session made room for another", extra={"user": owner, "sessions": len(sessions)})
 
 
 class HttpSessions:

@@ -11,8 +11,9 @@ from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken
-from fastmcp.server.context import set_transport
+from fastmcp.server.context import Context, set_transport
 from fastmcp.server.dependencies import without_injected_parameters
+from fastmcp.server.providers.addressing import parse_hashed_backend_name
 from fastmcp.server.providers.base import Provider
 from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
 from fastmcp.server.providers.wrapped_provider import _WrappedProvider
@@ -25,27 +26,36 @@ from fastmcp.utilities.types import get_cached_typeadapter
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
+from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary
 from mcp.server.runner import modern_error_data, serve_one
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
+from starlette.routing import BaseRoute
 
 from runner.internals.exchange import Exchange
 from runner.request import RequestFacts, WireError
 
 __all__ = [
+    "auth_of",
     "capabilities",
+    "find_tool",
     "inner_provider",
     "lifespan",
+    "lists",
+    "low_level",
     "mend_returned_texts",
+    "routes",
     "serve_raw",
     "single_call_server",
+    "task_tools",
     "warm_type_adapters",
 ]
 
 _STATE_COLLECTION = "fastmcp_state"
+_OF_JWT = ("jwks_uri", "public_key", "algorithm", "issuer", "audience", "required_scopes")
 _HALF = "surrogates not allowed"
 
 
@@ -80,8 +90,8 @@ class _TypedState:
 async def single_call_server(server: FastMCP, state_store: Any) -> None:
     """Change a loaded server so that a worker can serve one request with it.
 
-    The host seals request state, so the server must not; background tasks would outlive the worker,
-    so every tool runs in the foreground; session state lives in the host.
+    The host seals request state, so the server must not; it keeps tasks and session state, too,
+    so here every tool runs in the foreground.
     """
     low = server._mcp_server
     low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
@@ -167,6 +177,64 @@ async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
         yield state
 
 
+async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:
+    """Return the tool of that name, as a list of one or none, by the ways in which a call of it is found."""
+    async with Context(fastmcp=server):
+        tool = await server.get_tool(name)
+        hashed = parse_hashed_backend_name(name) if tool is None else None
+        if hashed is not None:
+            tool = await server.get_tool_by_hash(*hashed)
+    if tool is None:
+        return {"tools": []}
+    return {"tools": [tool.to_mcp_tool(name=name).model_dump(by_alias=True, mode="json", exclude_none=True)]}
+
+
+def lists(server: FastMCP) -> tuple[object, ...]:
+    """Return what is another value once the lists of what a server offers have changed."""
+    parts: list[object] = [tuple(map(id, server.transforms)), tuple(map(id, server.middleware))]
+    for provider in map(inner_provider, server.providers):
+        if isinstance(provider, FastMCPProvider):
+            parts.append((id(provider), lists(provider.server)))
+        else:
+            held = getattr(provider, "_components", {})
+            parts.append((id(provider), *((key, id(value)) for key, value in held.items())))
+            parts.append(tuple(map(id, provider.transforms)))
+    return tuple(parts)
+
+
+def auth_of(auth: Any) -> dict[str, Any] | None:
+    """Say how a file would have tokens checked: by which class, and, for JSON web tokens, with what."""
+    if auth is None:
+        return None
+    verifier = getattr(auth, "token_verifier", auth)
+    # By name: where the file does not use it, the class is not imported, which takes long.
+    is_jwt = any(cls.__name__ == "JWTVerifier" for cls in type(verifier).__mro__)
+    told = {name: getattr(verifier, name, None) for name in _OF_JWT} if is_jwt else {}
+    if str(told.get("algorithm", "")).startswith("HS"):
+        # A secret, which is not to be told.
+        told = {}
+    return {"kind": type(auth).__name__, "jwt": told or None}
+
+
+async def task_tools(server: FastMCP) -> dict[str, int]:
+    """Return the tools that may become tasks of MCP, each with how often to ask for one, in milliseconds."""
+    return {
+        tool.name: int(tool.task_config.poll_interval.total_seconds() * 1000)
+        for tool in await server.list_tools(run_middleware=False)
+        if tool.task_config.supports_tasks()
+    }
+
+
+def routes(server: FastMCP) -> list[BaseRoute]:
+    """Return the HTTP routes that the file adds to its server, and to those that it mounts."""
+    return server._get_additional_http_routes()
+
+
+def low_level(server: FastMCP) -> Server[Any]:
+    """Return the server of the SDK inside one of FastMCP."""
+    return server._mcp_server
+
+
 def capabilities(server: FastMCP) -> dict[str, Any]:
     """Return the capabilities that the server announces."""
     low = server._mcp_server
@@ -175,7 +243,7 @@ def capabilities(server: FastMCP) -> dict[str, Any]:
 
 
 async def serve_raw(
-    server: FastMCP,
+    low: Server[Any],
     method: str,
     params: Mapping[str, Any] | None,
     facts: RequestFacts,
@@ -184,7 +252,7 @@ async def serve_raw(
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """Serve one raw request with the server's own handlers; return the wire result.
+    """Serve one raw request with the handlers of a low-level server; return the wire result.
 
     Raises:
         WireError: The server answered with a JSON-RPC error.
@@ -206,9 +274,7 @@ async def serve_raw(
     )
     connection.session_id = facts.session_id
     try:
-        return await serve_one(
-            server._mcp_server, exchange, method, params, connection=connection, lifespan_state=state
-        )
+        return await serve_one(low, exchange, method, params, connection=connection, lifespan_state=state)
     except Exception as error:
         raise WireError(modern_error_data(error).model_dump(by_alias=True, exclude_none=True)) from error
 

@@ -96,7 +96,7 @@ async def guard(
             final = await transformed(transformer, seen, keeper, settings.bounds)
         seen = seen if final is None else final
         value = await _layers(seen, settings, keeper, limit=limit, handled=final is not None)
-        if value is not seen.value or seen.chars > limit or len(text_of(value)) > limit:
+        if value is not seen.value or _is_too_long(seen, limit):
             value, event = await _bounded(value, settings, keeper, limit=limit, net=final is None)
     return Guarded(
         value=value,
@@ -105,6 +105,13 @@ async def guard(
         events=(event,) if event else (),
         transformed=final is not None,
     )
+
+
+def _is_too_long(seen: View, limit: int) -> bool:
+    """Say whether the text of a value is too long; most are so short that nobody has to write it."""
+    if not seen.raw and seen.most_chars <= limit:
+        return False
+    return seen.chars > limit or len(text_of(seen.value)) > limit
 
 
 async def _layers(seen: View, settings: GuardConfig, keeper: Keeper, *, limit: int, handled: bool) -> Any:

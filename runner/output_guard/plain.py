@@ -22,6 +22,12 @@ __all__ = ["DEPTH_MAX", "Unruly", "View", "json_text", "raw_json", "text_of", "t
 DEPTH_MAX = 100
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
 _INTEGER_MAX_BITS = 14_000
+_BITS_OF_A_WORD = 64
+# Rounded up: what is counted stays a lower bound.
+_BITS_OF_A_DIGIT = 4
+# A character outside the basic plane, as a pair; a number of 64 bits with its comma or key.
+_LONGEST_ESCAPE = 12
+_LONGEST_BETWEEN = 32
 _NUMBERS = frozenset({int, float, bool, type(None)})
 _BLOCK_TYPES = frozenset({"image", "audio", "resource"})
 # Only what json.dumps cannot write comes here: cycles and bottomless values, which must end somewhere.
@@ -53,6 +59,11 @@ class View:
     typed: bool = False
     raw: bool = False
     numbers: int = 0
+
+    @property
+    def most_chars(self) -> int:
+        """An upper bound of its text, where no bytes are in it: what is escaped, and what stands between."""
+        return _LONGEST_ESCAPE * self.chars + _LONGEST_BETWEEN * (self.elements + 1)
 
 
 def view(value: Any, *, max_elements: int) -> View:
@@ -129,8 +140,11 @@ def _string(text: str, seen: View) -> str:
 def _number(value: Any, seen: View) -> Any:
     if type(value) is float:
         return value if math.isfinite(value) else None
-    if value is not None and value.bit_length() > _INTEGER_MAX_BITS:
+    bits = 0 if value is None else value.bit_length()
+    if bits > _INTEGER_MAX_BITS:
         return _string(hex(value), seen)
+    if bits > _BITS_OF_A_WORD:
+        seen.chars += bits // _BITS_OF_A_DIGIT
     return value
 
 

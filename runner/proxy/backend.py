@@ -29,6 +29,7 @@ from mcp.shared.subscriptions import event_to_notification
 from runner.dialects import WidgetRights, widget_rights
 from runner.internals.proxy import tell_remote
 from runner.ladder import PROGRESS, ClientRefusal
+from runner.messages import check_meta
 from runner.model_resources import RemoteError, RemoteResources
 from runner.proxy.pace import DROPPED, Pace
 from runner.proxy.remote import FAILURES, Announced, ConnectionLost, RemoteSession, client_for, is_modern
@@ -376,6 +377,7 @@ class Backend:
 
     async def _asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Answer a request of the server with what the client answers."""
+        check_meta(params)
         if method == "ping":
             return {}
         if method not in _QUESTIONS:

@@ -147,6 +147,10 @@ class Calls:
         tier = desk.ways[server].tier
         if tier is not None:
             message["_meta"] = {**(message.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
+        if message.get("isError"):
+            hint = desk.ways[server].hint("\n".join(_texts(message["content"])))
+            # Behind what the server says, which stays as it is.
+            message["content"] += [{"type": "text", "text": hint}] if hint else []
         return await desk.guard.message(message, call, media_stay=False)
 
     def _guarded(
@@ -266,6 +270,11 @@ class Calls:
             outside = {"uri": self.desk.names.uri_outside(server, str(block.get("uri")))}
             blocks += blocks_of({**linked, **outside})
         return {**wire, "content": blocks}
+
+
+def _texts(blocks: list[Any]) -> list[str]:
+    texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _tellable(params: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +25,30 @@ from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 
 from runner.bounds import GUARD_ONLY
-from runner.environment import call_environment, framework_environment
+from runner.environment import call_environment, framework_environment, planned_environment
 from runner.errors import UsageError
 from runner.homes import Homes
 from runner.identity import User
-from runner.isolation import has_ids, in_force, unfit
+from runner.isolation import in_force, uids_of, unfit
+from runner.lendable import of_the_system
+from runner.lending import lend
 from runner.proxy.dispatcher import LineDispatcher
+from runner.proxy.hints import lending_hint
 from runner.proxy.process import spoken_with
 from runner.proxy.remote import Unreached
 from runner.proxy.stderr import LastWords
-from runner.proxy.targets import Target
-from runner.rights import with_rights
+from runner.proxy.targets import SCRIPTS, Target
+from runner.rights import interpreters_of, with_rights
 from runner.scratch import scratch_folder
 from runner.settings import Settings
 from runner.threads import in_thread
-from runner.uids import Uids
 from sandbox.errors import IsolationUnavailable
+from sandbox.layers.mounts import EMPTY
 from sandbox.policy import Policy
 from sandbox.probe import Tier
 from sandbox.readable import default_read, sibling_modules
 
-__all__ = ["ConfinedTransport", "check_command", "tier_of"]
+__all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
 
 _FETCHERS = {
     ("npx",): "npm install -g",
@@ -97,18 +100,37 @@ def check_command(target: Target, settings: Settings) -> Path:
     return Path(found).absolute()
 
 
+def lent_to(target: Target, program: Path, settings: Settings) -> Settings:
+    """Return the settings of one command, with what is lent to it looked at.
+
+    Raises:
+        UsageError: Something of it cannot be lent.
+    """
+    own = {"allow_read": target.allow_read, "allow_write": target.allow_write}
+    named = settings.model_copy(update={key: value for key, value in own.items() if value is not None})
+    scripts = (path for path in _files(program, target) if path.suffix in SCRIPTS)
+    sources = () if target.source is None else (target.source,)
+    return lend(named, (program, *scripts, *_packages(program), *sources))
+
+
 def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
     """Return the isolation tier in which a command runs: the one asked for, or the strongest there is.
 
     Raises:
         IsolationUnavailable: In the tier that was asked for it could not be read.
     """
-    files = _files(program, target)
+    files = (*_files(program, target), *_interpreters(program))
     tier = in_force(settings, files)
-    closed = unfit(tier, files, uid=settings.uids.start)
+    closed = unfit(tier, files, settings)
     if closed is not None:
         raise IsolationUnavailable((closed,))
     return tier
+
+
+def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
+    """Return what names the option that would have helped a command, from what it says of a failure."""
+    unseen = (*map(Path, EMPTY), settings.homes) if tier is Tier.NAMESPACE else ()
+    return functools.partial(lending_hint, rights=settings.rights(), homes=settings.homes, unseen=unseen)
 
 
 class ConfinedTransport(ClientTransport):
@@ -155,16 +177,15 @@ class ConfinedTransport(ClientTransport):
 
     async def _why(self, problem: str, said: LastWords) -> str:
         words = await said.wait()
+        lending = hint_for(self._settings, self._tier)(words)
         missing = "" if self._settings.rights().network else _NO_NETWORK.search(words)
         hint = "; a confined server has no network, which --allow-net would allow" if missing else ""
-        return f"{problem}{hint}" + (f"; it said: {words[-_SAID_CHARS:]}" if words else "")
+        told = f"; it said: {words[-_SAID_CHARS:]}" if words else ""
+        return f"{problem}{hint}{told}" + (f"; {lending}" if lending else "")
 
     def _uid(self) -> int | None:
-        if not has_ids(self._tier):
-            return None
-        return Uids(self._settings.state_dir, self._settings.uids, self._settings.homes).of(
-            self._user.segment
-        )
+        uids = uids_of(self._settings, self._tier)
+        return None if uids is None else uids.of(self._user.segment)
 
     def _arguments(self, home: Path, uid: int | None) -> list[str]:
         # Gone before the command starts; and with the home, if it never does.
@@ -173,7 +194,8 @@ class ConfinedTransport(ClientTransport):
             json.dump(self._policy(home, uid).to_json(), file)
         command = (str(self._program), *self._target.command[1:])
         launcher = ("-P", "-m", "sandbox.inside.exec_main", said, str(os.getpid()))
-        return [*launcher, *_absolute(command, self._target.folder)]
+        rights = self._settings.rights()
+        return [*launcher, *_absolute(command, self._target.folder, (*rights.read, *rights.write))]
 
     def _policy(self, home: Path, uid: int | None) -> Policy:
         settings = self._settings
@@ -181,14 +203,16 @@ class ConfinedTransport(ClientTransport):
         personal = call_environment(user=self._user.name, home=home)
         deny = (*settings.private_paths, settings.homes)
         homes = Homes.of(settings).made()
-        read, list_only = _readable(_files(self._program, self._target), deny, tuple(homes))
+        files = (*_files(self._program, self._target), *_interpreters(self._program))
+        read, list_only = _readable(files, deny, tuple(homes))
+        limits = settings.widest_limits()
         policy = Policy(
             home=home,
             read=read,
             list_only=list_only,
             homes=(settings.homes,),
-            environment={**environment, **personal, **self._target.env},
-            limits=settings.widest_limits(),
+            environment={**planned_environment(limits), **environment, **personal, **self._target.env},
+            limits=limits,
             uid=uid,
             namespaces=self._tier is Tier.NAMESPACE,
             hidden=settings.private_paths,
@@ -225,12 +249,42 @@ def _is_file(folder: Path, word: str) -> bool:
 
 
 def _packages(file: Path) -> tuple[Path, ...]:
-    """Return the folder of installed packages that a program is one of, where Node's lies in one."""
+    """Return the folders of installed packages that a program is one of, or runs with.
+
+    Node lies in one; Python in a virtual environment, with another interpreter that it stands for.
+    """
     real = file.resolve()
-    return tuple(parent for parent in real.parents if parent.name == "node_modules")[-1:]
+    node = tuple(parent for parent in real.parents if parent.name == "node_modules")[-1:]
+    environment = file.parent.parent
+    if not (environment / "pyvenv.cfg").is_file():
+        return node
+    base = real.parent.parent
+    return (*node, environment, *((base,) if (base / "lib").is_dir() and not of_the_system(base) else ()))
 
 
-def _absolute(command: Sequence[str], folder: Path) -> list[str]:
-    """Return a command whose arguments that are files are absolute: its working folder is its home."""
-    rest = [str((folder / word).absolute()) if _is_file(folder, word) else word for word in command[1:]]
+@functools.lru_cache(maxsize=64)
+def _interpreters(program: Path) -> tuple[Path, ...]:
+    """Return what the kernel starts in the place of a script, as it is named and where that leads."""
+    named = (Path(name) for name in interpreters_of(program, os.environ.get("PATH", os.defpath)))
+    found = [path for path in named if path.is_absolute() and path.exists()]
+    return tuple(dict.fromkeys([*found, *(path.resolve() for path in found)]))
+
+
+def _absolute(command: Sequence[str], folder: Path, lent: Sequence[Path]) -> list[str]:
+    """Return a command whose arguments that are files are absolute: its working folder is its home.
+
+    So is what of them lies in what is lent, or leads there.
+    """
+    rest = [
+        str((folder / word).absolute()) if _is_file(folder, word) or _is_lent(folder / word, lent) else word
+        for word in command[1:]
+    ]
     return [command[0], *rest]
+
+
+def _is_lent(path: Path, lent: Sequence[Path]) -> bool:
+    try:
+        real = Path(os.path.realpath(path, strict=True))
+    except OSError:
+        return False
+    return any(real == top or top in real.parents for top in lent)

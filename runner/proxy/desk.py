@@ -22,7 +22,7 @@ from mcp.server.context import ServerRequestContext
 from runner.admission import Admission
 from runner.drain import Drain
 from runner.errors import CallError, UsageError
-from runner.events import Events
+from runner.events import LIST_CHANGED, Events
 from runner.file_events import tell as tell_of_file
 from runner.guarding import OutputGuard
 from runner.identity import User
@@ -42,7 +42,6 @@ from runner.settings import Settings
 from runner.state import SessionState
 from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
-from runner.subscriptions import LIST_CHANGED
 from runner.tokens import Tokens
 from sandbox import descriptors
 from sandbox.probe import Tier
@@ -60,6 +59,10 @@ _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 _Context = ServerRequestContext[Any, Any]
 
 
+def _no_hint(_said: str) -> None:
+    """Return nothing: what is no process of ours is not confined by us."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """How one server is reached.
@@ -69,12 +72,14 @@ class Way:
         transport: Makes a way to it for a user.
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
         files: The files that it is started from, as far as they are known.
+        hint: Names the option that would have helped, from what the server says of a failure.
     """
 
     name: str
     transport: Callable[[User], ClientTransport]
     tier: Tier | None = None
     files: tuple[Path, ...] = ()
+    hint: Callable[[str], str | None] = _no_hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +147,7 @@ class Desk:
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.own_paths = OwnPaths.of(
-            self.settings, [file for way in self.ways.values() for file in way.files]
-        )
+        self.own_paths = OwnPaths.of(self.settings, self.named_files)
 
     @classmethod
     @asynccontextmanager
@@ -212,6 +215,11 @@ class Desk:
     def servers(self) -> tuple[str, ...]:
         """Return the servers that stand behind this one, by the names with which what they offer begins."""
         return self.names.servers if self.names.prefixed else ()
+
+    @property
+    def named_files(self) -> list[Path]:
+        """Return the files that name the servers, or that they are started from."""
+        return [file for way in self.ways.values() for file in way.files]
 
     @property
     def offers_resource_tools(self) -> bool:

@@ -12,7 +12,7 @@ from runner.ahead import first_user, transport_of
 from runner.identity import User
 from runner.internals.proxy import mend_messages_over_http
 from runner.proxy.application import make_proxy
-from runner.proxy.confined import ConfinedTransport, check_command, tier_of
+from runner.proxy.confined import ConfinedTransport, check_command, hint_for, lent_to, tier_of
 from runner.proxy.desk import Desk, Way
 from runner.proxy.targets import Target
 from runner.serve import serve_application
@@ -51,12 +51,19 @@ def _way(settings: Settings, target: Target) -> Way:
     if target.url:
         return Way(name=target.name, transport=partial(_over_http, target))
     program = check_command(target, settings)
-    tier = tier_of(target, program, settings)
+    lent = lent_to(target, program, settings)
+    tier = tier_of(target, program, lent)
 
     def start(user: User) -> ClientTransport:
-        return ConfinedTransport(target, program, settings, user, tier)
+        return ConfinedTransport(target, program, lent, user, tier)
 
-    return Way(name=target.name, transport=start, tier=tier, files=tuple(_scripts(target)))
+    return Way(
+        name=target.name,
+        transport=start,
+        tier=tier,
+        files=tuple(_scripts(target)),
+        hint=hint_for(lent, tier),
+    )
 
 
 def _scripts(target: Target) -> Iterator[Path]:

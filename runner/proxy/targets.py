@@ -7,21 +7,27 @@ Source: `docs/cli.md`, `runner proxy`.
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from runner.errors import UsageError
 
-__all__ = ["Target", "read_targets"]
+__all__ = ["SCRIPTS", "Target", "read_targets"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
+SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
 _TABLES = ("mcpServers", "servers")
-_KEYS = frozenset({"url", "headers", "command", "args", "env", "cwd", "type", "transport", "disabled"})
+_KEYS = frozenset(
+    {
+        *("url", "headers", "command", "args", "env", "cwd", "type", "transport", "disabled"),
+        *("allow_read", "allow_write"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,9 @@ class Target:
         command: The command that starts it, with its arguments; empty for a URL.
         env: Variables that the command sees beside those that every confined program sees.
         folder: Where the command's relative paths are taken from.
+        allow_read: What is lent to the command to read, instead of the setting; None if nothing is said.
+        allow_write: The same, to read and write.
+        source: The file that names it, if one does.
     """
 
     name: str
@@ -43,6 +52,9 @@ class Target:
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default_factory=Path)
+    allow_read: tuple[Path, ...] | None = None
+    allow_write: tuple[Path, ...] | None = None
+    source: Path | None = None
 
 
 def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
@@ -81,7 +93,7 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         raise UsageError(f"{path} names no server; it needs an object `mcpServers` from names to servers")
     folder = path.absolute().parent
     return tuple(
-        _entry(f"{path}: {name}", name, entry, folder)
+        replace(_entry(f"{path}: {name}", name, entry, folder), source=path.absolute())
         for name, entry in table.items()
         if not (isinstance(entry, dict) and entry.get("disabled") is True)
     )
@@ -113,7 +125,19 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
         command=(command, *arguments),
         env=_variables(where, entry.get("env", {})),
         folder=folder / str(entry.get("cwd", ".")),
+        allow_read=_folders(where, "allow_read", entry, folder),
+        allow_write=_folders(where, "allow_write", entry, folder),
     )
+
+
+def _folders(where: str, key: str, entry: Mapping[str, Any], folder: Path) -> tuple[Path, ...] | None:
+    """Return what is lent; relative paths are taken from where the file lies."""
+    named = entry.get(key)
+    if named is None:
+        return None
+    if not isinstance(named, list) or not all(isinstance(item, str) and item for item in named):
+        raise UsageError(f"{where}: `{key}` is a list of folders and files, got {named!r}")
+    return tuple(folder / os.path.expanduser(item) for item in named)
 
 
 def _check_text(where: str, value: object) -> None:
@@ -158,7 +182,7 @@ def _address(where: str, url: Any) -> str:
 
 def _program_name(words: Sequence[str]) -> str:
     """Return a name for a command: of the script that it runs, else of its program."""
-    scripts = (word for word in words[1:] if Path(word).suffix in _SCRIPTS)
+    scripts = (word for word in words[1:] if Path(word).suffix in SCRIPTS)
     return _short(Path(next(scripts, words[0])).name)
 
 

@@ -7,19 +7,20 @@ by the server's clock: no upload takes a week.
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from runner.store.protocol import Reason, Removal
 from runner.store.retention import Rules, has_ended
-from runner.store.s3_bucket import Listed
+from runner.store.s3_bucket import Bucket, Listed
 from runner.store.s3_entry import Entry
 from runner.store.s3_index import S3Index
 from runner.store.s3_names import TICKETS_END_AFTER
 from runner.store.s3_rebuild import SETTLED_AFTER, Left, rebuild, write_markers
 
-__all__ = ["STALE_AFTER", "everything", "removal_of", "sweep"]
+__all__ = ["STALE_AFTER", "count_lost", "everything", "removal_of", "sweep"]
 
 STALE_AFTER = timedelta(days=7)
 
@@ -94,6 +95,32 @@ def everything(index: S3Index) -> tuple[list[Entry], list[Listed]]:
     """Return all artifacts of the store, whoever's they are, and the records that are damaged."""
     unread: list[Listed] = []
     return index.load(_seen(index).records, unread), unread
+
+
+def count_lost(bucket: Bucket, prefix: str) -> int:
+    """Return how many artifacts have lost their record, at least, as far as a listing tells.
+
+    Raises:
+        CallError: `E_STORE`: the server cannot be reached.
+    """
+    records, removed = Counter[str](), set[str]()
+    content: list[tuple[str, str]] = []
+    settled = bucket.now() - SETTLED_AFTER
+    for item in bucket.list(prefix):
+        key = item.key.removeprefix(prefix)
+        match = _KEY.match(key)
+        if match is None:
+            continue
+        user = key.partition("/")[0]
+        if match["bytes"] and item.modified < settled:
+            content.append((user, match["content"]))
+        elif (match["ticket"] or match["note"]) and item.size:
+            records[user] += 1
+        elif match["alive"] and not item.size:
+            removed.add(match["alive"])
+    kept = Counter(user for user, token in content if token not in removed)
+    # A key of a record does not say which artifact it is of.
+    return (kept - records).total()
 
 
 def _seen(index: S3Index) -> _Seen:

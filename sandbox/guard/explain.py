@@ -29,10 +29,12 @@ def explain(error: BaseException, rules: Rules, *, databases: Sequence[str] = ()
         rules: What to explain by.
         databases: Databases that were opened and may not be written, the last opened last.
     """
-    resolved = rules.resolved()
-    for found in behind(error):
+    resolved, chain = rules.resolved(), list(behind(error))
+    # What wraps the denial of a connection may name the path of an address, which is none of a file.
+    is_network = any(denied_network(found, resolved) is not None for found in chain)
+    for found in chain:
         if not isinstance(found, GuardDenied):
-            denial = _denial(found, resolved, databases)
+            denial = _denial(found, resolved, databases, worded=not is_network)
             if denial is not None:
                 return denial
     return None
@@ -53,10 +55,10 @@ def behind(error: BaseException) -> Iterator[BaseException]:
         waiting += [*inner, *(link for link in links if link is not None)]
 
 
-def _denial(error: BaseException, rules: Rules, databases: Sequence[str]) -> Denial | None:
+def _denial(error: BaseException, rules: Rules, databases: Sequence[str], *, worded: bool) -> Denial | None:
     if isinstance(error, OSError) and error.filename is not None:
         return _denied_by_name(error, rules)
-    said = _first_outside(named_paths(error), rules)
+    said = _first_outside(named_paths(error), rules) if worded else None
     if said is not None:
         return said
     if isinstance(error, sqlite3.Error):

@@ -12,7 +12,7 @@ from sandbox.guard.paths import Act, Rules, Verdict, base_of, decide, is_moot
 from sandbox.guard.programs import may_run
 from sandbox.outcome import Denial
 
-__all__ = ["GuardDenied", "Judge", "name_of", "shown"]
+__all__ = ["GuardDenied", "Judge", "name_of", "shown", "wanted_by"]
 
 _MAX_PATH = 4096
 _NEVER_MADE = ("os.mkfifo", "os.mknod")
@@ -21,7 +21,13 @@ _ASKED = "/sys/"
 
 
 class GuardDenied(PermissionError):
-    """What the kernel was about to deny, in words; `filename` is the path as it was named."""
+    """What the kernel was about to deny, in words; `filename` is the path as it was named.
+
+    Attributes:
+        wants: What right to the path would have been needed: `read` or `write`.
+    """
+
+    wants: str = ""
 
 
 class _Thread(threading.local):
@@ -92,8 +98,10 @@ class Judge:
         named = name if dir_fd is None else os.path.join(base, name)
         # The interpreter tries to cache bytecode wherever it imports from, and expects to fail.
         if "__pycache__" not in name:
-            self.report(operation, named)
-        raise error(errno.EACCES, _sentence(verdict, self._rules), named)
+            self.report(operation, named, wants=wanted_by(act))
+        denied = error(errno.EACCES, _sentence(verdict, self._rules), named)
+        denied.wants = wanted_by(act)
+        raise denied
 
     def may_reach(self, address: object) -> bool:
         """Say whether a network address, or a host alone, is one that may be reached."""
@@ -124,7 +132,15 @@ class Judge:
         verdict = None if base is None else decide(Act.WRITE, path, base=base, rules=self._rules)
         return verdict is not Verdict.NOT_WRITABLE
 
-    def found(self, operation: str, error: PermissionError, path: object, dir_fd: object = None) -> None:
+    def found(
+        self,
+        operation: str,
+        error: PermissionError,
+        path: object,
+        dir_fd: object = None,
+        *,
+        act: Act | None = None,
+    ) -> None:
         """Report what the kernel has just denied and the rules had let pass."""
         name = name_of(path)
         base = None if name is None else base_of(name, dir_fd if isinstance(dir_fd, int) else None)
@@ -132,15 +148,16 @@ class Judge:
             return
         # Of a file in the home its own mode may be the reason, except where nothing of the kind is ever made.
         if operation in _NEVER_MADE or not self.may_write(os.path.join(base, name)):
-            self.report(operation, name if dir_fd is None else os.path.join(base, name), layer="kernel")
+            named = name if dir_fd is None else os.path.join(base, name)
+            self.report(operation, named, layer="kernel", wants=wanted_by(act))
 
-    def report(self, operation: str, path: str, *, layer: str = "guard") -> None:
+    def report(self, operation: str, path: str, *, layer: str = "guard", wants: str = "") -> None:
         """Report a denial, without raising anything."""
         if self._thread.reporting:
             return
         self._thread.reporting = True
         try:
-            self._report(Denial(operation=operation, path=shown(path), layer=layer))
+            self._report(Denial(operation=operation, path=shown(path), layer=layer, wants=wants))
         finally:
             self._thread.reporting = False
 
@@ -175,9 +192,17 @@ def shown(path: str) -> str:
     return path[:_MAX_PATH].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def wanted_by(act: Act | None) -> str:
+    """Return what right to a path an act needs, as `Denial.wants` says it."""
+    if act is None:
+        return ""
+    return "read" if act is Act.READ else "write"
+
+
 def _sentence(verdict: Verdict, rules: Rules) -> str:
-    if rules.home is not None:
-        allowed = f"allowed is {rules.home}/"
+    places = [str(path) for path in (rules.home, *rules.lent) if path is not None]
+    if places:
+        allowed = f"allowed is {', '.join(f'{place}/' for place in places)}"
     elif verdict is Verdict.NOT_READABLE:
         allowed = "this call may not read the files of users"
     else:

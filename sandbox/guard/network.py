@@ -59,7 +59,7 @@ def _denied_name(error: socket.gaierror, rules: Rules) -> Denial | None:
         host, port = frame.f_locals.get("host"), frame.f_locals.get("port")
         name = host.decode(errors="replace") if isinstance(host, bytes) else host
         number = port if isinstance(port, int) and port else None
-        if not isinstance(name, str) or is_numeric(name):
+        if not isinstance(name, str) or (is_numeric(name) and rules.is_gated):
             return None
         if Destinations.parse(rules.net).may_look_up(name, number):
             return None

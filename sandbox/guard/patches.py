@@ -118,7 +118,7 @@ def _checked(
                 return original(*args, **kwargs)
             except PermissionError as error:
                 for argument, path in zip(arguments, paths, strict=True):
-                    judge.found(operation, error, path, kwargs.get(argument.dir_fd))
+                    judge.found(operation, error, path, kwargs.get(argument.dir_fd), act=argument.act)
                 raise
 
     return stand_in
@@ -129,7 +129,8 @@ def _watched(judge: Judge, operation: str, original: Callable[P, R]) -> Callable
         try:
             return original(*args, **kwargs)
         except PermissionError as error:
-            judge.found(operation, error, _taken(args, kwargs, 0, "path"), kwargs.get("dir_fd"))
+            path = _taken(args, kwargs, 0, "path")
+            judge.found(operation, error, path, kwargs.get("dir_fd"), act=None)
             raise
 
     return stand_in
@@ -148,7 +149,7 @@ def _os_open(judge: Judge, original: Callable[P, R]) -> Callable[P, R]:
             with judge.passing(path):
                 return original(*args, **kwargs)
         except PermissionError as error:
-            judge.found("os.open", error, path, kwargs.get("dir_fd"))
+            judge.found("os.open", error, path, kwargs.get("dir_fd"), act=act)
             raise
 
     return stand_in
@@ -171,7 +172,7 @@ def _open(judge: Judge, original: Callable[P, R]) -> Callable[P, R]:
             with judge.passing(path):
                 return original(*args, **kwargs)
         except PermissionError as error:
-            judge.found("open", error, path)
+            judge.found("open", error, path, act=act)
             raise
 
     return stand_in

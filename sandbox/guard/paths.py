@@ -67,6 +67,7 @@ class Rules:
         homes: Folders under which the homes of users lie; below them only `home` may be read.
         readable: What may be read although it lies under `homes`, for example the tool file's folder.
         writable: What may be written beside the home.
+        lent: What of that an operator has lent, to be told of.
         reach: Network addresses that may be reached.
         net: Destinations that may be reached beside them, as `sandbox.destinations` reads them.
         programs: Whether other programs may be run.
@@ -78,6 +79,7 @@ class Rules:
     homes: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = DEVICES
+    lent: tuple[Path, ...] = ()
     reach: tuple[tuple[str, int], ...] = ()
     net: tuple[str, ...] = ()
     programs: bool = True
@@ -95,11 +97,13 @@ class Rules:
         """Return the rules that explain `policy`."""
         scratch = () if policy.scratch is None else (policy.scratch,)
         # Folders of `list_only` may be listed and their files not read: left to the kernel.
-        readable = (*policy.read, *policy.list_only, *scratch)
+        readable = (*policy.read, *policy.list_only, *policy.lent_read, *scratch)
         return cls(
             home=policy.home,
             homes=policy.homes,
             readable=readable,
+            writable=(*DEVICES, *policy.lent_write),
+            lent=policy.lent_write,
             reach=policy.reach,
             net=policy.net,
             programs=policy.programs,

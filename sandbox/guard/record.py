@@ -31,6 +31,14 @@ class Recorder:
         self._databases.clear()
         self._forward = forward
 
+    def turn_to(self, forward: Callable[[Denial], None]) -> None:
+        """Forget what was denied so far and tell `forward` from now on: the next call of a worker.
+
+        Databases stay known, as connections to them may stay open.
+        """
+        self._denials.clear()
+        self._forward = forward
+
     def report(self, denial: Denial) -> None:
         """Keep `denial` if it is new and there is room."""
         if denial in self._denials or len(self._denials) >= self._limit:

@@ -213,6 +213,7 @@ def confine_zygote(
     without: frozenset[str] = frozenset(),
     cgroups: Sequence[Path] = (),
     own_users: bool = False,
+    forks: bool = True,
     hand_over: Callable[[int], None] = os.close,
 ) -> WorkerLayers:
     """Put every layer of a zygote in place; all of them, or the process must end.
@@ -225,6 +226,7 @@ def confine_zygote(
         without: Names from `LAYERS` to leave out: for tests and `selftest --without` only.
         cgroups: Folders of the control groups made for it.
         own_users: Whether this process is in a user namespace of its own, where its processes are counted.
+        forks: Whether workers are to be forked from it; if not, it may read its own files in /proc.
         hand_over: Gives away the descriptor of the gate, where the policy names something to reach.
             Afterwards this process must have none of it: who holds it opens the gate.
 
@@ -247,14 +249,15 @@ def confine_zygote(
     _take("privileges", wanted, privileges.close_bounds)
     if policy.uid is not None:
         uid = policy.uid
-        _take("identity", wanted, lambda: identity.apply(uid))
+        _take("identity", wanted, lambda: identity.apply(uid, policy.gid))
     _take("privileges", wanted, privileges.drop_capabilities)
     _take("privileges", wanted, privileges.adopt_orphans)
     _take("death with the parent", wanted, lambda: privileges.die_with_parent(parent))
     _take("privileges", _ALL, privileges.refuse_new_privileges)
-    os.umask(0o077)
+    os.umask(policy.umask)
     _take("session", _ALL, lambda: os.chdir(layers.folder))
-    _take("landlock", wanted, lambda: landlock.apply(landlock.zygote_ruleset(policy, home=home_fd)))
+    own = not (forks or policy.namespaces)
+    _take("landlock", wanted, lambda: landlock.apply(landlock.zygote_ruleset(policy, home=home_fd, own=own)))
     _take("seccomp", wanted, lambda: _filter_zygote(policy, wanted, hand_over))
     return layers
 
@@ -274,7 +277,7 @@ def _worker_layers(policy: Policy, home_fd: int | None, wanted: frozenset[str]) 
         maps=_take("rlimits", wanted, open_maps),
         tasks=_take("landlock", wanted, lambda: os.open(_TASKS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)),
         pins=_take("landlock", wanted, landlock.pin) or (),
-        narrowing=_take("landlock", wanted, lambda: landlock.narrowing_ruleset(home=home_fd)),
+        narrowing=_take("landlock", wanted, lambda: landlock.narrowing_ruleset(policy, home=home_fd)),
         filter=_take("seccomp", wanted, lambda: seccomp.worker_filter(seccomp.supported_architecture())),
         home=home_fd,
         folder=policy.scratch or Path("/"),
@@ -290,7 +293,8 @@ def _leave(policy: Policy, home_fd: int | None) -> int | None:
 
 def _limit_zygote(policy: Policy, status: int | None, *, own_users: bool) -> None:
     if status is not None:
-        data, counted = rlimits.data_bytes(status), own_users or policy.uid is not None
+        own_id = policy.uid is not None and policy.gid is None
+        data, counted = rlimits.data_bytes(status), own_users or own_id
         rlimits.apply(rlimits.zygote_limits(policy.limits, data=data, counts_processes=counted))
 
 

@@ -24,6 +24,7 @@ from sandbox.inside.reaper import Reaper
 from sandbox.inside.session import end_session
 from sandbox.layers import cgroup, namespaces, oom
 from sandbox.layers.privileges import adopt_orphans
+from sandbox.layers.proc import own_folder
 from sandbox.policy import Policy
 
 __all__ = ["main"]
@@ -56,6 +57,9 @@ def main() -> None:
         first_parent = 0 if policy.namespaces else parent
         _become(policy, command, first_parent, theirs, cgroups, own_users=own_users)
     theirs.close()
+    if not policy.namespaces:
+        # Until the end: what is held open is not forgotten, and the rule on its files speaks of it.
+        os.open(own_folder(child), os.O_PATH | os.O_CLOEXEC)
     if policy.is_gated:
         from sandbox.inside import exec_gate  # noqa: PLC0415 - half of the start, where there is no gate
 
@@ -110,6 +114,7 @@ def _become(
             parent=parent,
             without=without,
             cgroups=cgroups,
+            forks=False,
             hand_over=lambda gate: _give(channel, gate),
         )
         layers.apply(parent=parent)

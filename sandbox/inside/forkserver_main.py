@@ -41,7 +41,11 @@ def main() -> None:
     """Serve zygote orders until the host lets go."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    host = _watch(int(sys.argv[2]))
+    try:
+        host = _watch(int(sys.argv[2]))
+    except ProcessLookupError:
+        # The host was told to end before this process was there; nobody is left to hear of it.
+        return
     adopt_orphans()
     with contextlib.suppress(OSError):
         oom.offer(oom.STARTS_OTHERS)

@@ -6,6 +6,7 @@ The sandbox knows nothing of what a program does; it carries JSON values to it a
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Protocol
 
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
@@ -80,14 +81,14 @@ class Channel:
 
     def denied(self, denial: Denial) -> None:
         """Tell the host of something that was denied."""
-        facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
-        self.send(Kind.DENIED, facts)
+        self.send(Kind.DENIED, asdict(denial))
 
     def explain(self, error: BaseException) -> Denial | None:
         """Say which denial stands behind an error, if one does; tell the host of one it cannot know."""
         for found in behind(error):
             if isinstance(found, GuardDenied):
-                return Denial(operation="file operation", path=shown(str(found.filename)))
+                path = shown(str(found.filename))
+                return Denial(operation="file operation", path=path, wants=found.wants)
         denial = explain(error, self._rules, databases=self._recorder.databases())
         if denial is not None and not (denial.path and self._recorder.has(denial.path)):
             self.denied(denial)
@@ -139,4 +140,11 @@ class Program(Protocol):
 
     def serve(self, call: object, channel: Channel) -> object:
         """Run one call to its end and return the answer, a JSON value. Called again for each further call."""
+        ...
+
+    def wait(self, connection: socket.socket) -> None:
+        """Let what calls have begun go on, until there is something to read on the connection.
+
+        Called between two calls of a worker that is not stopped there, and of no other.
+        """
         ...

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 __all__ = ["Standing"]
 
-_UMASK = 0o077
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -23,28 +21,35 @@ class Standing:
 
     Attributes:
         folder: The working folder. By its path: a descriptor would be one that tools can see and close.
-        environment: The environment.
+        environment: The environment, as the system has it.
         arguments: What `sys.argv` says.
+        umask: What is left out of the mode of new files.
     """
 
     folder: str
-    environment: dict[str, str]
+    environment: dict[bytes, bytes]
     arguments: tuple[str, ...]
+    umask: int
 
     @classmethod
     def now(cls) -> "Standing":
         """Return what is in place now."""
-        return cls(folder=os.getcwd(), environment=dict(os.environ), arguments=tuple(sys.argv))
+        # It can only be learned by setting it.
+        umask = os.umask(0o077)
+        os.umask(umask)
+        return cls(
+            folder=os.getcwd(), environment=dict(_environment()), arguments=tuple(sys.argv), umask=umask
+        )
 
     def restore(self) -> bool:
         """Put it back; say whether all of it is in place, so that the process may serve another call."""
         # Whatever a call has made of these modules, its answer counts all the same.
         with contextlib.suppress(Exception):
             os.chdir(self.folder)
-            os.umask(_UMASK)
-            if os.environ != self.environment:
-                os.environ.clear()
-                os.environ.update(self.environment)
+            os.umask(self.umask)
+            if _environment() != self.environment:
+                os.environb.clear()
+                os.environb.update(self.environment)
             if tuple(sys.argv) != self.arguments:
                 sys.argv[:] = self.arguments
             tempfile.tempdir = None
@@ -58,3 +63,9 @@ class Standing:
             # A tool may have closed it, or put anything else there, and its answer counts all the same.
             with contextlib.suppress(Exception):
                 stream.flush()
+
+
+def _environment() -> dict[bytes, bytes]:
+    """Return what lies behind `os.environ`, which decodes each name and value whenever it is compared."""
+    held: dict[bytes, bytes] = vars(os.environ)["_data"]
+    return held

@@ -17,6 +17,7 @@ from sandbox.guard.record import Recorder
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
 from sandbox.inside.standing import Standing
+from sandbox.outcome import Denial
 from sandbox.policy import Limits
 
 __all__ = ["Birth", "run_worker"]
@@ -68,15 +69,18 @@ def _serve(birth: Birth, channel: Channel) -> None:
     The end of a process takes milliseconds of the processor on which the host then wakes up. So a worker that
     is not wanted any more waits to be killed like one that is.
     """
-    standing, limits = Standing.now(), birth.layers.limits
-    while (frame := channel.receive()) is not None:
+    standing, limits, goes_on = Standing.now(), birth.layers.limits, False
+    while (frame := _next(birth, channel, goes_on=goes_on)) is not None:
         if frame[0] is Kind.LIMITS:
             limits = _limits(frame[1])
             birth.layers.take_limits(limits)
         elif frame[0] is Kind.RENEW:
             birth.layers.renew_limits(limits, **_used(frame[1]))
         elif frame[0] is Kind.CALL:
-            number, call = _numbered(frame[1])
+            number, call, lasts = _numbered(frame[1])
+            goes_on |= lasts
+            if birth.recorder is not None:
+                birth.recorder.turn_to(channel.denied)
             value = birth.program.serve(call, channel)
             standing.flush()
             # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with
@@ -84,7 +88,18 @@ def _serve(birth: Birth, channel: Channel) -> None:
             channel.answer(value, ready_after=number if standing.restore() else None)
             channel = channel.renewed()
             if birth.recorder is not None:
-                birth.recorder.begin(channel.denied)
+                # What is denied between two calls is no call's, and who speaks there is ended.
+                birth.recorder.turn_to(_unheard)
+
+
+def _next(birth: Birth, channel: Channel, *, goes_on: bool) -> tuple[Kind, object] | None:
+    if goes_on:
+        birth.program.wait(channel.connection)
+    return channel.receive()
+
+
+def _unheard(_denial: Denial) -> None:
+    """Tell nobody."""
 
 
 def _get_ready(birth: Birth, *, parent: int, rehearse: bool) -> Channel | None:
@@ -105,10 +120,11 @@ def _announce_failure(parked: socket.socket, reason: str) -> None:
     parked.send(f"failed: {reason}".encode(errors="backslashreplace")[:60_000])
 
 
-def _numbered(value: object) -> tuple[int, object]:
+def _numbered(value: object) -> tuple[int, object, bool]:
+    """Return the number of a call, the call, and whether what it begins goes on after it."""
     if not isinstance(value, Mapping):
         raise TypeError("the host sent a call that is no object")
-    return int(value["number"]), value["call"]
+    return int(value["number"]), value["call"], bool(value.get("goes_on"))
 
 
 def _limits(value: object) -> Limits:

@@ -98,6 +98,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
             without=without,
             cgroups=order.cgroups,
             own_users=order.own_users,
+            forks=not said.once,
             hand_over=lambda gate: _hand_over(parked, gate),
         )
         # In a pid namespace the parent has no number, by which it could be seen to live.

@@ -16,10 +16,16 @@ from pathlib import Path
 
 from sandbox.policy import Limits
 
-__all__ = ["Place", "apply", "find", "folders_of", "make", "places", "remove", "sweep"]
+__all__ = ["Place", "apply", "find", "folders_of", "limit_files", "make", "places", "remove", "sweep"]
 
 _PREFIX = "toolcell-"
 _DELEGATED = ("user.delegate", "trusted.delegate")
+# Libraries look here how many threads and how much memory they may plan with.
+_LIMITS = (
+    "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.max", "cpu.shares", "cpu.weight",
+    "cpuset.cpus", "cpuset.cpus.effective",
+    "memory.high", "memory.limit_in_bytes", "memory.max", "memory.swap.max",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,20 @@ def apply(folders: Sequence[Path]) -> None:
     for folder in folders:
         # 0 is whoever writes: in a pid namespace our number out there is not known.
         (folder / "cgroup.procs").write_text("0")
+
+
+def limit_files() -> tuple[Path, ...]:
+    """Return the files with the limits of this process's groups and of those above them.
+
+    A library that finds such a file and cannot read it may take that for an impossible thing, and crash.
+    """
+    groups, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    folders: dict[Path, None] = {}
+    for _controllers, point, folder in folders_of(groups, mounts):
+        folders |= dict.fromkeys(
+            [folder, *(above for above in folder.parents if point in (above, *above.parents))]
+        )
+    return tuple(folder / name for folder in folders for name in _LIMITS if (folder / name).exists())
 
 
 def remove(folders: Sequence[Path]) -> None:

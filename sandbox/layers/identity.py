@@ -13,14 +13,19 @@ from sandbox.syscalls import PR_SET_DUMPABLE, prctl
 __all__ = ["apply"]
 
 
-def apply(uid: int) -> None:
+def apply(uid: int, gid: int | None = None) -> None:
     """Become `uid`, in all forms of user and group id, and leave every other group.
+
+    Args:
+        uid: The user id.
+        gid: The group id; by default the same number.
 
     Raises:
         OSError: The id does not exist in this user namespace, or the privilege is missing.
     """
     os.setgroups([])
-    os.setresgid(uid, uid, uid)
+    group = uid if gid is None else gid
+    os.setresgid(group, group, group)
     os.setresuid(uid, uid, uid)
     # As after an exec. Otherwise all that /proc has of this process would belong to root, and a host without
     # the capability SYS_PTRACE, as containers are by default, could not look at what it watches over.

@@ -19,12 +19,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.layers import cgroup, proc
 from sandbox.policy import Policy
 from sandbox.syscalls import (
+    AT_FDCWD,
+    Resolve,
     landlock_abi,
     landlock_add_path_rule,
     landlock_create_ruleset,
     landlock_restrict_self,
+    openat2,
 )
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "handled",
     "narrowing_ruleset",
     "pin",
+    "read_access",
     "zygote_rules",
     "zygote_ruleset",
 ]
@@ -94,19 +99,6 @@ HOME = _READ | _CHANGE
 
 _SINKS = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/random", "/dev/urandom")
-# File by file: the folders would also tell the names of sockets, processes and mounts.
-_PROC_FILES = (
-    "/proc/cpuinfo",
-    "/proc/filesystems",
-    "/proc/loadavg",
-    "/proc/meminfo",
-    "/proc/stat",
-    "/proc/uptime",
-    "/proc/version",
-    "/proc/sys/kernel/osrelease",
-    "/proc/sys/kernel/pid_max",
-    "/proc/sys/vm/overcommit_memory",
-)
 # The C library and allocators count processors and page sizes here.
 _SYS_FILES = (
     "/sys/devices/system/cpu/online",
@@ -125,14 +117,21 @@ class Rule:
 
 def zygote_rules(policy: Policy) -> list[Rule]:
     """Return what a zygote with this policy may do by path; home and scratch are granted by descriptor."""
-    read = _READ | Access.EXECUTE if policy.programs and not policy.run else _READ
+    read = read_access(policy)
     rules = [Rule(path, read) for path in policy.read]
     if policy.programs:
         rules += [Rule(path, Access.EXECUTE) for path in policy.run]
     rules += [Rule(path, Access.READ_DIR) for path in policy.list_only]
-    rules += [Rule(Path(name), Access.READ_FILE) for name in (*_PROC_FILES, *_SYS_FILES, *_SOURCES)]
+    rules += [Rule(Path(name), Access.READ_FILE) for name in (*proc.MACHINE_FILES, *_SYS_FILES, *_SOURCES)]
     rules += _devices(may_write=policy.home is not None)
+    if policy.namespaces and "namespaces" not in policy.without:
+        rules.append(Rule(Path("/proc"), _READ))
     return rules
+
+
+def read_access(policy: Policy) -> Access:
+    """Return what may be done with what may be read."""
+    return _READ | Access.EXECUTE if policy.programs and not policy.run else _READ
 
 
 def handled(abi: int) -> Access:
@@ -147,12 +146,14 @@ def handled(abi: int) -> Access:
     return known
 
 
-def zygote_ruleset(policy: Policy, *, home: int | None) -> int:
+def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> int:
     """Build the domain of a zygote and return its descriptor.
 
     Args:
         policy: What may be touched.
         home: Descriptor of the home folder. A path could be exchanged between check and use.
+        own: Whether this process, by its number, may read what a /proc that is everybody's has of it. The
+            descriptor that keeps the rule in force stays open until it becomes another program.
     """
     abi = _usable_abi()
     ruleset = landlock_create_ruleset(
@@ -162,6 +163,10 @@ def zygote_ruleset(policy: Policy, *, home: int | None) -> int:
         abi=abi,
     )
     _grant(ruleset, zygote_rules(policy), handled(abi))
+    _grant(ruleset, [Rule(file, Access.READ_FILE) for file in cgroup.limit_files()], handled(abi))
+    if own:
+        folder = os.open(proc.own_folder(), os.O_PATH | os.O_CLOEXEC)
+        landlock_add_path_rule(ruleset, parent=folder, access=_READ & handled(abi))
     if home is not None:
         landlock_add_path_rule(ruleset, parent=home, access=HOME & handled(abi))
     if policy.scratch is not None:
@@ -169,11 +174,13 @@ def zygote_ruleset(policy: Policy, *, home: int | None) -> int:
         scratch = os.open(policy.scratch, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
         landlock_add_path_rule(ruleset, parent=scratch, access=HOME & handled(abi))
         os.close(scratch)
+    _lend(ruleset, policy.lent_read, read_access(policy) & handled(abi))
+    _lend(ruleset, policy.lent_write, HOME & handled(abi))
     return ruleset
 
 
-def narrowing_ruleset(*, home: int | None) -> int:
-    """Build the domain a worker adds: of all folders only the home can be changed.
+def narrowing_ruleset(policy: Policy, *, home: int | None) -> int:
+    """Build the domain a worker adds: of all folders only the home, and what is lent to it, can be changed.
 
     Its scopes keep signals from the zygote and from workers of other calls, which share all that
     came before.
@@ -184,6 +191,7 @@ def narrowing_ruleset(*, home: int | None) -> int:
     _grant(ruleset, _devices(may_write=home is not None), known)
     if home is not None:
         landlock_add_path_rule(ruleset, parent=home, access=HOME & known)
+    _lend(ruleset, policy.lent_write, HOME & known)
     return ruleset
 
 
@@ -199,7 +207,7 @@ def pin() -> tuple[int, ...]:
     The kernel makes a new inode for such a file once it has forgotten the old one, and a rule
     speaks of the old one. What is held open is not forgotten.
     """
-    opened = (_open(Path(name)) for name in _PROC_FILES)
+    opened = (_open(Path(name)) for name in proc.MACHINE_FILES)
     return tuple(descriptor for descriptor in opened if descriptor is not None)
 
 
@@ -230,14 +238,33 @@ def _grant(ruleset: int, rules: Iterable[Rule], known: Access) -> None:
         # What is not there cannot be granted; should it appear later, it stays denied.
         if descriptor is None:
             continue
+        _grant_open(ruleset, descriptor, rule.access & known)
+
+
+def _lend(ruleset: int, paths: Iterable[Path], access: Access) -> None:
+    """Grant what is lent; not where a link has come into the way of it since it was looked at."""
+    for path in paths:
         try:
-            is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-            access = rule.access & known & (_ALL if is_folder else _ON_FILES)
-            # A rule without any right is an error to the kernel.
-            if access:
-                landlock_add_path_rule(ruleset, parent=descriptor, access=access)
-        finally:
-            os.close(descriptor)
+            descriptor = openat2(
+                str(path),
+                os.O_PATH | os.O_CLOEXEC,
+                directory=AT_FDCWD,
+                resolve=Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS,
+            )
+        except OSError:
+            continue
+        _grant_open(ruleset, descriptor, access)
+
+
+def _grant_open(ruleset: int, descriptor: int, access: Access) -> None:
+    """Grant rights on what a descriptor names, as far as such a thing can have them; close it."""
+    try:
+        granted = access & (_ALL if stat.S_ISDIR(os.fstat(descriptor).st_mode) else _ON_FILES)
+        # A rule without any right is an error to the kernel.
+        if granted:
+            landlock_add_path_rule(ruleset, parent=descriptor, access=granted)
+    finally:
+        os.close(descriptor)
 
 
 def _open(path: Path) -> int | None:

@@ -1,9 +1,9 @@
 """Layer `namespaces`, its files: what a zygote sees of the file system, and what is not there at all.
 
 The system stays where it is, read-only. Over each folder that holds homes, state or other people's things
-lies an empty one, in which only what the policy names is mounted back: the own home and the scratch folder
-to write, the rest to read. So the folders above it are ours as well, and a folder that is closed to others
-does not keep a zygote with another user id from what lies deeper in it and may be read.
+lies an empty one, in which only what the policy names is mounted back: the own home, the scratch folder and
+what is lent to write, the rest to read. So the folders above it are ours as well, and a folder that is
+closed to others does not keep a zygote with another user id from what lies deeper in it and may be read.
 
 Call it in a new mount namespace, in the first process of a new pid namespace.
 
@@ -13,31 +13,36 @@ Source: mount_namespaces(7), mount(2), mount_setattr(2); bubblewrap's way of doi
 import contextlib
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.layers import proc
 from sandbox.policy import Policy
 from sandbox.syscalls import (
+    AT_FDCWD,
     MS_BIND,
     MS_NODEV,
-    MS_NOEXEC,
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
     MountAttribute,
+    Resolve,
     mount,
     mount_setattr,
+    openat2,
 )
 
-__all__ = ["View", "apply", "view_of"]
+__all__ = ["EMPTY", "View", "apply", "view_of"]
 
-_NO_SYSTEM = (
+EMPTY = (
     "/boot", "/dev/shm", "/home", "/lost+found", "/media", "/mnt",  # noqa: S108
     "/root", "/run", "/srv", "/tmp", "/var/tmp",  # noqa: S108
 )  # fmt: skip
+"""Folders that hold no system; in their place there are empty ones."""
 _HANDLE = os.O_PATH | os.O_CLOEXEC
 _CLOSED = MountAttribute.READ_ONLY | MountAttribute.NO_SUID
 _MOST_LINKS = 40
@@ -76,6 +81,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
         OSError: Something could not be mounted, or the home's name stands for another folder by now.
     """
     view = view_of(policy)
+    lent = _writable_beneath(policy.lent_write)
     mount(None, "/", flags=MS_REC | MS_PRIVATE)
     sources = list(_handles(view.kept))
     for path in view.covered:
@@ -88,7 +94,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
         _link(path, text)
     for path in view.blanked:
         mount("/dev/null", str(path), flags=MS_BIND)
-    mount("proc", "/proc", kind="proc", flags=MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    proc.mount_own()
     mount_setattr("/", add=_CLOSED, recursive=True)
     for writable in filter(None, (policy.home, policy.scratch)):
         mount_setattr(
@@ -96,14 +102,19 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
             add=MountAttribute.NO_SUID | MountAttribute.NO_DEVICES,
             remove=MountAttribute.READ_ONLY,
         )
+    _open_lent(lent, {path for path, _source in sources})
     return None if home is None else _entered(policy, home)
 
 
 def view_of(policy: Policy) -> View:
     """Work out the view; looks at the file system and changes nothing."""
     kept = {_real(path) for path in (*policy.read, *filter(None, (policy.home, policy.scratch)))}
-    kept = {path for path in kept if _is_there(path)}
-    asked = {_real(path) for path in (*map(Path, _NO_SYSTEM), *policy.homes, *policy.hidden)}
+    # As it is named: what it leads to, were there a link on the way by now, is not what was lent.
+    lent = {*policy.lent_read, *policy.lent_write}
+    # Beneath what may be written nothing is mounted read-only over it, because it may be read as well.
+    kept = {path for path in kept if not _beneath(path, policy.lent_write)}
+    kept = {path for path in kept | lent if _is_there(path)}
+    asked = {_real(path) for path in (*map(Path, EMPTY), *policy.homes, *policy.hidden)}
     if policy.uid is not None:
         asked |= {folder for path in kept for folder in _closed_above(path, policy.uid)}
     covered = _topmost(path for path in asked if path.is_dir() and path not in kept)
@@ -111,13 +122,14 @@ def view_of(policy: Policy) -> View:
     for path in filter(None, (policy.home, policy.scratch)):
         # Mounted in its own place too, or it could not be told apart from the read-only rest.
         shown.add(_real(path))
+    shown |= kept & set(policy.lent_write)
     listed = {_real(path) for path in policy.list_only}
     return View(
         covered=covered,
         blanked=tuple(sorted(p for p in asked if p.is_file() and not _beneath(p, covered))),
         kept=tuple(sorted(shown)),
         made=tuple(sorted(path for path in listed if _beneath(path, covered) and path.is_dir())),
-        links=tuple(sorted(set(_links_beneath(policy, covered)))),
+        links=tuple(sorted({*_links_beneath(policy, covered), *_aliases(policy, covered)})),
     )
 
 
@@ -128,7 +140,41 @@ def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     """
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            yield path, os.open(path, _HANDLE)
+            try:
+                yield path, openat2(str(path), _HANDLE, directory=AT_FDCWD, resolve=Resolve.NO_SYMLINKS)
+            except OSError as error:
+                # Whoever may write in what is lent can have put a link in the way of what is lent below it.
+                if error.errno != errno.ELOOP:
+                    raise
+
+
+def _writable_beneath(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the mounts that may be written: of what is lent, and beneath it. To be asked before any changes.
+
+    What the operator has mounted read-only stays so, whatever is lent.
+    """
+    found: dict[Path, None] = {}
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
+        points = [line.split()[4:6] for line in mounts]
+    named = [(Path(_unescaped(point)), options.split(",")) for point, options in points]
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            if not os.statvfs(folder).f_flag & os.ST_RDONLY:
+                found[folder] = None
+        found |= {point: None for point, options in named if folder in point.parents and "rw" in options}
+    return tuple(found)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)
+
+
+def _open_lent(writable: Iterable[Path], mounted: set[Path]) -> None:
+    """Let what is lent to write be written, with the mounts beneath it."""
+    for path in writable:
+        if path in mounted or any(above in mounted for above in path.parents):
+            add = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES
+            mount_setattr(str(path), add=add, remove=MountAttribute.READ_ONLY)
 
 
 def _mount_back(path: Path, source: int) -> None:
@@ -161,10 +207,22 @@ def _entered(policy: Policy, outside: int) -> int:
 
 
 def _links_beneath(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
-    named = (*policy.read, *policy.list_only, *filter(None, (policy.home, policy.scratch)))
+    named = (
+        *policy.read,
+        *policy.list_only,
+        *policy.lent_names,
+        *filter(None, (policy.home, policy.scratch)),
+    )
     interpreter = (sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path))
     for path in (*named, *map(Path, interpreter)):
         yield from (link for link in _links(path) if _beneath(link[0], covered))
+
+
+def _aliases(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
+    """Yield links from the other names of the home, where nothing of the system stands."""
+    for alias in policy.aliases:
+        if _beneath(alias, covered):
+            yield alias, str(policy.home)
 
 
 def _links(path: Path) -> Iterator[tuple[Path, str]]:

@@ -7,6 +7,7 @@ that neither is left in a worker.
 import errno
 import os
 import signal
+import socket
 from collections.abc import Iterable, Mapping
 
 from sandbox.frames import Kind as FrameKind
@@ -19,6 +20,9 @@ from sandbox.selftest.secret import SECRET_FILE
 __all__ = ["PROGRAM", "Attacker"]
 
 _careless = [os.open(os.environ[SECRET_FILE], os.O_RDONLY)] if SECRET_FILE in os.environ else []
+
+HARMLESS = {"id": None}
+"""A call that does nothing, so that the next one in its worker is not the first."""
 
 
 class Attacker:
@@ -42,6 +46,8 @@ class Attacker:
 
     def serve(self, call: object, channel: Channel) -> object:
         """Run one act; answer with what it returned, or how it was denied."""
+        if call == HARMLESS:
+            return {"value": None}
         if not isinstance(call, Mapping) or not isinstance(call["place"], Mapping):
             raise TypeError(f"no call: {call!r}")
         # As where programs run by hand: Python would else answer for the kernel.
@@ -52,6 +58,9 @@ class Attacker:
             report=lambda: channel.send(FrameKind.NOTIFY, {"method": "progress"}),
         )
         return _tried(self._acts[str(call["id"])], place)
+
+    def wait(self, connection: socket.socket) -> None:
+        """Nothing is to be done: threads go on by themselves."""
 
 
 def _tried(act: Act, place: Place) -> dict[str, object]:

@@ -31,8 +31,9 @@ __all__ = ["RESOURCES"]
 
 _SCHED_FIFO, _SCHED_DEADLINE = 1, 6
 _IOPRIO_REALTIME = 1 << 13
-# One second lies between the signal and the end.
-_BURNT_S = LIMITS.cpu_s + 1.2
+# One second lies between the signal and the end. Where a worker stays, the second that the call before has
+# begun is whole for the next one, and where it renews its limit itself, it takes a look of the watch.
+_BURNT_S = LIMITS.cpu_s + 2.4
 # Far fewer than the kernel gives a user id, and more than all that is left to tools.
 _TIMERS = 100
 _MONOTONIC = 1

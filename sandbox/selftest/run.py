@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox.selftest.attempt import Attempt, Kind
-from sandbox.selftest.trial import Setup, Trial, Verdict, bench
+from sandbox.selftest.trial import Mode, Setup, Trial, Verdict, bench
 
 __all__ = ["Report", "run"]
 
@@ -18,7 +18,7 @@ class Report:
     """What came of a run.
 
     Attributes:
-        trials: One for each attempt, in the order of the attempts.
+        trials: One for each attempt and mode, in the order of the attempts.
         elapsed_s: How long all of it took.
     """
 
@@ -28,6 +28,15 @@ class Report:
     def of(self, verdict: Verdict) -> tuple[Trial, ...]:
         """Return the trials that ended so."""
         return tuple(trial for trial in self.trials if trial.verdict is verdict)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """How workers were kept, in the order in which that was tried."""
+        return tuple(mode for mode in Mode if any(trial.mode is mode for trial in self.trials))
+
+    def in_mode(self, mode: Mode) -> "Report":
+        """Return what came of the attempts with workers kept so."""
+        return replace(self, trials=tuple(trial for trial in self.trials if trial.mode is mode))
 
     @property
     def counted(self) -> tuple[Trial, ...]:
@@ -48,7 +57,7 @@ class Report:
 async def run(
     attempts: Sequence[Attempt], setup: Setup, *, tell: Callable[[Trial], None] = lambda _trial: None
 ) -> Report:
-    """Try every attempt, each in a worker of its own.
+    """Try every attempt, each in a worker of its own, once in each mode of the setup.
 
     Args:
         attempts: What to try.
@@ -62,20 +71,21 @@ async def run(
     places = asyncio.Semaphore(_AT_ONCE)
     async with bench(setup) as at:
 
-        async def one(attempt: Attempt) -> Trial:
+        async def one(attempt: Attempt) -> list[Trial]:
             async with places:
-                trial = await at.trial(attempt)
-            tell(trial)
-            return trial
+                tried = await at.trials(attempt)
+            for trial in tried:
+                tell(trial)
+            return tried
 
         trials = await _all([asyncio.create_task(one(attempt)) for attempt in attempts])
     return Report(trials=trials, elapsed_s=time.monotonic() - started)
 
 
-async def _all(tasks: "Sequence[asyncio.Task[Trial]]") -> tuple[Trial, ...]:
+async def _all(tasks: "Sequence[asyncio.Task[list[Trial]]]") -> tuple[Trial, ...]:
     """Wait for all; when one fails, the others are stopped and its error goes on as it is."""
     try:
-        return tuple(await asyncio.gather(*tasks))
+        return tuple(trial for tried in await asyncio.gather(*tasks) for trial in tried)
     finally:
         for task in tasks:
             task.cancel()

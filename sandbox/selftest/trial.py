@@ -12,24 +12,37 @@ from pathlib import Path
 
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.forkserver import Forkserver
+from sandbox.lease import Lease
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
 from sandbox.pool import Pool
 from sandbox.probe import TRIAL_UID, Tier
 from sandbox.readable import Readable, default_read
+from sandbox.retirement import Reuse
 from sandbox.selftest.attempt import Attempt, Residue, Seen
 from sandbox.selftest.attempt import Kind as AttemptKind
 from sandbox.selftest.control import Controls, claimed, controls, looked
+from sandbox.selftest.program import HARMLESS
 from sandbox.selftest.secret import SECRET_FILE, SECRET_WORD
 from sandbox.selftest.world import LIMITS, Ground, World, ground, world
 from sandbox.stock import Stock
 
-__all__ = ["Bench", "Setup", "Trial", "Verdict", "bench"]
+__all__ = ["Bench", "Mode", "Setup", "Trial", "Verdict", "bench"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOAD_S = 30.0
+_CALLS = 1000
 # Where packages are found, in a checkout.
 _INHERITED = ("PYTHONPATH",)
+
+
+class Mode(enum.Enum):
+    """How long the worker of an attempt lives: the values of the setting `worker_reuse`."""
+
+    USER = "user"
+    """It has served a call of the attacker before, has been stopped and continued, and stays afterwards."""
+    CALL = "call"
+    """It is made for the attempt, and ends with it."""
 
 
 class Verdict(enum.Enum):
@@ -52,6 +65,7 @@ class Trial:
         seen: What the host had of the confined act.
         control: What the host had of the unconfined one.
         left_open: Whether the tier leaves this open, as SECURITY.md says.
+        mode: How its worker was kept.
     """
 
     attempt: Attempt
@@ -60,6 +74,7 @@ class Trial:
     seen: Seen
     control: Seen
     left_open: bool = False
+    mode: Mode = Mode.CALL
 
     @property
     def verdict(self) -> Verdict:
@@ -90,6 +105,7 @@ class Setup:
         naive: Whether the host handles outputs as one without a sandbox does.
         tier: Which layers there are.
         uids: User ids to give to users, in tiers that do so.
+        modes: How workers are kept; each attempt is made once in each way.
     """
 
     program: str = "sandbox.selftest.program"
@@ -98,6 +114,7 @@ class Setup:
     naive: bool = False
     tier: Tier = Tier.PROCESS
     uids: range = range(TRIAL_UID, TRIAL_UID + 1024)
+    modes: tuple[Mode, ...] = (Mode.CALL,)
 
     @property
     def has_ids(self) -> bool:
@@ -122,38 +139,46 @@ class Bench:
     readable: Readable
     left_open: frozenset[Residue]
 
-    async def trial(self, attempt: Attempt) -> Trial:
-        """Try one attempt, first without confinement and then in a worker.
+    async def trials(self, attempt: Attempt) -> list[Trial]:
+        """Try one attempt, first without confinement and then in a worker, once in each mode.
 
         Raises:
             SandboxError: No worker could be had; nothing is known then.
         """
         provable, control = await asyncio.to_thread(self.controls.run, attempt)
-        escaped, seen = await self._confined(attempt)
-        return Trial(
-            attempt=attempt,
-            provable=provable,
-            escaped=escaped,
-            seen=seen,
-            control=control,
-            left_open=attempt.residue in self.left_open,
-        )
+        trials = []
+        for mode in self.setup.modes:
+            escaped, seen = await self._confined(attempt, mode)
+            trials.append(
+                Trial(
+                    attempt=attempt,
+                    provable=provable,
+                    escaped=escaped,
+                    seen=seen,
+                    control=control,
+                    left_open=attempt.residue in self.left_open,
+                    mode=mode,
+                )
+            )
+        return trials
 
-    async def _confined(self, attempt: Attempt) -> tuple[bool, Seen]:
-        async with _in_thread(world(self.ground, attempt.needs)) as bare, self._pool(bare) as pool:
+    async def _confined(self, attempt: Attempt, mode: Mode) -> tuple[bool, Seen]:
+        async with _in_thread(world(self.ground, attempt.needs)) as bare, self._pool(bare, mode) as pool:
             elsewhere = self.setup.tier is Tier.NAMESPACE
             made = replace(bare, zygote=pool.zygote.pid if elsewhere else 0)
-            lease = await pool.lease(LIMITS)
+            lease = await _leased(pool, mode)
             listener = _Listener(attempt=attempt, world=made, pid=lease.worker.pid)
             deadlines = Deadlines(idle_s=attempt.limit_s, total_s=1.5 * attempt.limit_s)
             call = {"id": attempt.id, "place": made.place.to_json()}
             outcome = await lease.run(call, deadlines=deadlines, listener=listener)
             await lease.at_rest()
             seen = replace(_seen(outcome), during=listener.found, naive=self.setup.naive)
-            return await asyncio.to_thread(attempt.escaped, made, seen), seen
+            escaped = await asyncio.to_thread(attempt.escaped, made, seen)
+            lease.release()
+            return escaped, seen
 
     @asynccontextmanager
-    async def _pool(self, made: World) -> AsyncIterator[Pool]:
+    async def _pool(self, made: World, mode: Mode) -> AsyncIterator[Pool]:
         policy = Policy(
             home=made.home,
             read=self.readable.read,
@@ -174,12 +199,41 @@ class Bench:
             home_fd=made.home_fd,
             load_timeout_s=_LOAD_S,
             stock=Stock(least=0, most=0),
+            reuse=Reuse(calls=_CALLS if mode is Mode.USER else 1),
         )
         try:
             yield pool
         finally:
             pool.close()
             await pool.zygote.settled()
+
+
+async def _leased(pool: Pool, mode: Mode) -> Lease:
+    """Lease a worker: one that has served its user before, been stopped and is continued, if it stays."""
+    if mode is Mode.USER:
+        lease = await pool.lease(LIMITS, keeps=True)
+        await lease.run(HARMLESS, deadlines=Deadlines(), listener=_Deaf())
+        await lease.at_rest()
+        lease.release()
+    return await pool.lease(LIMITS, keeps=mode is Mode.USER)
+
+
+class _Deaf:
+    """Hears nothing of a call that does nothing."""
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Hear of nothing."""
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer nothing."""
+        return {}
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        """Say that nobody is waited for."""
+        return False
+
+    async def rung(self, rung: Rung) -> None:
+        """Hear of nothing."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -29,6 +29,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("claude-desktop", "linux", {"XDG_CONFIG_HOME": "/c"}, "/c/Claude/claude_desktop_config.json"),
         ("claude-desktop", "darwin", {}, "/h/Library/Application Support/Claude/claude_desktop_config.json"),
         ("claude-desktop", "win32", {"APPDATA": "/a"}, "/a/Claude/claude_desktop_config.json"),
+        ("claude-code", "linux", {}, "/h/.claude.json"),
+        ("claude-code", "darwin", {}, "/h/.claude.json"),
         ("cursor", "linux", {"XDG_CONFIG_HOME": "/c"}, "/h/.cursor/mcp.json"),
         ("cursor", "darwin", {}, "/h/.cursor/mcp.json"),
         ("vscode", "linux", {}, "/h/.config/Code/User/mcp.json"),
@@ -48,6 +50,7 @@ def test_each_client_keeps_its_servers_where_its_documentation_says(
     ("client", "path", "key", "entry"),
     [
         ("claude-desktop", ".config/Claude/claude_desktop_config.json", "mcpServers", OURS),
+        ("claude-code", ".claude.json", "mcpServers", {"type": "stdio", **OURS}),
         ("cursor", ".cursor/mcp.json", "mcpServers", OURS),
         ("vscode", ".config/Code/User/mcp.json", "servers", {"type": "stdio", **OURS}),
     ],

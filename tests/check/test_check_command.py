@@ -47,6 +47,7 @@ def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(r
         "runs": {"forked": True, "why": "every call is forked from a process that has loaded the file"},
         "tools": [{"name": "sales_report", "arguments": ["filename", "username"], "home": "write"}],
         "needs": [],
+        "background_refused": [],
         "not_looked_at": [],
         "findings": [],
     }
@@ -204,10 +205,11 @@ def test_mcp_json_is_printed_and_nothing_is_written(run: Run, folder: Path) -> N
     [
         (
             ["emacs", SAMPLES / "hello.py"],
-            "there is no client 'emacs' known here; known are claude-desktop, cursor, vscode",
+            "there is no client 'emacs' known here; known are claude-desktop, claude-code, cursor, vscode",
         ),
         (["cursor", "nowhere.py"], "there is no file nowhere.py"),
         (["cursor", ROOT / "README.md"], "its name must end in .py"),
+        (["cursor", ROOT / "tests/support.py"], "support.py cannot be served: "),
     ],
 )
 def test_a_wrong_word_for_install_is_a_sentence(run: Run, words: list[str | Path], says: str) -> None:

@@ -80,7 +80,7 @@ ROWS = (
     Row("zones", "time zones"),
     Row("foreign_functions", "ctypes with callbacks"),
     Row("configuration", "system files such as `/etc/os-release`, another Python"),
-    Row("processes", "`ps`", "`/proc` cannot be listed: it names everybody's processes."),
+    Row("processes", "`ps`", "Where `/proc` is everybody's it cannot be listed: it names their processes."),
     Row("root_folder", "`ls /`", "Who may list it may list all that lies below, the names of homes too."),
     Row(
         "listens", "listening on a port, connecting to it", "Tools have no network unless they are given one."

@@ -154,7 +154,8 @@ def test_results_of_every_kind_of_tool_satisfy_what_the_tool_declares(home: Fake
     assert seen["an_int"]["_meta"]["fastmcp"] == {"wrap_result": True}
     assert seen["a_map"]["structuredContent"] == {"a": 1}
     assert seen["a_dict"]["structuredContent"]["artifacts"][0]["uri"].startswith("artifact://art_")
-    assert seen["nothing"]["structuredContent"] == {"results": None}
+    assert "structuredContent" not in seen["nothing"]
+    assert seen["nothing"]["_meta"]["toolcell/result"] == {"results": None}
 
 
 async def _called(app: FastMCP[Any]) -> list[tuple[Tool, dict[str, Any]]]:
@@ -388,11 +389,15 @@ def test_images_stay_and_embedded_blobs_become_links(shelf: Shelf) -> None:
         "image",
         "resource_link",
         "resource",
-        "resource_link",
+        "text",
     ]
     assert message["content"][1] == image
     assert message["content"][2]["name"] == "b.bin"
-    assert message["structuredContent"]["results"] == "Look\n!"
+    assert message["_meta"]["toolcell/result"]["results"] == "Look\n!"
+    assert [item["name"] for item in message["_meta"]["toolcell/result"]["artifacts"]] == [
+        "image_1.png",
+        "b.bin",
+    ]
 
 
 def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
@@ -400,8 +405,8 @@ def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
 
     message = rendered({"content": [image]}, None, shelf)
 
-    assert [block["type"] for block in message["content"]] == ["text", "resource_link"]
-    assert message["structuredContent"]["meta_data"]["delivery"] == "reference"
+    assert [block["type"] for block in message["content"]] == ["resource_link"]
+    assert message["_meta"]["toolcell/result"]["meta_data"]["delivery"] == "reference"
 
 
 def test_blocks_that_were_refused_do_not_reach_the_client(shelf: Shelf) -> None:
@@ -409,7 +414,7 @@ def test_blocks_that_were_refused_do_not_reach_the_client(shelf: Shelf) -> None:
 
     message = rendered({"content": [bad, {"type": "hologram"}, 7]}, None, shelf)
 
-    assert [block["type"] for block in message["content"]] == ["text"]
+    assert message["content"] == []
 
 
 def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
@@ -538,7 +543,7 @@ def test_a_client_is_told_which_file_to_show_where_there_is_any(shelf: Shelf) ->
 def test_a_tool_cannot_pass_its_own_facts_for_ours(shelf: Shelf) -> None:
     wire = {"content": [], "_meta": {"toolcell/result": "forged", "own": 1}}
 
-    assert rendered(wire, None, shelf)["_meta"] == {"own": 1}
+    assert rendered(wire, None, shelf)["_meta"] == {"own": 1, "toolcell/result": {"results": None}}
 
 
 def test_a_wire_result_that_is_no_utf8_can_still_be_sent(shelf: Shelf) -> None:
@@ -592,7 +597,7 @@ def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
         "Error: File operation outside allowed directory [E_INVALID_PATH]\n"
         "  attempted path: /etc/passwd\n"
         f"  allowed prefix: {home.path}/\n"
-        "What to do: Use /tmp/{username}/ prefix for file operations"
+        f"What to do: Use {home.path}/ prefix for file operations: homes are in {home.path.parent} here"
     )
 
 

@@ -43,7 +43,7 @@ class SilentZygote:
     async def reaped(self, pid: int, seconds: float) -> str:
         return "signal SIGKILL"
 
-    def refused(self, pid: int) -> tuple[Denial, ...]:
+    def refused(self, worker: object) -> tuple[Denial, ...]:
         return ()
 
     def close(self) -> None:
@@ -59,6 +59,7 @@ class SpeakingWorker:
     pidfd: int
     pid: int = 0
     calls: int = 0
+    goes_on: bool = False
     cpu_before_s: float = 0.0
 
     def kill(self) -> None:

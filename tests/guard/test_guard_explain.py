@@ -98,3 +98,22 @@ def test_a_socket_that_the_kernel_denies_is_explained_as_network(world: World) -
     assert report.error is not None
     assert report.error.kind == "PermissionError"
     assert report.error.explained == Denial(operation="socket.socket", path="", layer="kernel")
+
+
+def test_a_connection_that_a_library_wraps_in_words_is_the_network_s_and_no_path(world: World) -> None:
+    report = world.run("""
+        import os, socket
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+        value = "made one that is allowed"
+        if os.getuid() == 0:
+            os.setuid(65534)
+        # As urllib3 says it, and requests after that.
+        try:
+            socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+        except OSError as denial:
+            raise OSError(f"Max retries with url: / (Caused by {denial}: Permission denied)") from denial
+    """)
+
+    assert report.value == "made one that is allowed"
+    assert report.error is not None
+    assert report.error.explained == Denial(operation="socket.socket", path="", layer="kernel")

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from runner.errors import StartError
 from runner.http import health
 from runner.http.endpoint import set_up_endpoint
-from runner.http.origins import KnownOrigins, protection
+from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.settings import Settings
 
 LIMIT = 6 * 1024 * 1024
@@ -22,8 +22,9 @@ def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> St
     server: FastMCP[None] = FastMCP("test")
     app = server.http_app(**protection(settings))
     app.router.routes.extend(health.routes(tier="process", version="1.2.3", faults=faults))
+    app.user_middleware[:] = map(with_memory, app.user_middleware)
     app.add_middleware(KnownOrigins, settings=settings)
-    set_up_endpoint(app, max_bytes=LIMIT, direct=None)
+    set_up_endpoint(app, max_bytes=LIMIT, max_sessions=100, user=lambda: None, direct=None)
     return app
 
 
@@ -112,7 +113,7 @@ def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
     verifier = StaticTokenVerifier({"0123456789abcdef": {"client_id": "alice", "scopes": []}})
     server: FastMCP[None] = FastMCP("test", auth=verifier)
     app = server.http_app(**protection(Settings()))
-    set_up_endpoint(app, max_bytes=LIMIT, direct=None)
+    set_up_endpoint(app, max_bytes=LIMIT, max_sessions=100, user=lambda: None, direct=None)
 
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         refused = posted(client, LIMIT)
@@ -125,7 +126,14 @@ def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
 
 def test_an_app_that_is_built_otherwise_does_not_start() -> None:
     app = Starlette()
-    set_up_endpoint(app, max_bytes=LIMIT, direct=None)
+    set_up_endpoint(app, max_bytes=LIMIT, max_sessions=100, user=lambda: None, direct=None)
 
     with pytest.raises(StartError, match="no body limit to set"), TestClient(app):
         pass
+
+
+def test_a_host_that_was_let_pass_opens_nothing_for_another(client: TestClient) -> None:
+    named = ["127.0.0.1:8000", "evil.example"] * 3
+    statuses = [client.get("/healthz", headers={"host": host}).status_code for host in named]
+
+    assert statuses == [200, 421] * 3

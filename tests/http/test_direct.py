@@ -186,6 +186,7 @@ async def test_a_server_that_traces_sees_every_call(webs: Webs, monkeypatch: pyt
 async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_ours(
     webs: Webs, headers: Headers, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "runner")
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -197,4 +198,4 @@ async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_o
     await webs.direct(scope_of(headers, length=9), receive, send)
 
     assert [said.get("status") for said in sent[:1]] == [400]
-    assert not caplog.records
+    assert [record.message for record in caplog.records] == ["a client left before its request had come"]

@@ -222,6 +222,30 @@ async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(webs: Webs,
 
 
 @BOTH
+async def test_a_tool_asks_the_model_of_its_client_and_the_person(webs: Webs, *, directly: bool) -> None:
+    client = await Client.of(web_of(webs, directly=directly), elicitation={}, sampling={})
+    written = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "written"}}
+    agreed = {"action": "accept", "content": {"value": "more"}}
+    sent: list[Message] = []
+    webs.taken.clear()
+
+    asking = asyncio.create_task(client.post(plain("draws"), sent=sent))
+    for number, said in enumerate((written, agreed, written), start=1):
+        assert await becomes(lambda: len(messages(sent)) >= number), sent  # noqa: B023
+        await client.post({"jsonrpc": "2.0", "id": messages(sent)[-1]["id"], "result": said})
+    await asyncio.wait_for(asking, 20)
+
+    assert bool(webs.taken) == directly
+    assert [each.get("method", "answer") for each in messages(sent)] == [
+        "sampling/createMessage",
+        "elicitation/create",
+        "sampling/createMessage",
+        "answer",
+    ]
+    assert messages(sent)[-1]["result"]["structuredContent"]["drawn"] == ["written", "written"]
+
+
+@BOTH
 async def test_a_client_hears_no_message_below_the_level_that_it_set(webs: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(webs, directly=directly))
     steps = plain("steps", {"count": 1})
@@ -248,7 +272,7 @@ async def test_calls_of_a_session_run_beside_each_other_and_two_of_one_id_are_bo
         same = await client.post(plain("echo", {"value": "second"}))
 
     assert [messages(sent)[0]["id"] for sent in answers] == [0, 1, 2, 3]
-    assert messages(same)[0]["result"]["structuredContent"] == {"results": "second"}
+    assert messages(same)[0]["result"]["_meta"]["toolcell/result"] == {"results": "second"}
 
 
 @BOTH
@@ -292,10 +316,12 @@ async def test_a_silent_call_keeps_its_connection_alive(webs: Webs, monkeypatch:
 @pytest.fixture(scope="module")
 async def jsons(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
     """Both applications, of a server whose every answer is one body of JSON."""
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(fastmcp.settings, "json_response", True)
-        async with opened_in(tmp_path_factory.mktemp("jsons")) as opened:
-            yield opened
+    async with contextlib.AsyncExitStack() as stack:
+        with pytest.MonkeyPatch.context() as changed:
+            changed.setattr(fastmcp.settings, "json_response", True)
+            # Read as they are made: those of other tests, made later, are as usual.
+            opened = await stack.enter_async_context(opened_in(tmp_path_factory.mktemp("jsons")))
+        yield opened
 
 
 @pytest.mark.parametrize("name", ["a call", "values of every kind", "steps", "a tool that fails"])
@@ -382,11 +408,14 @@ async def test_a_session_begun_without_a_token_is_not_for_one_with_a_token(
 async def test_a_call_keeps_its_session_from_ending_for_being_idle(
     webs: Webs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as changed:
-        # Of sessions that begin now.
-        changed.setattr(manager_of(webs.direct), "session_idle_timeout", 0.3)
-        client, idle = await Client.of(webs.direct), await Client.of(webs.direct)
+    client, timeout_s = await Client.of(webs.direct), 1
     async with running(webs, client) as asking:
+        # Only now, when it has a call under way: a busy machine may take longer than that to begin one.
+        manager_of(webs.direct)._server_instances[client.session]._idle_timeout = timeout_s
+        await client.post({"jsonrpc": "2.0", "id": 6, "method": "ping"})
+        with monkeypatch.context() as changed:
+            changed.setattr(manager_of(webs.direct), "session_idle_timeout", timeout_s)
+            idle = await Client.of(webs.direct)
         assert await becomes(lambda: _is_known(webs, idle) is False)
         assert _is_known(webs, client)
         assert not asking.done()

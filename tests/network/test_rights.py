@@ -87,10 +87,28 @@ def test_the_flag_without_a_value_means_every_public_address(given: list[str], m
     assert spell_out(given) == meant
 
 
-@pytest.mark.parametrize("value", ["a.example:443", ":443", "a.example:443,b.example"])
-def test_a_value_without_the_equals_sign_is_told_where_it_belongs(value: str) -> None:
-    with pytest.raises(UsageError, match=f"--allow-net={value}"):
-        spell_out(["call", "f.py", "t", "--allow-net", value])
+@pytest.mark.parametrize(
+    "value", ["a.example", "a.example:443", ":443", "a.example:443,b.example", "*.a.example", "localhost"]
+)
+def test_a_host_behind_a_blank_is_the_flag_s_value(value: str) -> None:
+    assert spell_out(["call", "f.py", "t", "--allow-net", value]) == [
+        "call",
+        "f.py",
+        "t",
+        f"--allow-net={value}",
+    ]
+    assert spell_out(["serve", "--allow-net", value, "f.py"]) == ["serve", f"--allow-net={value}", "f.py"]
+
+
+@pytest.mark.parametrize("word", ["tool", "n=a.example", "https://a.example/mcp", "there.txt", "f.py"])
+def test_a_word_that_may_be_another_is_left_to_itself(word: str) -> None:
+    Path("there.txt").touch()
+
+    assert spell_out(["proxy", "--allow-net", word, "x"]) == ["proxy", "--allow-net=*", word, "x"]
+
+
+def test_the_only_word_is_what_is_served() -> None:
+    assert spell_out(["serve", "--allow-net", "a.module"]) == ["serve", "--allow-net=*", "a.module"]
 
 
 def test_a_program_needs_its_loader() -> None:

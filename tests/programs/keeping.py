@@ -44,6 +44,9 @@ class Keeping:
         self.calls = 0
         self.kept: list[object] = []
 
+    def wait(self, connection: socket.socket) -> None:
+        """Threads go on by themselves."""
+
     def serve(self, call: object, channel: Channel) -> object:
         assert isinstance(call, dict)
         self.calls += 1
@@ -79,6 +82,12 @@ class Keeping:
         with contextlib.suppress(OSError):
             Path(path).write_text("x")
         return None
+
+    def connect(self, _channel: Channel) -> object:
+        return _connect()
+
+    def look_up(self, _channel: Channel) -> object:
+        return _look_up()
 
     def hold(self, _channel: Channel, size: int) -> object:
         self.kept.append(bytearray(os.urandom(1 << 20)) * (size >> 20))
@@ -145,6 +154,27 @@ class Keeping:
         while not file.exists() or not file.read_text():
             time.sleep(0.001)
         return None
+
+    def begins(self, channel: Channel, what: str, *args: object) -> object:
+        """Begin something that does what it does once the answer is out."""
+        acts = {
+            "grow": _grow,
+            "fork": _fork_without_end,
+            "run_on": _run_on,
+            "burn": _burn,
+            "burn_in_children": _burn_in_children,
+            "fill": _fill,
+            "litter": _litter,
+            "print": _print_without_end,
+            "write": _write_without_end,
+            "end": lambda: os._exit(0),
+            "speak": lambda: channel.connection.sendall(encode(Kind.NOTIFY, {"id": 1})),
+            "shut": lambda: channel.connection.shutdown(socket.SHUT_WR),
+            "connect": _connect,
+            "look_up": _look_up,
+            "denied": lambda: Path("/usr/x").write_text("x"),
+        }
+        return _afterwards(channel, lambda: acts[what](*args))
 
     def timer(self, _channel: Channel, path: str) -> object:
         signal.signal(signal.SIGALRM, lambda *_: Path(path).write_text("fired"))
@@ -276,6 +306,75 @@ def _continuing_descriptor() -> object:
     fcntl.fcntl(ours, _F_SETSIG, signal.SIGCONT)
     fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
     return ours, theirs
+
+
+def _connect() -> None:
+    with contextlib.suppress(OSError), socket.socket() as ours:
+        ours.settimeout(10)
+        ours.connect(("192.0.2.1", 80))
+
+
+def _look_up() -> None:
+    """Ask for a name as a C library does, on a connection for that."""
+    question = bytes.fromhex("0001 0100 0001 0000 0000 0000 06") + b"denied" + b"\x04test\0" + b"\0\1\0\1"
+    with contextlib.suppress(OSError), socket.socket() as ours:
+        ours.settimeout(10)
+        ours.connect(("127.0.0.53", 53))
+        ours.sendall(len(question).to_bytes(2) + question)
+        ours.recv(512)
+
+
+def _grow() -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(os.urandom(1 << 20)) * 4)
+        time.sleep(0.001)
+
+
+def _fork_without_end() -> None:
+    while True:
+        subprocess.Popen(["sleep", "3600"])
+
+
+def _run_on() -> None:
+    for _ in range(1000):
+        threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+        time.sleep(0.001)
+
+
+def _burn() -> None:
+    while True:
+        pass
+
+
+def _burn_in_children() -> None:
+    while True:
+        subprocess.run([sys.executable, "-c", "for _ in range(20_000_000): pass"], check=False)
+
+
+def _fill() -> None:
+    with open("filled", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 20))
+            time.sleep(0.001)
+
+
+def _litter() -> None:
+    for number in range(1_000_000):
+        Path(f"litter{number}").touch()
+
+
+def _print_without_end() -> None:
+    Path("printing").touch()
+    for _ in range(10):
+        os.write(1, b"x" * 65536)
+    Path("printed").touch()
+
+
+def _write_without_end(path: str) -> None:
+    """Have a child write to a file as often as it can."""
+    number = "i=0; while :; do i=$((i+1)); echo $i > "
+    subprocess.Popen(["sh", "-c", f"{number}{path}; done"])
 
 
 def _afterwards(channel: Channel, act: Callable[[], object]) -> None:

@@ -29,8 +29,10 @@ client.setRequestHandler(ElicitRequestSchema, ({ params }) => {
 await client.connect(transport)
 heard.version = transport.protocolVersion ?? version
 
-const call = async (name, args = {}, options = {}) =>
-  (await client.callTool({ name, arguments: args }, undefined, options)).structuredContent
+const call = async (name, args = {}, options = {}) => {
+  const answer = await client.callTool({ name, arguments: args }, undefined, options)
+  return answer.structuredContent ?? answer._meta['toolcell/result']
+}
 heard.tools = (await client.listTools()).tools.map(tool => tool.name)
 heard.echo = await call('echo', { value: { text: 'ümläut', number: 1.5 } })
 heard.together = await Promise.all(['a', 'b', 'c'].map(value => call('echo', { value })))

@@ -69,6 +69,9 @@ class Small:
         if self._prepare == "fails":
             raise LoadError("cannot get ready")
 
+    def wait(self, connection: socket.socket) -> None:
+        """Threads go on by themselves."""
+
     def serve(self, call: object, channel: Channel) -> object:
         assert isinstance(call, dict)
         act = getattr(self, str(call["act"]))

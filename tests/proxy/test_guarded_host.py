@@ -94,7 +94,8 @@ async def test_long_and_binary_results_reach_a_model_as_references(mode: str, se
         )
 
     assert all(len(it.model_dump_json()) < 60_000 for it in (rows, pdf))
-    assert json.loads(rows.content[0].text)["results"]["rows"]["shape"]["rows"] == 2000
+    assert json.loads(rows.content[0].text)["shape"]["keys"] == ["rows"]
+    assert rows.structured_content["rows"]["shape"]["rows"] == 2000
     assert isinstance(text.structured_content["result"], str)
     assert len(text.structured_content["result"]) < 1000
     assert fetched[0].blob is not None

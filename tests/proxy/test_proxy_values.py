@@ -42,8 +42,8 @@ def test_a_file_has_several_servers(tmp_path: Path) -> None:
     file.write_text(json.dumps({"mcpServers": servers}))
 
     assert read_targets([str(file)]) == (
-        Target(name="a", url="http://a/mcp", headers={"X": "1"}),
-        Target(name="b", command=("b", "1"), env={"K": "v"}, folder=tmp_path / "sub"),
+        Target(name="a", url="http://a/mcp", headers={"X": "1"}, source=file),
+        Target(name="b", command=("b", "1"), env={"K": "v"}, folder=tmp_path / "sub", source=file),
     )
 
 

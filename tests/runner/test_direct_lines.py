@@ -214,7 +214,7 @@ async def test_a_call_with_half_of_a_surrogate_pair_is_answered(
 ) -> None:
     answers, _ = await said(cell, [*greeting, echoing("a\ud800b", envelope)], directly=True)
 
-    assert answers[-1]["result"]["structuredContent"] == {"results": "a?b"}
+    assert answers[-1]["result"]["_meta"]["toolcell/result"] == {"results": "a?b"}
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is False])
@@ -334,6 +334,25 @@ async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(cell: Cell,
         "answer",
     ]
     assert heard[-1]["result"]["structuredContent"] == {"result": "None None"}
+
+
+@BOTH
+async def test_a_tool_asks_the_model_of_its_client_and_the_person(cell: Cell, *, directly: bool) -> None:
+    written = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "written"}}
+    agreed = {"action": "accept", "content": {"value": "more"}}
+    async with served(cell, directly=directly) as line:
+        line.write(initialize("2025-11-25", elicitation={}, sampling={}), INITIALIZED)
+        assert await becomes(lambda: len(line.answers()) == 1)
+        line.write(plain("draws"))
+        for number, said in enumerate((written, agreed, written), start=1):
+            assert await becomes(lambda: len(finals(line.answers())) == number + 1)  # noqa: B023
+            asked = finals(line.answers())[-1]
+            line.write({"jsonrpc": "2.0", "id": asked["id"], "result": said})
+        assert await becomes(lambda: len(finals(line.answers())) == 5)
+        answer = line.answers()[-1]
+
+    assert line.taken == (["draws"] if directly else [])
+    assert answer["result"]["structuredContent"]["drawn"] == ["written", "written"]
 
 
 async def test_calls_run_beside_each_other_and_two_of_one_id_are_both_answered(cell: Cell) -> None:

@@ -11,6 +11,7 @@ from support import Listening, becomes, call, details, error_code, open_cell, re
 
 from runner.call import execute, relay
 from runner.cell import Cell
+from sandbox.lease import Lease
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -43,6 +44,32 @@ def leave(username: str) -> str:
 @mcp.tool
 def look(username: str) -> str:
     return Path(f"/tmp/{username}/left.txt").read_text()
+
+
+def counts(username: str) -> None:
+    with open(f"/tmp/{username}/runs.txt", "a") as file:
+        file.write("ran\\n")
+
+
+@mcp.tool
+def runs(username: str) -> str:
+    counts(username)
+    return Path(f"/tmp/{username}/runs.txt").read_text()
+
+
+@mcp.tool
+def lurks(username: str) -> str:
+    # Looks at the next call without reading it, does what it asks for, and ends.
+    import os, socket
+    from sandbox.inside.program import Channel
+
+    def peeks(channel: Channel) -> None:
+        if b"runs" in channel.connection.recv(65536, socket.MSG_PEEK):
+            counts(username)
+        os._exit(1)
+
+    Channel.receive = peeks
+    return "lurking"
 """
 
 
@@ -95,6 +122,30 @@ async def test_a_call_under_way_is_told_that_the_forkserver_ended_and_is_not_run
             assert len(client.heard) == 1
 
 
+@pytest.mark.parametrize("is_believed", [False, True], ids=["held", "control"])
+async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
+    tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_believed: bool
+) -> None:
+    if is_believed:
+        # What the kernel says of a worker that has left its call unread.
+        given_up = Lease._give_up
+
+        def believes(lease: Lease, error: Exception) -> None:
+            lease._begun = not isinstance(error, ConnectionError)
+            given_up(lease, error)
+
+        monkeypatch.setattr(Lease, "_give_up", believes)
+    with somebody() as ann:
+        async with open_cell(tool, tmp_path, worker_reuse="user") as cell:
+            assert error_code(await call(cell, ann, "lurks")) is None
+
+            code = error_code(await call(cell, ann, "runs"))
+            counted = await call(cell, ann, "runs")
+
+    assert code == (None if is_believed else "E_CRASHED")
+    assert counted.processed.value["results"] == "ran\n" * (3 if is_believed else 2)
+
+
 async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
     tool: Path, tmp_path: Path
 ) -> None:
@@ -122,7 +173,7 @@ async def test_requests_that_are_no_tool_calls_go_on_too(tool: Path, tmp_path: P
 
             listed = await relay(cell, asked)
 
-            assert len(listed["tools"]) == 4
+            assert len(listed["tools"]) == 6
 
 
 async def test_zygotes_of_the_users_before_come_back_by_themselves(tool: Path, tmp_path: Path) -> None:

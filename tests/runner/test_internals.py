@@ -39,6 +39,7 @@ from runner.internals.worker import (
     capabilities,
     inner_provider,
     lifespan,
+    low_level,
     serve_raw,
     single_call_server,
     warm_type_adapters,
@@ -95,7 +96,9 @@ async def served(
     given = RequestFacts(
         **{"request_id": 1, "protocol": VERSION, "session_id": session, "transport": "stdio", **facts}
     )
-    answer = await serve_raw(server, "tools/call", params, given, {}, on_notify=unheard, on_request=unasked)
+    answer = await serve_raw(
+        low_level(server), "tools/call", params, given, {}, on_notify=unheard, on_request=unasked
+    )
     return answer["structuredContent"].get("result", answer["structuredContent"])
 
 

@@ -70,7 +70,7 @@ async def test_without_a_token_progress_counts_and_is_not_sent() -> None:
     assert call.last_progress == "1/4"
 
 
-@pytest.mark.parametrize("method", ["sampling/createMessage", "notifications/cancelled", "x", None])
+@pytest.mark.parametrize("method", ["tasks/list", "notifications/cancelled", "x", None])
 async def test_a_worker_cannot_send_what_no_tool_may_send(method: str | None) -> None:
     call = listener({"progressToken": 1}, ("info",))
 
@@ -79,6 +79,16 @@ async def test_a_worker_cannot_send_what_no_tool_may_send(method: str | None) ->
 
     assert heard(call) == []
     assert "error" in answer
+
+
+@pytest.mark.parametrize("method", ["elicitation/create", "roots/list", "sampling/createMessage"])
+async def test_a_worker_asks_its_client_what_tools_may_ask(method: str) -> None:
+    call = listener()
+
+    answer = await call.request({"method": method, "params": {"key": "k"}})
+
+    assert answer["result"]["asked"] == method
+    assert call.waits_for_client({"method": method})
 
 
 @pytest.mark.parametrize("params", [None, [], {"progress": "1"}, {"progress": None}])

@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 from runner.cli import app
 from runner.commands.options import Address, Bounds, Logs, Transport, Whose, given, grouped
 
-BOUNDS = {"--isolation", "--allow-net", "--allow-env", "--allow-run", "--deny-run"}
+BOUNDS = {
+    *("--isolation", "--allow-net", "--allow-env", "--allow-run", "--deny-run"),
+    *("--allow-read", "--allow-write"),
+}
 WHOSE = {"--user", "--store"}
 LOGS = {"--log-level", "--log-format"}
 ADDRESS = {"--host", "--port"}

@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from forked import run_in_child
 
-from sandbox.layers.landlock import HOME, MINIMUM_ABI, Access, Rule, handled, zygote_rules
+from sandbox.layers import landlock, privileges
+from sandbox.layers.landlock import HOME, MINIMUM_ABI, Access, Rule, handled, zygote_rules, zygote_ruleset
 from sandbox.policy import Policy
 from sandbox.syscalls import landlock_abi
 
@@ -279,6 +281,33 @@ def test_abstract_sockets_outside_are_not_reached(confined, world):
 
         assert confined(world.policy, reach, without=no_seccomp | {"landlock"}).error is None
         assert confined(world.policy, reach, without=no_seccomp).errno == errno.EPERM
+
+
+def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nobody_else(world):
+    """Without namespaces: a server behind the proxy, or a file whose import starts threads."""
+    other = os.getpid()
+    names = ("cgroup", "status", "maps", "mounts", "limits", "statm")
+
+    def look(own, *, confined):
+        def work():
+            if confined:
+                privileges.refuse_new_privileges()
+                landlock.apply(zygote_ruleset(world.policy, home=None, own=own))
+            return [_outcome(f"/proc/{whose}/{name}") for whose in ("self", other) for name in names]
+
+        return run_in_child(work, lambda: None).value
+
+    denied, read = ["PermissionError"] * len(names), ["read"] * len(names)
+    assert look(own=True, confined=False) == read + read
+    assert look(own=False, confined=True) == denied + denied
+    assert look(own=True, confined=True) == read + denied
+
+
+def _outcome(path):
+    try:
+        return "read" if Path(path).read_bytes() else "empty"
+    except OSError as error:
+        return type(error).__name__
 
 
 def test_rules_name_each_path_with_its_rights():

@@ -69,6 +69,8 @@ async def pool_of(
     *,
     reuse: Reuse = STAYS,
     limits: Limits | None = None,
+    net: tuple[str, ...] = (),
+    stock: Stock | None = None,
     **config: object,
 ) -> AsyncIterator[Pool]:
     home, scratch = folder / "home", folder / "scratch"
@@ -82,9 +84,10 @@ async def pool_of(
         list_only=list_only,
         environment={"PATH": os.environ["PATH"], "ONLY": "this"},
         limits=limits or Limits(),
+        net=net,
     )
     home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY)
-    stock = Stock(least=1, most=1)
+    stock = stock or Stock(least=1, most=1)
     try:
         pool = await Pool.start(
             forkserver, policy, config, home_fd=home_fd, load_timeout_s=20, stock=stock, reuse=reuse
@@ -105,9 +108,17 @@ async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
 
 
 async def leased(
-    pool: Pool, act: str, *args: object, keeps: bool = True, limits: Limits | None = None, **times: float
+    pool: Pool,
+    act: str,
+    *args: object,
+    keeps: bool = True,
+    goes_on: bool = False,
+    session: str | None = None,
+    limits: Limits | None = None,
+    **times: float,
 ) -> tuple[Lease, Outcome]:
-    lease = await pool.lease(limits or pool.policy.limits, keeps=keeps)
+    wanted = limits or pool.policy.limits
+    lease = await pool.lease(wanted, keeps=keeps, goes_on=goes_on, session=session)
     deadlines = Deadlines(**{"idle_s": 20.0, "total_s": 60.0, **times})
     return lease, await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=Ears())
 
@@ -451,6 +462,84 @@ async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Pa
     assert [denial.path for denial in denied.denials] == ["/usr/x"]
     assert again.denials == denied.denials
     assert (again.output, last.denials) == ("", ())
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("how", ["connect", "look_up"])
+async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_call(
+    forkserver: Forkserver, tmp_path: Path, how: str, *, goes_on: bool
+) -> None:
+    async with pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
+        told = await run(pool, how, goes_on=goes_on)
+        lease, outcome = await leased(pool, "begins", how)
+        assert await becomes((tmp_path / "home" / "done").exists)
+        lease.release()
+        after = await run(pool, "count")
+        again = await run(pool, how)
+        retired = dict(pool.zygote.retired)
+
+    assert [denial.layer for denial in told.denials] == ["kernel"]
+    assert again.denials == told.denials
+    assert (outcome.denials, after.denials) == ((), ())
+    assert (value(after)["calls"], retired) == (3, {})
+
+
+async def test_what_the_gate_hears_late_is_booked_to_nobody(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
+        lease, _ = await leased(pool, "begins", "connect")
+        gate = pool.zygote._gate
+        # The gate has heard of it, and has not yet come to refuse it.
+        assert await becomes(lambda: bool(gate._answers) or (tmp_path / "home" / "done").exists())
+        lease.release()
+        after = await run(pool, "count")
+
+    assert after.denials == ()
+
+
+async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and_soon_one_to_spare(
+    forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.pool.CALM_S", 0.5)
+    async with pool_of(forkserver, tmp_path, stock=Stock(least=2, most=3)) as pool:
+        leases = [await leased(pool, "count") for _ in range(6)]
+        for lease, _ in leases:
+            lease.release()
+        last = value(leases[-1][1])["pid"]
+        pool.refill()
+        after_burst = pool.zygote.idle
+        assert await becomes(lambda: pool.zygote.idle == 2)
+
+        assert after_burst == 3
+        # The one that was used last stays.
+        assert value(await run(pool, "count"))["pid"] == last
+        pool.refill()
+        assert await becomes(lambda: pool.zygote.at_hand == 2)
+
+
+async def test_tools_with_limits_of_their_own_leave_no_more_workers(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, stock=Stock(least=1, most=2)) as pool:
+        for number in range(6):
+            await run(pool, "count", limits=replace(pool.policy.limits, cpu_s=10 + number))
+            pool.refill()
+            assert pool.zygote.idle <= 2
+
+
+async def test_no_more_one_shot_processes_stay_either(
+    forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.pool.CALM_S", 0.5)
+    async with pool_of(forkserver, tmp_path, threads=True, stock=Stock(least=1, most=2)) as pool:
+        leases = [await leased(pool, "count") for _ in range(4)]
+        for lease, _ in leases:
+            lease.release()
+        pool.refill()
+        after_burst = len(pool._kept)
+        assert await becomes(lambda: len(pool._kept) == 1)
+
+        assert after_burst == 2
+        assert value(await run(pool, "count"))["calls"] == 2
 
 
 async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from sandbox.lease import Lease
 from sandbox.outcome import Ending
 from sandbox.policy import Limits
 from sandbox.pool import Pool
+from sandbox.readers import Readers
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
@@ -44,8 +45,13 @@ LEAVES = (
     "crash",
     "raises",
 )
+JOBS = ("write", "print", "speak", "end", "denied")
 users = st.sampled_from(USERS)
 _tokens = itertools.count()
+
+
+async def _listened() -> None:
+    Readers().close()
 
 
 class Machine(RuleBasedStateMachine):
@@ -61,6 +67,8 @@ class Machine(RuleBasedStateMachine):
         self.held: list[tuple[str, Lease]] = []
         self.pools: dict[str, Pool] = {}
         self.stacks: dict[str, AsyncExitStack] = {}
+        # What all calls of an event loop share stays with it.
+        self.runner.run(_listened())
         self.descriptors = len(os.listdir("/proc/self/fd"))
 
     @initialize()
@@ -106,12 +114,44 @@ class Machine(RuleBasedStateMachine):
             lease, task = await self._begin(user, act, *(["/usr"] if act == "moves" else []))
             outcome = await task
             if act.endswith("late"):
+                if lease.worker.goes_on:
+                    # Beside a job that prints it waits until the worker is back: before, nobody takes output.
+                    lease.release()
                 # Of a call whose next one is there at once, a thread that stays behind may act in that one.
                 assert await becomes(lambda: done.exists() or not _runs(lease.worker.pid))
             lease.release()
             assert (outcome.ending is Ending.CRASHED) == (act in ("crash", "raises")), outcome
 
         self.runner.run(odd())
+
+    @rule(user=users, act=st.sampled_from(JOBS), count=st.integers(1, 2))
+    def go_on(self, user: str, act: str, count: int) -> None:
+        """Leave something that goes on; where it says something or ends, its worker goes with it."""
+
+        async def begin() -> None:
+            await self._pool(user)
+            begun = [
+                await self._begin(user, "begins", act, *self._where(user, act), goes_on=True)
+                for _ in range(count)
+            ]
+            for lease, task in begun:
+                outcome = await task
+                assert outcome.ending is Ending.ANSWERED, outcome
+                lease.release()
+                if act in ("speak", "end"):
+                    assert await becomes(lambda lease=lease: not _runs(lease.worker.pid))
+
+        self.runner.run(begin())
+
+    @rule(user=users)
+    def end_session(self, user: str) -> None:
+        async def end() -> None:
+            pool = await self._pool(user)
+            workers = [job.worker for job in pool.zygote.jobs()]
+            pool.end_jobs("session")
+            assert await becomes(lambda: not any(_runs(worker.pid) for worker in workers))
+
+        self.runner.run(end())
 
     @rule(user=users)
     def time_out(self, user: str) -> None:
@@ -160,7 +200,9 @@ class Machine(RuleBasedStateMachine):
         async def disturbed() -> None:
             pool = await self._pool(user)
             for worker in [worker for worker in pool.zygote._parking._idle if worker.calls]:
-                os.kill(worker.pid, number)
+                # One may have ended by itself a moment ago.
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(worker.pidfd, number)
                 assert number == signal.SIGCONT or await becomes(lambda pid=worker.pid: not _runs(pid))
 
         self.runner.run(disturbed())
@@ -184,6 +226,7 @@ class Machine(RuleBasedStateMachine):
             for user in list(self.stacks):
                 await self._close(user)
             assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), "a process is left"
+            assert await becomes(lambda: not _in_folder(self.folder)), "what a process began is left"
             assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= self.descriptors), (
                 "descriptors leak"
             )
@@ -210,11 +253,14 @@ class Machine(RuleBasedStateMachine):
                 lease.release()
         self.held = [(holder, lease) for holder, lease in self.held if holder != user]
 
+    def _where(self, user: str, act: str) -> list[str]:
+        return [str(self.folder / user / "home" / "written")] if act == "write" else []
+
     async def _begin(
-        self, user: str, act: str, *args: object, idle_s: float = 60.0
+        self, user: str, act: str, *args: object, idle_s: float = 60.0, goes_on: bool = False
     ) -> "tuple[Lease, asyncio.Task[object]]":
         pool = await self._pool(user)
-        lease = await pool.lease(pool.policy.limits, keeps=True)
+        lease = await pool.lease(pool.policy.limits, keeps=True, goes_on=goes_on, session="session")
         self.pids.add(lease.worker.pid)
         call = {"act": act, "args": list(args)}
         run = lease.run(call, deadlines=Deadlines(idle_s=idle_s, total_s=120.0), listener=Ears())
@@ -239,6 +285,16 @@ def _runs(pid: int) -> bool:
         return b"\nState:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
         return False
+
+
+def _in_folder(folder: Path) -> list[int]:
+    """Return the processes that work below a folder, whoever began them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if Path(os.readlink(entry / "cwd")).is_relative_to(folder):
+                found.append(int(entry.name))
+    return found
 
 
 @pytest.fixture

@@ -84,3 +84,39 @@ async def test_once_closed_nothing_is_called_and_the_descriptors_are_open(
 
     assert unheard.empty()
     assert os.read(ours, 100) == b"late"
+
+
+async def test_one_that_fails_leaves_the_others_their_turn(pipes: list[tuple[int, int]]) -> None:
+    loop, readers = asyncio.get_running_loop(), Readers()
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    told: list[str] = []
+
+    def fails() -> None:
+        raise RuntimeError("on purpose")
+
+    (first, into_first), (second, into_second) = pipes
+    readers.add(first, fails)
+    readers.add(second, reading(second, heard))
+    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    os.write(into_first, b"x")
+    os.write(into_second, b"y")
+    came = await asyncio.wait_for(heard.get(), 10)
+    loop.set_exception_handler(None)
+    readers.close()
+
+    assert came == b"y"
+    assert "on purpose" in told
+
+
+async def test_however_many_calls_listen_one_descriptor_is_theirs(pipes: list[tuple[int, int]]) -> None:
+    Readers().close()
+    before = len(os.listdir("/proc/self/fd"))
+
+    listening = [Readers() for _ in range(20)]
+    for readers, (ours, _) in zip(listening, pipes, strict=False):
+        readers.add(ours, lambda: None)
+    meanwhile = len(os.listdir("/proc/self/fd"))
+    for readers in listening:
+        readers.close()
+
+    assert meanwhile == before

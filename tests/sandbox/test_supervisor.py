@@ -128,19 +128,26 @@ async def test_a_call_under_way_ends_at_once_and_says_why_when_the_forkserver_is
     assert time.monotonic() - began < 10
 
 
-async def test_a_call_whose_worker_died_before_it_read_it_has_not_begun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "not sent"])
+async def test_only_a_call_whose_worker_had_ended_before_it_was_sent_has_not_begun(
+    tmp_path: Path, *, is_sent: bool
+) -> None:
     async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
         lease = await pool.lease(pool.policy.limits)
-        os.kill(lease.worker.pid, signal.SIGSTOP)
-        running = asyncio.create_task(
-            lease.run({"act": "echo", "args": [1]}, deadlines=Deadlines(), listener=Ears())
-        )
-        await asyncio.sleep(0)
-        os.kill(process(supervisor), signal.SIGKILL)
+        call = {"act": "echo", "args": [1]}
+        if is_sent:
+            # It reads nothing of it, which nobody but the worker could prove.
+            os.kill(lease.worker.pid, signal.SIGSTOP)
+            running = asyncio.create_task(lease.run(call, deadlines=Deadlines(), listener=Ears()))
+            await asyncio.sleep(0)
+            os.kill(process(supervisor), signal.SIGKILL)
+            outcome = await running
+        else:
+            os.kill(lease.worker.pid, signal.SIGKILL)
+            assert await becomes(lambda: not alive(lease.worker.pid))
+            outcome = await lease.run(call, deadlines=Deadlines(), listener=Ears())
 
-        outcome = await running
-
-    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, False)
+    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, is_sent)
 
 
 @pytest.mark.parametrize("ended", [True, False])

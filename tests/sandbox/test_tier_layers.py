@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from forked import NOBODY, READ, Report, run_in_child
 
 from sandbox.errors import ConfinementError
 from sandbox.inside.confine import confine_zygote
-from sandbox.layers import cgroup, identity, namespaces
+from sandbox.layers import cgroup, identity, landlock, namespaces
 from sandbox.layers import mounts as mounting
 from sandbox.layers.mounts import view_of
 from sandbox.layers.privileges import adopt_orphans
@@ -107,6 +108,74 @@ def test_processes_of_the_host_are_absent(top):
     assert in_namespaces(policy_of(top, uid=TRIAL_UID), act).value == "'no such process'"
 
 
+OWN = ("cgroup", "io", "limits", "maps", "mountinfo", "mounts", "stat", "statm", "status")
+
+
+def test_a_process_reads_its_own_files_of_proc_and_lists_its_own_descriptors(top):
+    os.chown(top / "home", TRIAL_UID, TRIAL_UID)
+
+    def act():
+        whole = [len(Path("/proc/self", name).read_text()) > 0 for name in OWN]
+        by_number = Path("/proc", str(os.getpid()), "status").read_text()
+        started = subprocess.run(["/bin/cat", "/proc/self/maps"], capture_output=True, check=True)
+        return (
+            whole,
+            f"Pid:\t{os.getpid()}" in by_number,
+            "0" in os.listdir("/proc/self/fd"),
+            b"cat" in started.stdout,
+        )
+
+    report = in_namespaces(policy_of(top, uid=TRIAL_UID), act)
+
+    assert report.value == str(([True] * len(OWN), True, True, True))
+
+
+def test_a_call_sees_no_other_process_of_its_user_in_proc(top):
+    os.chown(top / "home", TRIAL_UID, TRIAL_UID)
+    readers = ("cmdline", "status", "maps", "cgroup", "environ")
+
+    def seen(other):
+        try:
+            return [bool(Path("/proc", str(other), name).read_bytes()) for name in readers]
+        except OSError:
+            return str(other) in os.listdir("/proc")
+
+    def from_sibling(zygote, *, confined):
+        answer, said = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            if confined:
+                landlock.apply(landlock.narrowing_ruleset(Policy(), home=None))
+            os.write(said, repr(seen(zygote)).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return os.read(answer, 1000).decode()
+
+    def act():
+        me = os.getpid()
+        return from_sibling(me, confined=False), from_sibling(me, confined=True)
+
+    # Landlock's second domain is what tells the calls of one user apart.
+    assert in_namespaces(policy_of(top, uid=TRIAL_UID), act).value == str(
+        ("[True, True, True, True, True]", "False")
+    )
+
+
+def test_what_proc_tells_of_the_machine_is_empty_but_for_a_few_files(top):
+    os.chown(top / "home", TRIAL_UID, TRIAL_UID)
+    named = ("/proc/interrupts", "/proc/locks", "/proc/modules", "/proc/cmdline")
+    there = [name for name in named if os.path.exists(name)]
+    assert any(Path(name).read_bytes() for name in there)
+
+    def act():
+        told = [Path(name).read_bytes() for name in there]
+        return any(told), sorted(os.listdir("/proc/sys")), bool(Path("/proc/cpuinfo").read_bytes())
+
+    report = in_namespaces(policy_of(top, uid=TRIAL_UID), act)
+
+    assert report.value == str((False, ["kernel", "vm"], True))
+
+
 def test_a_home_that_was_exchanged_is_refused(top):
     policy = policy_of(top)
     (top / "twin").mkdir()
@@ -178,6 +247,37 @@ def test_a_link_to_what_is_read_is_made_again(tmp_path):
 
     assert (tmp_path / "link", "real") in view.links
     assert tmp_path / "real" / "tool.py" in view.kept
+
+
+def test_what_is_lent_to_write_is_mounted_once_and_nothing_read_only_over_it(tmp_path):
+    lent = tmp_path / "lent"
+    lent.mkdir()
+    (lent / "data.db").touch()
+
+    view = view_of(Policy(lent_write=(lent,), read=(lent / "data.db",)))
+
+    assert view.kept == (lent,)
+
+
+def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+
+    shown = view_of(Policy(lent_read=(tmp_path / "real",), lent_names=(tmp_path / "link",)))
+    named = view_of(Policy(lent_names=(tmp_path / "link",)))
+
+    assert (tmp_path / "link", "real") in shown.links
+    assert shown.kept == (tmp_path / "real",)
+    assert named.kept == ()
+
+
+def test_a_home_elsewhere_has_a_link_where_tools_believe_it_is(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+
+    view = view_of(Policy(home=home, aliases=(Path("/tmp/ann"),)))
+
+    assert (Path("/tmp/ann"), str(home)) in view.links
 
 
 def test_a_closed_folder_above_what_is_read_is_covered_for_another_user(top):

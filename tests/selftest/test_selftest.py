@@ -18,7 +18,7 @@ from sandbox.probe import Tier
 from sandbox.selftest.attempt import Attempt, Residue
 from sandbox.selftest.looking import Leftover
 from sandbox.selftest.run import Report, run
-from sandbox.selftest.trial import Setup, Verdict
+from sandbox.selftest.trial import Mode, Setup, Verdict
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(320)]
 
@@ -112,15 +112,16 @@ def named_by(said: dict[str, Any], verdict: str) -> set[str]:
 @pytest.mark.parametrize("tier", [Tier.PROCESS, Tier.NAMESPACE])
 async def test_nothing_gets_out_with_the_guard_removed(tier: Tier) -> None:
     assert os.geteuid() == 0, AS_ROOT
-    report = await run(EVERY, Setup(program=PROGRAM, guard=False, tier=tier))
+    report = await run(EVERY, Setup(program=PROGRAM, guard=False, tier=tier, modes=tuple(Mode)))
 
     unproved = ids(report, Verdict.NOT_PROVABLE)
     assert ids(report, Verdict.GOT_OUT) == set()
     assert {trial.attempt.id for trial in report.trials if trial.seen.guarded} == set()
     assert unproved <= ANYWAY | (set() if may_do_all() else PRIVILEGED | UNPRIVILEGED_TOO), platform.release()
     assert {trial.attempt.residue for trial in report.of(Verdict.LEFT_OPEN)} <= LEFT_OPEN[tier]
-    assert len(report.counted) >= 120
-    assert len(report.kinds) == 6
+    for mode in Mode:
+        assert len(report.in_mode(mode).counted) >= 120
+        assert len(report.in_mode(mode).kinds) == 6
 
 
 def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
@@ -130,6 +131,7 @@ def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
     said = json.loads(done.stdout)
     open_by = {each["left_open_by"] for each in said["attempts"] if each["verdict"] == "left_open"}
     assert (said["isolation"], said["verdicts"]["got_out"], len(said["kinds"])) == ("user", 0, 6)
+    assert said["worker_reuse"] == ["user", "call"]
     assert named_by(said, "not_provable") <= ANYWAY | (set() if may_do_all() else PRIVILEGED)
     assert open_by <= {residue.value for residue in LEFT_OPEN[Tier.USER]}
 
@@ -141,7 +143,8 @@ def test_nothing_gets_out_where_a_user_without_privileges_runs_it(tier: str) -> 
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
     assert (said["isolation"], said["verdicts"]["got_out"], len(said["kinds"])) == (tier, 0, 6)
-    assert said["counted"] >= 120
+    assert said["worker_reuse"] == ["user", "call"]
+    assert said["counted"] >= 240
     assert named_by(said, "not_provable") <= PRIVILEGED | UNPRIVILEGED_TOO | ANYWAY
     assert {each["stopped_by"] for each in said["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
 
@@ -241,11 +244,23 @@ def test_a_table_ends_with_one_line_that_says_it_all() -> None:
 
     lines = done.stdout.splitlines()
     assert done.returncode == 0
-    assert [line.split()[:2] for line in lines if "tamper-kill" in line] == [["held", "tamper-kill"]]
+    assert [line.split()[:2] for line in lines if "tamper-kill" in line] == [["held", "tamper-kill"]] * 2
     assert "SECURITY.md: Locks" in done.stdout
     assert lines[0] == "isolation: process"
-    assert lines[-1].startswith("1 attempts, 1 kinds, ")
-    assert lines[-1].endswith(": nothing got out")
+    assert lines[-3:-1] == [
+        f"worker_reuse = {reuse}: 1 attempts, 1 kinds: nothing got out" for reuse in ("user", "call")
+    ]
+
+
+def test_workers_are_kept_as_the_option_says_and_the_report_says_so() -> None:
+    done = run_here(
+        ["selftest", "--isolation", "process", "--only", "tamper-kill", "--reuse", "user", "--json"]
+    )
+
+    said = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert said["worker_reuse"] == ["user"]
+    assert [each["worker_reuse"] for each in said["attempts"]] == ["user"]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +271,8 @@ def test_a_table_ends_with_one_line_that_says_it_all() -> None:
         (["--against", "nonsense"], "monkeypatch"),
         (["--against", "monkeypatch", "--without-guard"], "--without-guard"),
         (["--against", "monkeypatch", "--isolation", "user"], "leave out --isolation"),
+        (["--reuse", "nonsense"], "--reuse takes user or call"),
+        (["--against", "monkeypatch", "--reuse", "user"], "leave out --reuse"),
         (["--isolation", "guard"], "--against monkeypatch"),
         (["--isolation", "nonsense"], "isolation"),
         (["--kind", "write", "--only", "tamper-kill"], "no attempt"),

@@ -138,6 +138,27 @@ def test_how_long_workers_live_is_said(tmp_path: Path, changes: dict[str, object
     assert lines(report(settings(tmp_path, **changes)), "configuration")["workers"].detail == said
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "nothing goes on between calls (background_jobs = false)"),
+        (
+            {"background_jobs": True, "tools": {"a": {"background_jobs": False}, "b": {}}},
+            "go on between calls where a tool asks for it (background_jobs = true); not so for a",
+        ),
+        (
+            {"background_jobs": True, "worker_reuse": "call"},
+            "nothing goes on between calls (background_jobs = true)",
+        ),
+    ],
+    ids=["refused", "allowed", "no worker stays"],
+)
+def test_whether_jobs_go_on_between_calls_is_said(
+    tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    assert lines(report(settings(tmp_path, **changes)), "configuration")["jobs"].detail == said
+
+
 def test_reflinks_says_what_cp_says(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"bytes")
     copy = ["cp", "--reflink=always", str(tmp_path / "a"), str(tmp_path / "b")]

@@ -140,6 +140,29 @@ def test_level_debug_shows_our_records_but_not_requests_of_the_libraries() -> No
     assert "arguments" not in stream.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("level", "name", "is_shown"),
+    [
+        ("info", "mcp.client.streamable_http", False),
+        ("info", "mcp.client.sse", False),
+        ("debug", "mcp.client.sse", True),
+        ("info", "runner.test", True),
+    ],
+)
+def test_what_a_remote_server_says_wrong_is_one_line_and_a_fault_of_ours_a_traceback(
+    level: Literal["debug", "info"], name: str, *, is_shown: bool
+) -> None:
+    stream = logged("text", level)
+
+    logging.getLogger(name).error("Error parsing SSE message", exc_info=ValueError("no message\nat all"))
+
+    said = stream.getvalue()
+    assert ("ValueError: no message\nat all" in said) == is_shown
+    assert is_shown or said.endswith(
+        f'error   {name}: Error parsing SSE message problem="ValueError: no message"\n'
+    )
+
+
 def test_setting_up_twice_logs_once() -> None:
     logged("text")
     stream = logged("text")

@@ -347,7 +347,11 @@ def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: 
     ("arguments", "sentence"),
     [
         (["missing.py", "hi"], "there is no file missing.py"),
-        ([".", "hi"], ". is no file; name a Python file with a FastMCP object in it"),
+        (
+            [".", "hi"],
+            ". is a folder, and none of fastmcp.json, server.py, __init__.py, main.py, app.py, mcp.py, "
+            "__main__.py in it makes a server; name the Python file that does",
+        ),
         (["notes.txt", "hi"], "notes.txt is no Python file: its name must end in .py"),
         (
             [HELLO, "shout", "--args", "{a"],

@@ -357,8 +357,8 @@ async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
         alone = await second.call_tool("look")
     await emptied(home)
 
-    assert both.structured_content["results"]["files"] == ["a.txt"]
-    assert alone.structured_content["results"]["files"] == ["a.txt"]
+    assert both.structured_content["files"] == ["a.txt"]
+    assert alone.structured_content["files"] == ["a.txt"]
 
 
 @pytest.fixture(scope="module")

@@ -62,8 +62,8 @@ async def test_a_token_names_the_user_whatever_the_model_says(url: str) -> None:
         hers = await ann.call_tool("whoami", {"username": BOB})
         his = await bob.call_tool("whoami", {})
 
-    assert hers.structured_content["results"]["username"] == ANN
-    assert his.structured_content["results"]["username"] == BOB
+    assert hers.structured_content["username"] == ANN
+    assert his.structured_content["username"] == BOB
 
 
 @pytest.mark.parametrize("token", [None, "no-such-token-at-all-here"])
@@ -82,7 +82,7 @@ async def test_tools_see_the_token_and_the_headers(url: str) -> None:
 
     transport = StreamableHttpTransport(url, auth=BearerAuth(ANNS), headers={"X-Asked-By": "a test"})
     async with Client(transport) as ann:
-        facts = (await ann.call_tool("whoami", {})).structured_content["results"]
+        facts = (await ann.call_tool("whoami", {})).structured_content
 
     assert facts["subject"] == ANN
     assert facts["header"] == "a test"
@@ -101,7 +101,7 @@ async def test_one_user_cannot_reach_the_files_of_another(url: str) -> None:
             await bob.read_resource(str(link.uri))
 
     assert own[0].blob == "eHh4eHg="
-    assert mine.structured_content["results"]["text"] == "xxxxx"
+    assert mine.structured_content["text"] == "xxxxx"
     assert '"E_FILE_NOT_FOUND"' in foreign.content[0].text
     assert '"E_INVALID_PATH"' in direct.content[0].text
 

@@ -76,7 +76,6 @@ def test_the_flag_alone_opens_nothing_of_this_machine(run: Any, port: int) -> No
     ("arguments", "sentence"),
     [
         (["--allow-net=http://a.example"], "is no destination"),
-        (["--allow-net", "a.example:443"], "--allow-net=a.example:443"),
         (["--allow-env=A=B"], "give names alone"),
         (["--allow-run=no-such-program"], "there is no program no-such-program"),
         (["--allow-run=git", "--deny-run"], "give one of them"),

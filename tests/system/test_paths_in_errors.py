@@ -235,7 +235,7 @@ async def called(url: str, tool: str, *, user: str = "ann", **arguments: Any) ->
 
 
 def code_of(result: Any) -> str | None:
-    value = result.get("structuredContent") or json.loads(result["content"][0]["text"])
+    value = result["_meta"].get("toolcell/result") or result["structuredContent"]
     code = value.get("meta_data", {}).get("error_code") if isinstance(value, dict) else None
     return None if code is None else str(code)
 

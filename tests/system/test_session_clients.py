@@ -50,7 +50,7 @@ def test_the_typescript_sdk_is_served_in_a_session(
 
     assert ran.returncode == 0, ran.stderr[-3000:]
     heard = json.loads(ran.stdout)
-    assert heard["echo"] == {"results": {"text": "ümläut", "number": 1.5}}
+    assert heard["echo"] == {"text": "ümläut", "number": 1.5}
     assert heard["together"] == [{"results": number} for number in ("a", "b", "c")]
     # This client forgets whom a step concerns once it has read the answer, also if both came in one piece.
     assert heard["steps"] == [0, 1, 2][: len(heard["steps"])]
@@ -94,7 +94,42 @@ async def test_fastmcps_client_is_served_in_a_session(
 
     assert session is not None
     assert session.protocol_version == version
-    assert said.structured_content == {"results": "ümläut"}
+    assert said.content[0].text == "ümläut"
     assert steps == [0, 1]
     assert agreed_to.structured_content == {"result": "yes yes"}
-    assert after.structured_content == {"results": "after"}
+    assert after.content[0].text == "after"
+
+
+@VERSIONS
+@TRANSPORTS
+async def test_a_kept_worker_asks_the_person_and_the_model_of_each_of_its_calls(
+    transport: str,
+    version: str,
+    serve_http: Callable[..., str],
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", version)
+    stdio = StdioTransport(STDIO[0], list(STDIO[1:]), env=environment, keep_alive=False)
+    asked: list[str] = []
+
+    async def agreed(message: str, _kind: Any, _params: Any, _context: Any) -> Any:
+        asked.append(message)
+        return ElicitResult(action="accept", content={"value": f"{len(asked)} more"})
+
+    async def written(messages: Any, _params: Any, _context: Any) -> str:
+        asked.append("model")
+        return f"wrote {messages[0].content.text}"
+
+    target = serve_http(FILE) if transport == "http" else stdio
+    async with Client(target, mode="legacy", elicitation_handler=agreed, sampling_handler=written) as client:
+        called = [await client.call_tool("draws") for _ in range(3)]
+        session = client.initialize_result
+
+    assert session is not None
+    assert session.protocol_version == version
+    told = [each.structured_content for each in called]
+    assert [each["calls"] for each in told] == [1, 2, 3]
+    assert [each.meta["toolcell/isolation"]["worker"] for each in called] == ["fresh", "kept", "kept"]
+    assert [each["drawn"] for each in told] == [["wrote one", f"wrote {number} more"] for number in (2, 5, 8)]
+    assert asked == ["model", "More?", "model"] * 3

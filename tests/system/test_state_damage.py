@@ -75,6 +75,19 @@ def _turned(path: Path) -> None:
     _replaced_by(make)(path)
 
 
+def _linked_to_nowhere(path: Path) -> None:
+    # Where a folder leads to no folder, the disk that it should lead to may not be mounted yet.
+    if not path.is_dir():
+        _replaced_by(lambda it: it.symlink_to(f"/nowhere/{it.name}"))(path)
+
+
+def _linked_away(path: Path) -> None:
+    """Put a link to where it was moved: somebody else's file or folder, for all that can be known."""
+    away = path.with_name(f"{path.name}.elsewhere")
+    path.rename(away)
+    path.symlink_to(away.name)
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "gone": _removed,
     "cut": _cut,
@@ -82,6 +95,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "garbage": _replaced_by(lambda path: (path.touch(0o600), path.write_bytes(b"\xff\0[[" * 99))),
     "turned": _turned,
     "a pipe": _replaced_by(lambda path: os.mkfifo(path, 0o600)),
+    "a link to nowhere": _linked_to_nowhere,
+    "a link away": _linked_away,
 }
 
 # Each costs a second or so for each file.
@@ -247,6 +262,22 @@ def test_a_server_starts_whatever_has_become_of_all_files(server: Server, damage
     apart = {path.name.partition(".damaged-")[0] for path in server.state.glob("*.damaged-*")}
     assert apart >= damaged
     assert all(name in server.said for name in apart if name == "tokens.json")
+
+
+def test_a_folder_that_is_a_link_to_nowhere_is_named_and_what_needs_it_refused(server: Server) -> None:
+    _replaced_by(lambda path: path.symlink_to("/nowhere/sessions"))(server.state / "sessions")
+
+    with server.running():
+        refused = server.ask("/api/files?filename=in.txt", b"hello")
+        ready = server.ask("/readyz")
+        (server.state / "sessions").unlink()
+        # Readiness may say for a second what it saw last.
+        is_well = until(lambda: server.used() == [])
+
+    assert refused[0] == 503
+    assert "sessions is a link that leads to no folder" in refused[1]
+    assert str(server.folder) not in refused[1]
+    assert is_well, ready
 
 
 def test_the_doctor_names_what_was_set_apart(server: Server) -> None:

@@ -104,7 +104,7 @@ async def test_an_uploaded_file_is_read_by_a_tool_and_what_it_makes_is_downloade
         down = [await http.get(link.json()["url"]) for _ in range(2)]
 
     assert up.status_code == 201
-    assert read.structured_content["results"]["text"] == "from a browser"
+    assert read.structured_content["text"] == "from a browser"
     assert [(name, file["origin"]) for name, file in made.items()] == [
         ("in.txt", "uploaded"),
         ("out.txt", "generated"),
@@ -180,7 +180,7 @@ async def test_a_page_and_its_tools_share_the_files_of_its_session(start: Callab
         async with Client(host.url) as other:
             foreign = await other.call_tool("read", {"filename": "mine.txt"}, raise_on_error=False)
 
-    assert own.structured_content["results"]["text"] == "of this page"
+    assert own.structured_content["text"] == "of this page"
     assert '"E_FILE_NOT_FOUND"' in foreign.content[0].text
 
 

@@ -4,10 +4,17 @@ import time
 from typing import Annotated, Any
 
 from fastmcp import Context, FastMCP
-from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    InputRequiredResult,
+    SamplingMessage,
+    TextContent,
+)
 from pydantic import Field
 
 mcp = FastMCP("direct")
+CALLS: list[None] = []
 
 
 @mcp.tool
@@ -62,6 +69,22 @@ async def wonders(ctx: Context) -> str:
     more = await ctx.elicit("Is that much?", str)
     await ctx.info("asked")
     return f"{getattr(said, 'data', None)} {getattr(more, 'data', None)}"
+
+
+@mcp.tool
+async def draws(ctx: Context) -> dict[str, Any]:
+    """Have the client's model write twice, and ask the person between; count the calls of this process."""
+    CALLS.append(None)
+    drawn = [await _drawn(ctx, "one")]
+    said = await ctx.elicit("More?", str)
+    drawn.append(await _drawn(ctx, str(getattr(said, "data", None))))
+    return {"calls": len(CALLS), "drawn": drawn}
+
+
+async def _drawn(ctx: Context, text: str) -> str:
+    asked = SamplingMessage(role="user", content=TextContent(type="text", text=text))
+    told = await ctx.session.create_message(messages=[asked], max_tokens=10)
+    return str(getattr(told.content, "text", None))
 
 
 @mcp.tool

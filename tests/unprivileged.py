@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["run_for_others", "run_here", "run_unprivileged"]
+__all__ = ["NOBODY", "run_as_nobody", "run_for_others", "run_here", "run_unprivileged", "run_without"]
 
 NOBODY = 65534
 
@@ -20,7 +20,19 @@ def run_here(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
 
 def run_unprivileged(arguments: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
     """Do the same as nobody, with no capability and hardly a variable."""
-    command = [sys.executable, "-m", "runner", *arguments]
+    return run_as_nobody([sys.executable, "-m", "runner", *arguments], seconds=seconds)
+
+
+def run_without(capability: str, command: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
+    """Run a command as root without one capability, where every user id can read the interpreter."""
+    assert os.getuid() == 0, "there is no capability to take away; run these tests as root"
+    dropped = f"-{capability}"
+    drop = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"]
+    return _run_readable([*drop, *command], seconds=seconds)
+
+
+def run_as_nobody(command: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
+    """Run a command as nobody, with no capability and hardly a variable."""
     if os.getuid() == 0:
         drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all"]
         command = [*drop, "--inh-caps=-all", *command]

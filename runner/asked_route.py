@@ -1,0 +1,74 @@
+"""A worker's side of the HTTP routes that a tool file adds: one request, answered by the author's code."""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pybase64
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Message
+
+__all__ = ["answer_route", "described_routes"]
+
+_FAILED = pybase64.b64encode(b"Internal Server Error").decode()
+
+
+def described_routes(routes: Sequence[BaseRoute]) -> list[dict[str, object]]:
+    """Return what the host has to know of routes."""
+    return [
+        {"path": route.path, "methods": sorted(route.methods or ())}
+        for route in routes
+        if isinstance(route, Route)
+    ]
+
+
+async def answer_route(
+    routes: Sequence[BaseRoute], asked: Mapping[str, Any], lifespan_state: Any
+) -> dict[str, object]:
+    """Answer one request as a whole; what streams is gathered.
+
+    Args:
+        routes: The author's.
+        asked: Method, path, query, headers and body of the request.
+        lifespan_state: What the server's lifespan made.
+    """
+    sent: list[Message] = []
+    body: list[Message] = [
+        {"type": "http.request", "body": pybase64.b64decode(asked["body"]), "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Message:
+        return body.pop(0) if len(body) > 1 else body[0]
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    path = str(asked["path"])
+    scope: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": str(asked["method"]),
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": str(asked["query"]).encode("latin-1", "replace"),
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in asked["headers"]],
+        "server": ("localhost", 80),
+        "client": None,
+        "state": dict(lifespan_state) if isinstance(lifespan_state, Mapping) else {},
+    }
+    try:
+        await Router(routes=list(routes))(scope, receive, send)
+    except Exception:  # noqa: BLE001 - the author's code; a web server answers so, and logs where it was
+        traceback.print_exc()
+        return {"status": 500, "headers": [["content-type", "text/plain"]], "body": _FAILED}
+    start = next(message for message in sent if message["type"] == "http.response.start")
+    whole = b"".join(message.get("body", b"") for message in sent if message["type"] == "http.response.body")
+    return {
+        "status": start["status"],
+        "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in start["headers"]],
+        "body": pybase64.b64encode(whole).decode(),
+    }

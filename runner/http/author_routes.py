@@ -1,0 +1,132 @@
+"""HTTP routes that a tool file adds to its server (`custom_route`), answered in a worker of whoever asks.
+
+The host knows their paths only, and knows them behind all of its own. Who may call the tools may ask, and
+nobody else. What comes back was made by code of an author, on the origin of this server's own pages: so a
+browser gets it in a sandbox, without a cookie, and with the headers that are harmless there.
+
+Source: Content Security Policy Level 3, `sandbox`; `docs/http.md`.
+"""
+
+import binascii
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import pybase64
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from runner.http.answers import Refusal
+from runner.http.site import Site
+from runner.http.visitors import who
+from runner.identity import User
+
+__all__ = ["AuthorRoutes", "hidden"]
+
+Ask = Callable[[User, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+Known = Sequence[tuple[str, tuple[str, ...]]]
+
+_MOST_BYTES = 16 * 1024 * 1024
+_KEPT = frozenset(
+    {
+        "allow", "cache-control", "content-disposition", "content-language", "content-security-policy",
+        "content-type", "etag", "expires", "last-modified", "location", "retry-after", "vary",
+        "www-authenticate",
+    }
+)  # fmt: skip
+_KEPT_BEGINNINGS = ("access-control-", "x-")
+_SAFE = (
+    ("Content-Security-Policy", "sandbox allow-downloads allow-forms allow-popups allow-scripts"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+)
+
+
+class AuthorRoutes(BaseRoute):
+    """All routes of the files that are served, behind those of the host.
+
+    Args:
+        site: What the routes beside MCP work with.
+        known: Says which paths there are now, each with its methods.
+        ask: Has a request answered in a worker of a user.
+    """
+
+    def __init__(self, site: Site, known: Callable[[], Known], ask: Ask) -> None:
+        self._site = site
+        self._known = known
+        self._ask = ask
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Say whether a request is for one of them."""
+        found = [match_of(path, methods, scope) for path, methods in self._known()]
+        return max(found, key=lambda match: match.value, default=Match.NONE), {}
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
+        """Name no address: the host builds none of them."""
+        raise NotImplementedError(name)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        user = await who(self._site, request)
+        asked = {
+            "method": request.method,
+            "path": request.url.path,
+            "query": request.url.query,
+            # The cookie is a browser's key to this server, and no business of the file's.
+            "headers": [[name, value] for name, value in request.headers.items() if name != "cookie"],
+            "body": pybase64.b64encode(await _body(request)).decode(),
+        }
+        await _response(await self._ask(user, asked))(scope, receive, send)
+
+
+def match_of(path: str, methods: Sequence[str], scope: Scope) -> Match:
+    """Say how far a request is for a route."""
+    try:
+        return Route(path, endpoint=_nobody, methods=list(methods) or None).matches(scope)[0]
+    except (AssertionError, ValueError):
+        # A path that is none, which only a hostile file has.
+        return Match.NONE
+
+
+def hidden(known: Known, before: Sequence[BaseRoute]) -> list[str]:
+    """Return the paths that are never asked for, because a route of the host comes first."""
+    scopes = [
+        (path, {"type": "http", "method": method, "path": path, "root_path": "", "headers": []})
+        for path, methods in known
+        for method in methods or ("GET",)
+    ]
+    taken = {path for path, scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in before)}
+    return sorted(taken)
+
+
+async def _nobody(_request: Request) -> Response:
+    raise NotImplementedError("a path is looked for, and never asked here")
+
+
+async def _body(request: Request) -> bytes:
+    read = bytearray()
+    async for part in request.stream():
+        read += part
+        if len(read) > _MOST_BYTES:
+            raise Refusal(413, f"a route of a tool file takes {_MOST_BYTES} bytes; put files into My Files")
+    return bytes(read)
+
+
+def _response(answer: Mapping[str, Any]) -> Response:
+    try:
+        status, body = int(answer["status"]), pybase64.b64decode(str(answer["body"]), validate=True)
+        headers = [(str(name).lower(), str(value)) for name, value in answer["headers"]]
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        status, body, headers = 500, b"", []
+    response = Response(body, status_code=status if 200 <= status <= 599 else 500)
+    kept = [(name, value) for name, value in headers if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)]
+    response.raw_headers += [_raw(name, value) for name, value in (*kept, *_SAFE)]
+    return response
+
+
+def _raw(name: str, value: str) -> tuple[bytes, bytes]:
+    # A line break would end the header, and begin one of the author's choice.
+    clean = "".join(char for char in value if char.isprintable())
+    return name.lower().encode("latin-1", "replace"), clean.encode("latin-1", "replace")

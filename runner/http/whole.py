@@ -1,0 +1,55 @@
+"""Requests whose client has left before they had come: nobody is there to be answered.
+
+The SDK would take such a request for one that it failed to handle, and log a traceback of itself.
+"""
+
+import logging
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["WholeRequests", "again", "note_left"]
+
+log = logging.getLogger(__name__)
+
+
+class WholeRequests:
+    """An ASGI application in front of another, which gets whole requests only.
+
+    Args:
+        app: The other. What stands before this one must give it a body in one message.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request that has come whole."""
+        first = await receive()
+        if first["type"] == "http.disconnect" or first.get("more_body"):
+            note_left(scope)
+            await Response(status_code=400)(scope, receive, send)
+            return
+
+        await self._app(scope, again(first, receive), send)
+
+
+def again(first: Message, receive: Receive) -> Receive:
+    """Return what gives a message once more, and then the rest."""
+    given = False
+
+    async def received() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return first
+
+    return received
+
+
+def note_left(scope: Scope) -> None:
+    """Tell the log of a client that left before its request had come."""
+    log.info(
+        "a client left before its request had come", extra={"method": scope["method"], "path": scope["path"]}
+    )

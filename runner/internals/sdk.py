@@ -1,0 +1,165 @@
+"""Servers of the MCP SDK itself in a worker: `MCPServer`, and the low-level `Server`.
+
+Both are answered as those of FastMCP are, by the SDK's own single-exchange driver; a high-level one is a
+low-level one with handlers of its own.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import mcp_types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.request_state import RequestStateBoundary
+from mcp.server.subscriptions import ServerEvent
+from starlette.routing import Route
+
+__all__ = [
+    "AnySdkServer",
+    "announce_with",
+    "lifespan_of",
+    "listing_of",
+    "lists_of",
+    "low_level_of",
+    "own_methods",
+    "routes_of",
+    "verifier_of",
+    "watch_calls",
+    "without_sealing",
+]
+
+AnySdkServer = MCPServer[Any] | Server[Any]
+Watch = Callable[[Awaitable[Any]], Awaitable[Any]]
+
+_CALL = "tools/call"
+_MOST_PAGES = 1000
+_OF_PROTOCOL = (
+    "completion/", "initialize", "logging/", "ping", "prompts/", "resources/", "server/", "subscriptions/",
+    "tasks/", "tools/", "toolcell/",
+)  # fmt: skip
+
+
+def low_level_of(server: AnySdkServer) -> Server[Any]:
+    """Return the low-level server."""
+    return server._lowlevel_server if isinstance(server, MCPServer) else server
+
+
+def without_sealing(server: AnySdkServer) -> None:
+    """Let the server not seal request state: the host does."""
+    low = low_level_of(server)
+    low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
+
+
+def watch_calls(server: AnySdkServer, watch: Watch) -> None:
+    """Let `watch` await each tool call, so that it sees what the tool raises.
+
+    A high-level server makes a text of that in its handler, so it is watched one step further in.
+    """
+    if isinstance(server, MCPServer):
+        called = server.call_tool
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await watch(called(*args, **kwargs))
+
+        vars(server)["call_tool"] = call
+        return
+    entry = server.get_request_handler(_CALL)
+    if entry is None:
+        return
+
+    async def handle(ctx: ServerRequestContext[Any, Any], params: Any) -> Any:
+        return await watch(entry.handler(ctx, params))
+
+    server.add_request_handler(_CALL, entry.params_type, handle)
+
+
+def listing_of(
+    server: AnySdkServer,
+) -> Callable[[ServerRequestContext[Any, Any]], Awaitable[list[dict[str, Any]]]]:
+    """Return what lists all tools of a server, page by page, within a request to it."""
+    low = low_level_of(server)
+
+    async def listing(ctx: ServerRequestContext[Any, Any]) -> list[dict[str, Any]]:
+        entry = low.get_request_handler("tools/list")
+        found: list[dict[str, Any]] = []
+        params = mcp_types.PaginatedRequestParams()
+        for _ in range(_MOST_PAGES if entry is not None else 0):
+            assert entry is not None  # noqa: S101 - no page is asked for otherwise
+            listed = await entry.handler(ctx, params)
+            page = mcp_types.ListToolsResult.model_validate(listed)
+            found += [_wire(tool) for tool in page.tools]
+            if page.next_cursor is None:
+                break
+            params = mcp_types.PaginatedRequestParams(cursor=page.next_cursor)
+        return found
+
+    return listing
+
+
+@asynccontextmanager
+async def lifespan_of(server: AnySdkServer) -> AsyncIterator[Any]:
+    """Enter the server's own lifespan; yields the state that its requests need."""
+    low = low_level_of(server)
+    async with low.lifespan(low) as state:
+        yield state
+
+
+def announce_with(server: AnySdkServer, publish: Callable[[str, str | None], Awaitable[None]]) -> None:
+    """Let what tools publish of changed lists and resources reach the host.
+
+    Args:
+        server: The server; a low-level one publishes nothing of its own.
+        publish: Takes the method of a notification, and the address of a resource where it is of one.
+    """
+    if isinstance(server, MCPServer):
+        server._subscriptions = _Bus(publish)
+
+
+class _Bus:
+    """The bus of a server whose listeners are with the host."""
+
+    def __init__(self, publish: Callable[[str, str | None], Awaitable[None]]) -> None:
+        self._publish = publish
+
+    async def publish(self, event: ServerEvent) -> None:
+        kinds = {"Tools": "tools", "Prompts": "prompts", "Resources": "resources"}
+        for beginning, kind in kinds.items():
+            if type(event).__name__ == f"{beginning}ListChanged":
+                await self._publish(f"notifications/{kind}/list_changed", None)
+        uri = getattr(event, "uri", None)
+        if uri is not None:
+            await self._publish("notifications/resources/updated", str(uri))
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        del listener
+        return lambda: None
+
+
+def own_methods(low: Server[Any]) -> list[str]:
+    """Return the methods that a server answers beside those of the protocol."""
+    return sorted(method for method in low._request_handlers if not method.startswith(_OF_PROTOCOL))
+
+
+def lists_of(server: AnySdkServer) -> tuple[object, ...]:
+    """Return what is another value once the lists of a server have changed; a low-level one has none."""
+    if not isinstance(server, MCPServer):
+        return ()
+    tools, resources, prompts = server._tool_manager, server._resource_manager, server._prompt_manager
+    held = (tools._tools, resources._resources, resources._templates, prompts._prompts)
+    return tuple((key, id(value)) for items in held for key, value in items.items())
+
+
+def verifier_of(server: AnySdkServer) -> Any:
+    """Return what the file would have tokens checked with, if it says so."""
+    return server._token_verifier if isinstance(server, MCPServer) else None
+
+
+def routes_of(server: AnySdkServer) -> Sequence[Route]:
+    """Return the HTTP routes that the file adds to its server."""
+    return server._custom_starlette_routes if isinstance(server, MCPServer) else ()
+
+
+def _wire(tool: mcp_types.Tool) -> dict[str, Any]:
+    return tool.model_dump(by_alias=True, mode="json", exclude_none=True)

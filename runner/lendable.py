@@ -1,0 +1,55 @@
+"""What could be lent at all, judged by its name alone, and the option that would lend it.
+
+Source: `docs/lending.md`.
+"""
+
+import os.path
+from pathlib import Path
+
+__all__ = ["flag_for", "never_lent", "of_the_system", "shared", "within"]
+
+# Nothing beneath these is a folder of somebody's files.
+_NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run")
+_EXCEPT = "/run/media"
+# Nor are these as a whole: what lies in them is several people's.
+_SHARED = ("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/mnt", "/media")  # noqa: S108
+_SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
+
+
+def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
+    """Return the option that would lend the folder in which a path lies, if one would.
+
+    Args:
+        path: The path, as a tool named it.
+        wants: `read` or `write`; empty where nobody knows.
+        homes: The folder of homes, of which none is lent.
+    """
+    if not path.startswith("/") or "\0" in path:
+        return None
+    folder = Path("/", os.path.normpath(path).lstrip("/")).parent
+    # What of the system may be read at all can be read without.
+    if never_lent(folder) or shared(folder) or of_the_system(folder) or within(folder, homes):
+        return None
+    if wants == "read":
+        return f"--allow-read={folder}"
+    return f"--allow-write={folder}" if wants else f"--allow-read={folder} or --allow-write={folder}"
+
+
+def never_lent(path: Path) -> bool:
+    """Say whether a path holds processes, devices or sockets of the machine."""
+    return any(within(path, top) for top in _NEVER) and Path(_EXCEPT) not in path.parents
+
+
+def shared(path: Path) -> bool:
+    """Say whether a folder is one in which several people have theirs, or somebody's whole home folder."""
+    return str(path) in _SHARED or path.parent == Path("/home")
+
+
+def of_the_system(path: Path) -> bool:
+    """Say whether a path belongs to the system, which nobody changes but its packages."""
+    return any(within(path, top) for top in _SYSTEM)
+
+
+def within(path: Path, top: Path | str) -> bool:
+    """Say whether a path is, or lies beneath, another."""
+    return path == Path(top) or Path(top) in path.parents

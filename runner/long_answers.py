@@ -1,0 +1,53 @@
+"""Long texts in a tool's answer: sent once from worker to host, and refused early where they are too long.
+
+FastMCP adds the text of a structured text once more, for older clients. Of a long one the worker sends the
+structured text alone, and the host puts the other back. What is far too long is not even written as JSON.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastmcp.tools.base import ToolResult
+from mcp_types import TextContent
+
+__all__ = ["FOLDED", "folded", "least_bytes", "unfolded"]
+
+FOLDED = "folded"
+"""Key of an answer whose first text is the structured one."""
+
+_LONG_CHARS = 100_000
+_WRAPPED = "result"
+
+
+def folded(result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return a result without a long first text that is its structured one, and whether there was one."""
+    said, content = _structured(result), result.get("content")
+    if said is None or len(said) < _LONG_CHARS or not isinstance(content, list) or not content:
+        return result, False
+    first, *others = content
+    if not isinstance(first, dict) or first.get("text") != said:
+        return result, False
+    return {**result, "content": [{**first, "text": ""}, *others]}, True
+
+
+def unfolded(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a result with the text that `folded` left out; whatever else it is, it stays."""
+    said, content = _structured(result), result.get("content")
+    if said is None or not isinstance(content, list) or not content or not isinstance(content[0], dict):
+        return result
+    return {**result, "content": [{**content[0], "text": said}, *content[1:]]}
+
+
+def least_bytes(result: ToolResult) -> int:
+    """Return how long a result is at least, by its texts."""
+    wrapped = (result.structured_content or {}).get(_WRAPPED)
+    said = wrapped if isinstance(wrapped, str) else None
+    texts = [block.text for block in result.content if isinstance(block, TextContent)]
+    others = texts[1:] if texts and texts[0] == said else texts
+    return sum(map(len, others)) + (0 if said is None else len(said))
+
+
+def _structured(result: Mapping[str, Any]) -> str | None:
+    structured = result.get("structuredContent")
+    said = structured.get(_WRAPPED) if isinstance(structured, dict) else None
+    return said if isinstance(said, str) else None

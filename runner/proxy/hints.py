@@ -1,0 +1,58 @@
+"""The option that would have let a server reach a path, found in what the server says of its failure.
+
+Decides only, and by words: what a server says is believed as far as the hint goes.
+
+Source: `docs/lending.md`.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.lendable import flag_for, within
+from runner.rights import Rights
+from sandbox.guard.words import named_paths
+
+__all__ = ["lending_hint"]
+
+_MISSING = re.compile(r"ENOENT|no such file or directory|does not exist|not found", re.IGNORECASE)
+_QUOTED = re.compile(r"['\"\u2018`]?(/[^'\"\u2019`\n]+?)['\"\u2019`]?(?:[\s,;:)\]]|$)")
+_MOST_CHARS = 8192
+
+
+def lending_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> str | None:
+    """Return a sentence that names the option, if one would have helped.
+
+    Args:
+        said: What the server said.
+        rights: What is lent to it.
+        homes: The folder of homes.
+        unseen: Folders that are empty for it but for what is its own.
+    """
+    for path, flag in _flags(said[-_MOST_CHARS:], rights, homes=homes, unseen=unseen):
+        return f"{path} is not open to this server. For the operator: {flag} would lend its folder"
+    return None
+
+
+def _flags(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> list[tuple[str, str]]:
+    denied = [(path, _wants(path, rights)) for path in named_paths(OSError(said))]
+    lines = (line for line in said.splitlines() if _MISSING.search(line))
+    missing = [
+        (path, "read")
+        for line in lines
+        for path in _QUOTED.findall(line)
+        if any(within(Path(path), top) for top in unseen)
+    ]
+    found = [(path, flag_for(path, wants, homes=homes)) for path, wants in (*denied, *missing)]
+    open_already = (*rights.write, *rights.read)
+    return [
+        (path, flag)
+        for path, flag in found
+        if flag is not None
+        and not any(within(Path(path), top) for top in (open_already if "read=" in flag else rights.write))
+    ]
+
+
+def _wants(path: str, rights: Rights) -> str:
+    """Return what right was missing: to write, where it may be read."""
+    return "write" if any(within(Path(path), top) for top in rights.read) else ""

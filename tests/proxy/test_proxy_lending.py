@@ -1,0 +1,169 @@
+"""Servers that others wrote work on a folder that is lent to them, as its owner, in every tier."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everything import node
+from proxying import proxied
+from support import ROOT, settings_in
+
+from runner.errors import UsageError
+from runner.proxy.hints import lending_hint
+from runner.proxy.shell import ways_to
+from runner.proxy.targets import Target
+from runner.rights import Rights
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
+
+PACKAGES = ROOT / "tests/npm/node_modules/@modelcontextprotocol"
+OWNER = 4242
+
+
+@pytest.fixture(params=["process", "user", "namespace"])
+def tier(request: pytest.FixtureRequest) -> str:
+    assert os.geteuid() == 0, "two of the tiers are for a runner that root starts; run these tests as root"
+    return str(request.param)
+
+
+@pytest.fixture
+def lent() -> Iterator[Path]:
+    """A folder that is open to nobody by default."""
+    top = Path(tempfile.mkdtemp(prefix="toolcell-lent-", dir="/srv"))
+    (top / "notes").mkdir()
+    (top / "beside").mkdir()
+    (top / "beside/secret.txt").write_text("secret")
+    top.chmod(0o755)
+    yield top / "notes"
+    shutil.rmtree(top)
+
+
+def node_server(name: str, *arguments: str, **more: Any) -> Target:
+    program = PACKAGES / f"server-{name}/dist/index.js"
+    assert program.is_file(), f"the {name}-server is not installed; scripts/test runs npm ci in tests/npm"
+    return Target(name=name, command=(node(), str(program), *arguments), **more)
+
+
+def python_server(program: str, *arguments: str) -> Target:
+    return Target(name="python", command=(str(Path(sys.prefix) / "bin" / program), *arguments))
+
+
+async def said(client: Any, tool: str, **arguments: Any) -> str:
+    called = await client.call_tool(tool, arguments, raise_on_error=False)
+    return "\n".join(block.text for block in called.content if block.type == "text")
+
+
+async def test_the_filesystem_server_works_on_it_and_on_nothing_else(
+    folder: Path, user: str, lent: Path, tier: str
+) -> None:
+    beside = lent.parent / "beside"
+    for entry in (lent, beside):
+        os.chown(entry, OWNER, OWNER)
+    target = node_server("filesystem", str(lent), str(beside), allow_write=(lent,))
+    wider = node_server("filesystem", str(lent), str(beside), allow_write=(lent,), allow_read=(beside,))
+
+    async with proxied(folder, user, wider, isolation=tier) as client:
+        assert await said(client, "read_text_file", path=f"{beside}/secret.txt") == "secret"
+    async with proxied(folder, user, target, isolation=tier) as client:
+        written = await said(client, "write_file", path=f"{lent}/a.txt", content="a note")
+        read = await said(client, "read_text_file", path=f"{lent}/a.txt")
+        refused = await said(client, "read_text_file", path=f"{beside}/secret.txt")
+
+    assert "Successfully wrote" in written
+    assert read == "a note"
+    assert (lent / "a.txt").stat().st_uid == OWNER
+    assert refused != "secret"
+    # Where the folder is not to be seen at all, the server itself leaves it out.
+    assert (f"--allow-read={beside}" in refused) == (tier != "namespace"), refused
+
+
+async def test_the_memory_server_keeps_its_file_there(folder: Path, user: str, lent: Path, tier: str) -> None:
+    os.chown(lent, OWNER, OWNER)
+    target = node_server("memory", env={"MEMORY_FILE_PATH": f"{lent}/memory.jsonl"}, allow_write=(lent,))
+    entity = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
+
+    async with proxied(folder, user, target, isolation=tier) as client:
+        await said(client, "create_entities", entities=[entity])
+    async with proxied(folder, user, target, isolation=tier) as client:
+        remembered = await said(client, "read_graph")
+
+    assert "likes tea" in remembered
+    assert (lent / "memory.jsonl").stat().st_uid == OWNER
+
+
+async def test_the_excel_server_makes_a_workbook_there(
+    folder: Path, user: str, lent: Path, tier: str
+) -> None:
+    book = f"{lent}/book.xlsx"
+    target = python_server("excel-mcp-server", "stdio")
+
+    async with proxied(folder, user, target, isolation=tier, allow_write=(lent,)) as client:
+        made = await said(client, "create_workbook", path=book)
+        described = await said(client, "describe_workbook", path=book)
+
+    assert "book.xlsx" in made
+    assert "Sheet1" in described
+    assert Path(book).is_file()
+
+
+@pytest.fixture
+def repository(lent: Path, folder: Path) -> Path:
+    subprocess.run(["git", "init", "-q", lent], check=True)
+    for name in ("user.name", "user.email"):
+        subprocess.run(["git", "-C", lent, "config", name, "a@b.example"], check=True)
+    (lent / "a.txt").write_text("a")
+    # Root without any capability works there: the folder is root's, the repository in it is not.
+    os.chown(lent / ".git", OWNER, OWNER)
+    os.chmod(lent / ".git", 0o777)
+    theirs = {**os.environ, "HOME": str(folder)}
+    status = subprocess.run(["git", "-C", lent, "status"], user=OWNER + 1, capture_output=True, env=theirs)
+    assert b"dubious ownership" in status.stderr
+    return lent
+
+
+async def test_the_git_server_commits_to_a_repository_of_somebody_else(
+    folder: Path, user: str, repository: Path, tier: str
+) -> None:
+    target, at = python_server("mcp-server-git", "--repository", str(repository)), str(repository)
+
+    async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:
+        added = await said(client, "git_add", repo_path=at, files=["a.txt"])
+        committed = await said(client, "git_commit", repo_path=at, message="one")
+        log = await said(client, "git_log", repo_path=at)
+
+    assert "one" in log, (added, committed)
+
+
+def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) -> None:
+    server = lent / "server.py"
+    server.write_text("")
+    target = Target(name="x", command=(sys.executable, "server.py"), folder=lent, allow_write=(lent,))
+
+    with pytest.raises(UsageError, match=r"holds .*server.py, which tools run from"):
+        ways_to(settings_in(folder), [target])
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ("EACCES: permission denied, open '/srv/a/b'", "--allow-read=/srv/a or --allow-write=/srv/a"),
+        ("EACCES: permission denied, open '/srv/read/b'", "--allow-write=/srv/read"),
+        ("ENOENT: no such file or directory, open '/srv/a/b'", "--allow-read=/srv/a"),
+        ("ENOENT: no such file or directory, open '/opt/a/b'", None),
+        ("ENOENT: no such file or directory, open '/srv/read/b'", None),
+        ("[Errno 13] Permission denied: '/srv/write/b'", None),
+        ("all is well with /srv/a/b", None),
+    ],
+)
+def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None) -> None:
+    rights = Rights(read=(Path("/srv/read"),), write=(Path("/srv/write"),))
+
+    hint = lending_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),))
+
+    assert (hint is None) if flag is None else (hint is not None and f"operator: {flag} would" in hint)

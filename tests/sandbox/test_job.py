@@ -1,0 +1,268 @@
+"""What goes on in a worker between two calls, where it may: real processes, real limits."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support import becomes
+from test_parking import leased, pool_of, run, served, value
+
+from sandbox.forkserver import Forkserver
+from sandbox.freezer import is_at_rest, is_frozen
+from sandbox.job import Job
+from sandbox.lease import Lease
+from sandbox.memory_guard import MemoryGuard
+from sandbox.outcome import Ending
+from sandbox.policy import MIB, Limits
+from sandbox.pool import Pool
+from sandbox.retirement import Reuse
+from sandbox.worker import children_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def forkserver() -> AsyncIterator[Forkserver]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
+    server = await Forkserver.start("programs.keeping", environment=environment)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
+    async with pool_of(forkserver, tmp_path) as it:
+        yield it
+
+
+async def begun(pool: Pool, act: str, *args: object, session: str | None = None) -> Lease:
+    """Run a call whose work may go on, and leave its worker to it."""
+    lease = await asks(pool, act, *args, session=session)
+    lease.release()
+    return lease
+
+
+async def asks(pool: Pool, act: str, *args: object, session: str | None = None) -> Lease:
+    lease, outcome = await leased(pool, act, *args, goes_on=True, session=session)
+    assert outcome.ending is Ending.ANSWERED, outcome
+    return lease
+
+
+def text_of(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+async def proceeds(file: Path) -> bool:
+    seen = {""}
+    # A file that is written anew is empty at times.
+    return await becomes(lambda: seen.add(text_of(file)) or len(seen) > 2)
+
+
+async def stands(file: Path) -> bool:
+    before = text_of(file)
+    await asyncio.sleep(0.3)
+    return text_of(file) == before
+
+
+async def test_what_a_call_has_begun_goes_on_until_the_next_one(pool: Pool, tmp_path: Path) -> None:
+    file = tmp_path / "home" / "ticks"
+    await begun(pool, "ticks", str(file))
+
+    assert await proceeds(file)
+    assert await proceeds(file)
+    assert value(await run(pool, "count"))["calls"] == 2
+    assert await proceeds(file)
+    assert not pool.zygote.retired
+
+
+async def test_a_call_that_does_not_ask_for_it_stands_still_afterwards(pool: Pool, tmp_path: Path) -> None:
+    file = tmp_path / "home" / "ticks"
+    await run(pool, "ticks", str(file))
+    assert await becomes(lambda: all(worker.rested for worker in served(pool)))
+
+    assert await stands(file)
+
+
+@pytest.mark.parametrize("in_child", [False, True])
+async def test_it_stands_still_while_outputs_are_read_and_goes_on_right_after(
+    pool: Pool, tmp_path: Path, *, in_child: bool
+) -> None:
+    file = tmp_path / "home" / "ticks"
+    act = ["begins", "write", str(file)] if in_child else ["ticks", str(file)]
+    await begun(pool, *act)
+    assert await proceeds(file)
+    lease, outcome = await leased(pool, "count")
+    assert value(outcome)["calls"] == 2
+    assert await proceeds(file)
+
+    await lease.at_rest()
+    beside = children_of(lease.worker.pid)
+    assert bool(beside) is in_child
+    assert is_frozen(lease.worker.pid)
+    assert all(map(is_at_rest, beside))
+    assert await stands(file)
+
+    lease.release()
+    assert await proceeds(file)
+    assert not pool.zygote.retired
+
+
+LIMITS = Limits(
+    memory_bytes=256 * MIB,
+    call_memory_bytes=300 * MIB,
+    cpu_s=1,
+    call_processes=20,
+    home_bytes=32 * MIB,
+    home_entries=200,
+)
+
+
+# What comes at once behind the answer may also be noticed together with it.
+@pytest.mark.parametrize(
+    ("what", "reasons"),
+    [
+        ("grow", {"call_memory_bytes", "memory"}),
+        ("fork", {"call_processes"}),
+        ("run_on", {"call_processes"}),
+        ("burn", {"cpu_s"}),
+        ("burn_in_children", {"cpu_s"}),
+        ("fill", {"home_bytes"}),
+        ("litter", {"home_entries"}),
+        ("speak", {"spoke", "disorder"}),
+        ("shut", {"spoke", "disorder"}),
+        ("end", {"ended", "disorder"}),
+    ],
+)
+async def test_each_limit_ends_it_and_so_does_what_it_says(
+    forkserver: Forkserver, tmp_path: Path, what: str, reasons: set[str]
+) -> None:
+    limits = LIMITS if what != "grow" else Limits(memory_bytes=2048 * MIB, call_memory_bytes=300 * MIB)
+    async with pool_of(forkserver, tmp_path, limits=limits) as pool:
+        lease = await begun(pool, "begins", what)
+
+        assert await becomes(lambda: bool(pool.zygote.retired))
+        assert set(pool.zygote.retired) <= reasons
+        assert await becomes(lambda: not Path(f"/proc/{lease.worker.pid}").exists())
+        assert value(await run(pool, "count"))["calls"] == 1
+
+
+async def test_its_memory_and_that_of_all_calls_together_is_that_of_one_call(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
+        await begun(pool, "count")
+        held = [(await run(pool, "hold", 100 * MIB)).ending for _ in range(3)]
+
+    assert held[:2] == [Ending.ANSWERED] * 2
+    assert held[2] is not Ending.ANSWERED
+
+
+async def test_what_it_prints_is_nobodys_and_does_not_stop_it(pool: Pool, tmp_path: Path) -> None:
+    await begun(pool, "begins", "print")
+    assert await becomes((tmp_path / "home" / "printed").exists)
+
+    assert (await run(pool, "print", "mine")).output == "mine\n"
+
+
+async def test_what_it_is_denied_between_calls_is_no_calls_and_does_not_end_it(
+    pool: Pool, tmp_path: Path
+) -> None:
+    lease = await begun(pool, "begins", "denied")
+    # Its thread ends with that, and so only the file is missing that says so.
+    assert await becomes(lambda: len(os.listdir(f"/proc/{lease.worker.pid}/task")) == 1)
+
+    after = await run(pool, "count")
+    assert (value(after)["calls"], after.denials) == (2, ())
+    assert [denial.path for denial in (await run(pool, "deny", "/usr/x")).denials] == ["/usr/x"]
+
+
+async def test_the_next_call_meets_the_worker_that_goes_on_whichever_was_used_last(pool: Pool) -> None:
+    one, first = await leased(pool, "count", goes_on=True)
+    two, _ = await leased(pool, "count")
+    one.release()
+    two.release()
+
+    assert value(await run(pool, "count"))["pid"] == value(first)["pid"]
+
+
+async def test_time_without_a_call_does_not_end_it_and_its_age_does(
+    forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.parking._TIDY_S", 0.05)
+    async with pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=0.1, age_s=2.0)) as pool:
+        await begun(pool, "count")
+        await run(pool, "print", "", keeps=False)
+        assert await becomes(lambda: bool(pool.zygote.retired))
+
+    assert pool.zygote.retired == {"age": 1}
+
+
+@pytest.mark.parametrize(("begun_in", "ends"), [("a", True), ("b", False), (None, False)])
+async def test_it_ends_with_the_session_in_which_it_was_begun(
+    pool: Pool, begun_in: str | None, *, ends: bool
+) -> None:
+    lease = await begun(pool, "count", session=begun_in)
+    assert pool.has_jobs
+
+    pool.end_jobs("a")
+    await pool.zygote.settled()
+
+    assert pool.has_jobs is not ends
+    assert Path(f"/proc/{lease.worker.pid}").exists() is not ends
+
+
+async def test_nothing_is_left_of_it_when_its_pool_closes(forkserver: Forkserver, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with pool_of(forkserver, tmp_path) as pool:
+        file = tmp_path / "home" / "ticks"
+        lease = await begun(pool, "begins", "write", str(file))
+        assert await proceeds(file)
+        pids = {lease.worker.pid, *children_of(lease.worker.pid)}
+        assert len(pids) == 2
+
+    assert await becomes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+async def test_a_program_with_threads_goes_on_too(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with pool_of(forkserver, tmp_path, threads=True) as pool:
+        file = tmp_path / "home" / "ticks"
+        await begun(pool, "ticks", str(file))
+
+        assert await proceeds(file)
+        assert value(await run(pool, "count"))["calls"] == 2
+
+
+class Little:
+    """The memory of a server in which there is none to spare."""
+
+    limit_bytes = 64 * MIB
+    reserve_bytes = 1 * MIB
+
+    def kills(self) -> int:
+        return 0
+
+    def left_bytes(self) -> int:
+        return 0
+
+
+async def test_it_is_ended_where_the_memory_of_the_server_is_used_up(pool: Pool) -> None:
+    guard = MemoryGuard(memory=Little())  # type: ignore[arg-type]
+    lease, _ = await leased(pool, "hold", 32 * MIB, goes_on=True)
+    job = lease.release()
+    assert isinstance(job, Job)
+
+    guard.hold(job)
+    assert await becomes(lambda: bool(pool.zygote.retired))
+    await guard.close()
+
+    assert pool.zygote.retired == {"server_memory_bytes": 1}

@@ -1,0 +1,87 @@
+"""`runner doctor` in a shell, over a bucket whose records are lost: it says so, and `--repair` mends it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import ROOT
+
+from runner.store.s3_bucket import Address, Bucket
+
+# A record counts as lost when its artifact is five minutes old; here, at once.
+AT_ONCE = """
+from datetime import timedelta
+from runner.store import s3, s3_rebuild, s3_sweep
+s3_rebuild.SETTLED_AFTER = s3_sweep.SETTLED_AFTER = timedelta(seconds=-5)
+from runner.cli import main
+main()
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(rgw: Address, tmp_path: Path) -> Run:
+    """Run a command at once over the bucket, as a user."""
+    assert rgw.access_key is not None
+    assert rgw.secret_key is not None
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+    environment = kept | {
+        "RUNNER_STATE_DIR": str(tmp_path / "state"),
+        "RUNNER_STORE": f"s3://{rgw.bucket}/{rgw.prefix.rstrip('/')}",
+        "RUNNER_S3_ENDPOINT": str(rgw.endpoint),
+        "RUNNER_S3_ACCESS_KEY": rgw.access_key.get_secret_value(),
+        "RUNNER_S3_SECRET_KEY": rgw.secret_key.get_secret_value(),
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def ran(user: str, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-c", AT_ONCE, *map(str, words)],
+            env=environment | {"RUNNER_USER": user},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    return ran
+
+
+def test_doctor_names_lost_records_and_repair_gives_users_all_their_files(
+    rgw: Address, run: Run, tmp_path: Path
+) -> None:
+    names = {user: [f"{user}.csv", f"{user} 2.csv"] for user in ("ann", "bob")}
+    for user, files in names.items():
+        for name in files:
+            (tmp_path / name).write_text(f"a,{name}\n" * 100)
+            assert run(user, "files", "put", tmp_path / name).returncode == 0
+    before = run("ann", "doctor")
+
+    bucket = Bucket(rgw)
+    for item in list(bucket.list(rgw.prefix)):
+        if "/index/" in item.key:
+            bucket.delete(item.key)
+    empty = run("ann", "files", "ls")
+    told = run("ann", "doctor")
+    repaired = run("ann", "doctor", "--repair")
+    after = run("ann", "doctor")
+
+    assert "each file has its record" in before.stdout
+    assert "ann.csv" not in empty.stdout
+    assert "4 files have lost their record" in told.stdout
+    assert "runner doctor --repair" in told.stdout
+    assert told.returncode != 0
+    assert "4 of 4 that were lost made anew" in repaired.stdout
+    assert "each file has its record" in after.stdout
+    for user, files in names.items():
+        listed = run(user, "files", "ls").stdout
+        assert all(name in listed for name in files)
+        for name in files:
+            copy = tmp_path / f"copy of {name}"
+            assert run(user, "files", "get", name, "--out", copy).returncode == 0
+            assert copy.read_bytes() == (tmp_path / name).read_bytes()

@@ -1,0 +1,92 @@
+"""HTTP routes that a tool file adds: answered in a worker of whoever asks, and harmless in a browser."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastmcp import Client
+from support import TOOLS, plain_server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = TOOLS / "routes.py"
+ASKED = [
+    ("GET", "/health?a=1"),
+    ("GET", "/items/4"),
+    ("POST", "/items/5"),
+    ("GET", "/items/none"),
+    ("PUT", "/items/5"),
+    ("GET", "/nowhere"),
+]
+
+
+def answers(base: str) -> list[tuple[object, ...]]:
+    names = ("content-type", "x-own")
+    root = base.removesuffix("/mcp")
+    # Each by itself: a client of several would send back the cookie that one of them sets.
+    found = [
+        httpx2.request(method, root + path, content=b"sent" if method == "POST" else None)
+        for method, path in ASKED
+    ]
+    return [(one.status_code, one.text, *(one.headers.get(name) for name in names)) for one in found]
+
+
+def test_routes_answer_as_with_fastmcp_run(serve_http: Callable[..., str]) -> None:
+    with plain_server(FILE) as plain:
+        theirs = answers(plain)
+
+    assert answers(serve_http(FILE)) == theirs
+
+
+def test_what_a_route_answers_can_do_nothing_on_this_origin(serve_http: Callable[..., str]) -> None:
+    with plain_server(FILE) as plain:
+        control = httpx2.get(f"{plain.removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"})
+
+    got = httpx2.get(f"{serve_http(FILE).removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"})
+
+    assert "secret" in control.text
+    assert {"set-cookie", "clear-site-data"} <= set(control.headers)
+    assert "secret" not in got.text
+    assert not {"set-cookie", "clear-site-data"} & set(got.headers)
+    assert got.headers["content-security-policy"].startswith("sandbox ")
+    assert "allow-same-origin" not in got.headers["content-security-policy"]
+
+
+def test_a_route_is_confined_and_its_fault_is_told_to_nobody(serve_http: Callable[..., str]) -> None:
+    mark = Path("/var/tmp/routes-were-here")
+    with plain_server(FILE) as plain:
+        control = httpx2.get(f"{plain.removesuffix('/mcp')}/write")
+    assert (control.status_code, mark.exists()) == (200, True)
+    mark.unlink()
+
+    got = httpx2.get(f"{serve_http(FILE).removesuffix('/mcp')}/write")
+
+    assert (got.status_code, got.text) == (500, "Internal Server Error")
+    assert not mark.exists()
+
+
+async def test_routes_and_tools_of_a_user_share_what_the_file_keeps(serve_http: Callable[..., str]) -> None:
+    url = serve_http(FILE)
+    base = url.removesuffix("/mcp")
+
+    async with httpx2.AsyncClient(base_url=base) as web, Client(url) as client:
+        found = [(await web.get("/health")).status_code for _ in range(2)]
+        counted = await client.call_tool("count")
+        ours = await web.get("/healthz")
+
+    assert (found, counted.data) == ([200, 200], 2)
+    assert "tier" in ours.json()
+
+
+def test_where_calls_need_a_token_routes_do_too(serve_http: Callable[..., str], folder: Path) -> None:
+    tokens = folder / "tokens"
+    tokens.write_text('{"a-token-of-sixteen-chars": "t-of-routes"}')
+    tokens.chmod(0o600)
+    more = {"RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(tokens), "RUNNER_USER": ""}
+    base = serve_http(FILE, **more).removesuffix("/mcp")
+
+    without = httpx2.get(f"{base}/health")
+    given = httpx2.get(f"{base}/health", headers={"authorization": "Bearer a-token-of-sixteen-chars"})
+
+    assert (without.status_code, given.status_code) == (401, 200)

@@ -1,0 +1,65 @@
+"""A call that changes what its server offers does so in one worker: there its user's requests are asked."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TOOLS, open_cell, request, somebody
+
+from runner.call import execute, relay
+from runner.cell import Cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = TOOLS / "changing.py"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def called(cell: Cell, user: str, tool: str, **arguments: Any) -> Any:
+    completed = await execute(cell, request(user, tool, arguments))
+    return completed.processed.value["results"]
+
+
+async def listed(cell: Cell, user: str) -> set[str]:
+    asked = request(user, "", {})
+    meta = {"_meta": asked.params["_meta"]}
+    answer = await relay(cell, type(asked)(**{**fields(asked), "method": "tools/list", "params": meta}))
+    return {tool["name"] for tool in answer["tools"]}
+
+
+def fields(asked: Any) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in asked.__slots__ if name not in ("id", "steps")}
+
+
+async def test_a_tool_that_a_call_with_a_home_adds_is_listed_and_called_for_its_user_alone(
+    tmp_path: Path,
+) -> None:
+    with somebody() as one, somebody() as other:
+        async with open_cell(FILE, tmp_path, one) as cell:
+            before = await listed(cell, one)
+            grown = await called(cell, one, "grow_at_home")
+            after, others = await listed(cell, one), await listed(cell, other)
+            made = await called(cell, one, "at_home")
+            refused = await called(cell, other, "at_home")
+            plain = await called(cell, one, "counted")
+
+    assert grown == "grown"
+    assert after == before | {"at_home"}
+    assert others == before
+    assert made == "4"
+    assert "no tool 'at_home'" in refused["error"].lower() or "at_home" in refused["error"]
+    assert isinstance(plain, list)
+
+
+async def test_where_each_call_has_a_worker_of_its_own_nothing_stays_changed(tmp_path: Path) -> None:
+    with somebody() as user:
+        async with open_cell(FILE, tmp_path, user, worker_reuse="call") as cell:
+            before = await listed(cell, user)
+            await called(cell, user, "grow_at_home")
+            after = await listed(cell, user)
+
+    assert after == before

@@ -1,0 +1,103 @@
+"""`homes_for`, and homes that are elsewhere than tools believe."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import call, details, error_code, open_cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = """
+from pathlib import Path
+from fastmcp import FastMCP
+
+mcp = FastMCP("plain")
+seen = []
+
+@mcp.tool
+def note(text: str) -> int:
+    Path("notes.txt").open("a").write(text)
+    seen.append(text)
+    return len(seen)
+
+@mcp.tool
+def notes(username: str) -> list:
+    return [Path("notes.txt").read_text(), seen, str(Path.cwd())]
+
+@mcp.tool
+def put(username: str) -> dict:
+    Path(f"/tmp/{username}/made.txt").write_text("made")
+    return {"results": {}, "artifacts": [
+        {"name": "made.txt", "path": f"/tmp/{username}/made.txt", "mime": "text/plain"}]}
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def tool_file(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    file = tmp_path / "plain.py"
+    file.write_text(FILE)
+    file.chmod(0o644)
+    return file
+
+
+@pytest.fixture
+def user() -> str:
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def value(completed: Any) -> Any:
+    return completed.processed.value["results"]
+
+
+@pytest.mark.parametrize("tier", ["process", "namespace"])
+async def test_with_all_every_tool_works_in_the_home_and_in_one_process(
+    tool_file: Path, tmp_path: Path, user: str, tier: str
+) -> None:
+    async with open_cell(tool_file, tmp_path, isolation=tier, homes_for="all", max_calls_per_user=1) as cell:
+        counts = [value(await call(cell, user, "note", text=text)) for text in ("a", "b")]
+        assert counts == [1, 2]
+        assert value(await call(cell, user, "notes")) == ["ab", ["a", "b"], f"/tmp/{user}"]
+
+
+async def test_by_default_only_tools_with_a_username_write_and_the_error_names_the_setting(
+    tool_file: Path, tmp_path: Path, user: str
+) -> None:
+    async with open_cell(tool_file, tmp_path) as cell:
+        refused = await call(cell, user, "note", text="a")
+
+    assert error_code(refused) == "E_INVALID_PATH"
+    assert 'homes_for is "all"' in details(refused)["suggestion"]
+
+
+async def test_where_homes_are_elsewhere_tools_that_say_tmp_find_theirs_in_namespaces(
+    tool_file: Path, tmp_path: Path, user: str
+) -> None:
+    homes = tmp_path / "homes"
+    homes.mkdir(mode=0o755)
+    async with open_cell(tool_file, tmp_path, isolation="namespace", homes=homes) as cell:
+        made = await call(cell, user, "put")
+
+    (artifact,) = made.processed.value["artifacts"]
+    assert (artifact["name"], artifact["size"]) == ("made.txt", 4)
+
+
+async def test_where_homes_are_elsewhere_other_tiers_say_where_they_are(
+    tool_file: Path, tmp_path: Path, user: str
+) -> None:
+    homes = tmp_path / "homes"
+    homes.mkdir(mode=0o755)
+    async with open_cell(tool_file, tmp_path, isolation="process", homes=homes) as cell:
+        refused = await call(cell, user, "put")
+
+    assert error_code(refused) in ("E_INVALID_PATH", "E_TOOL")
+    assert details(refused)["allowed_prefix"] == f"{homes}/{user}/"
+    assert details(refused)["suggestion"].startswith(f"Use {homes}/{user}/ prefix")
+    assert "flag" not in details(refused)

@@ -1,0 +1,211 @@
+"""What tools leave behind that goes on between calls, through the whole: settings, calls, files, sessions."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TOOLS, Ran, alive, becomes, call, open_cell, request, somebody
+
+from runner.call import execute
+from runner.cell import Cell
+from runner.identity import User
+from runner.isolation import isolation_meta
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = TOOLS / "works_on.py"
+
+
+@asynccontextmanager
+async def allowing(folder: Path, **settings: Any) -> AsyncIterator[Cell]:
+    async with open_cell(FILE, folder, **{"background_jobs": True, **settings}) as cell:
+        yield cell
+
+
+async def told(cell: Cell, user: str, tool: str, *, session: str | None = None) -> Any:
+    asked = request(user, tool, {})
+    completed = await execute(cell, replace(asked, user=User(user, session)))
+    return completed.processed.value["results"]
+
+
+def text_of(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+async def proceeds(file: Path) -> bool:
+    seen = {""}
+    # A file that is written anew is empty at times.
+    return await becomes(lambda: seen.add(text_of(file)) or len(seen) > 2)
+
+
+async def comes_to_rest(file: Path) -> bool:
+    for _ in range(100):
+        before = text_of(file)
+        await asyncio.sleep(0.2)
+        if text_of(file) == before:
+            return True
+    return False
+
+
+def workers(cell: Cell, user: str) -> list[int]:
+    """Return the processes in which something of a user goes on between calls."""
+    seats = [seat for seat in cell._seated() if seat.user is not None and seat.user.name == user]
+    return [job.worker.pid for seat in seats for job in seat.pool.zygote.jobs()]
+
+
+async def test_tasks_and_threads_go_on_between_calls(tmp_path: Path) -> None:
+    async with allowing(tmp_path) as cell:
+        with somebody() as user:
+            home = cell.homes.root / user
+            assert await told(cell, user, "start") == "started"
+
+            assert await proceeds(home / "counted")
+            assert await proceeds(home / "written")
+            assert await told(cell, user, "counted") > 0
+            assert await proceeds(home / "counted")
+            assert await proceeds(home / "written")
+
+
+@pytest.mark.parametrize(("allowed", "said"), [(True, "runs"), (False, "stopped")])
+async def test_a_result_says_whether_what_its_call_began_goes_on(
+    tmp_path: Path, allowed: bool, said: str
+) -> None:
+    async with allowing(tmp_path, background_jobs=allowed) as cell:
+        with somebody() as user:
+            told = []
+            for tool in ("counted", "start_quietly", "counted"):
+                asked = request(user, tool, {})
+                await execute(cell, asked)
+                told.append(isolation_meta(cell.tier, goes_on=asked.steps.goes_on).get("between_calls"))
+
+    # The third call met the worker of the second.
+    assert told == [None, said, said if allowed else None]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"background_jobs": False}, {"tools": {"start": {"background_jobs": False}}}, {"worker_reuse": "call"}],
+    ids=str,
+)
+async def test_without_the_operators_word_they_stand_still(
+    tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with allowing(tmp_path, **settings) as cell:
+            with somebody() as user:
+                assert await told(cell, user, "start") == "started"
+
+                assert await comes_to_rest(cell.homes.root / user / "written")
+                assert not workers(cell, user)
+
+    said = [record for record in caplog.records if "background_jobs" in record.getMessage()]
+    assert "start" in vars(said[0])["tools"]
+
+
+async def test_an_operator_can_allow_it_for_one_tool(tmp_path: Path) -> None:
+    tools = {"start_quietly": {"background_jobs": True}}
+    async with allowing(tmp_path, background_jobs=False, tools=tools) as cell:
+        with somebody() as one, somebody() as other:
+            await told(cell, one, "start_quietly")
+            await told(cell, other, "start")
+
+            assert (len(workers(cell, one)), len(workers(cell, other))) == (1, 0)
+
+
+async def test_nobody_else_meets_it(tmp_path: Path) -> None:
+    async with allowing(tmp_path) as cell:
+        with somebody() as one, somebody() as other:
+            await told(cell, one, "start_quietly")
+
+            assert await told(cell, other, "counted") == 0
+            assert await told(cell, other, "start_quietly") == 1
+            assert await told(cell, one, "counted") == 1
+            assert not set(workers(cell, one)) & set(workers(cell, other))
+
+
+async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp_path: Path) -> None:
+    async with allowing(tmp_path) as cell:
+        with somebody() as user:
+            written = cell.homes.root / user / "written"
+            await told(cell, user, "start")
+            for _ in range(5):
+                assert await proceeds(written)
+                (file,) = (await call(cell, user, "collect")).processed.files
+
+                # Nine digits, or none yet, as it was at one moment.
+                states = [b"", *(b"%09d" % number for number in range(200_000))]
+                assert file.sha256 in {hashlib.sha256(state).hexdigest() for state in states}
+            assert await proceeds(written)
+
+
+async def test_a_tool_that_asks_for_a_fresh_worker_leaves_none_to_go_on(tmp_path: Path) -> None:
+    async with allowing(tmp_path) as cell:
+        with somebody() as user:
+            assert [await told(cell, user, "alone") for _ in range(2)] == [1, 1]
+            assert not workers(cell, user)
+
+
+async def test_it_ends_when_its_client_ends_the_session(tmp_path: Path) -> None:
+    async with allowing(tmp_path) as cell:
+        with somebody() as user:
+            await told(cell, user, "start", session="mine")
+            (worker,) = workers(cell, user)
+
+            await cell.end_session("another")
+            assert alive(worker)
+            await cell.end_session("mine")
+            assert await becomes(lambda: not alive(worker))
+
+
+async def test_it_ends_when_its_user_has_been_silent_for_long(tmp_path: Path) -> None:
+    async with allowing(tmp_path, session_idle_s=0.5) as cell:
+        with somebody() as user:
+            await told(cell, user, "start")
+            (worker,) = workers(cell, user)
+
+            assert await becomes(lambda: not alive(worker))
+
+
+async def test_it_ends_with_the_server(tmp_path: Path) -> None:
+    with somebody() as user:
+        async with allowing(tmp_path) as cell:
+            await told(cell, user, "start")
+            (worker,) = workers(cell, user)
+            assert alive(worker)
+
+        assert await becomes(lambda: not alive(worker))
+
+
+async def test_what_it_has_made_is_not_discarded_with_what_another_call_left(tmp_path: Path) -> None:
+    async with allowing(tmp_path, tools={"sleep": {"total_timeout_s": 0.5}}) as cell:
+        with somebody() as user:
+            home = cell.homes.root / user
+            # Both begin before there is any file: two processes, of which one works on.
+            late = asyncio.create_task(call(cell, user, "sleep"))
+            assert await becomes((home / "partial").exists)
+            await told(cell, user, "start")
+            assert (await late).processed.failure is not None
+
+            assert await proceeds(home / "written")
+
+
+def test_check_says_what_the_settings_do_not_allow(run: Callable[..., Ran]) -> None:
+    refused, allowed = (
+        run("check", FILE, "--json"),
+        run("check", FILE, "--json", RUNNER_BACKGROUND_JOBS="true"),
+    )
+
+    assert refused.json["background_refused"] == ["start", "start_quietly", "alone"]
+    assert allowed.json["background_refused"] == []
+    assert "needs `background_jobs = true` to go on between calls: start, start_quietly, alone" in (
+        run("check", FILE).out
+    )

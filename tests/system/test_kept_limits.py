@@ -1,0 +1,84 @@
+"""Limits of workers that stay, in hosts that may raise them from outside and in hosts that may not."""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unprivileged import NOBODY, run_as_nobody, run_without
+
+from sandbox.layers.rlimits import may_raise_limits
+
+pytestmark = [pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(320)]
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "kept_workers.py"
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that nobody can use, too."""
+    with tempfile.TemporaryDirectory(prefix="kept-") as path:
+        folder = Path(path)
+        if os.getuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        yield folder
+
+
+def told_by_nobody(tier: str, folder: Path) -> dict[str, Any]:
+    return _told(run_as_nobody([sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
+
+
+def told_by_root(tier: str, folder: Path, *, without: str) -> dict[str, Any]:
+    os.chown(folder, 0, 0)
+    folder.chmod(0o755)
+    return _told(run_without(without, [sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
+
+
+def _told(done: Any) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def check(told: dict[str, Any]) -> None:
+    burnt, held = told["burnt"], told["held"]
+    # One process has used four times what a call may have, and each call had a limit of its own.
+    assert {each["pid"] for each in burnt} == {burnt[0]["pid"]}
+    assert [each["calls"] for each in burnt] == list(range(1, len(burnt) + 1))
+    assert burnt[-1]["limit"] >= burnt[0]["limit"] + 3
+    assert len({each["pid"] for each in held}) == 1
+    # Who raises its limits, or lies about having set them, meets the watch; and the next call a fresh worker.
+    assert told["raise_and_burn"] == "cpu_s"
+    assert told["after"]["calls"] == 1
+    assert told["raise_and_take"] in ("memory_bytes", "call_memory_bytes")
+    assert told["lie"] == "lied"
+    assert told["burn_on"] == "cpu_s"
+    assert told["at_last"]["calls"] == 1
+
+
+@pytest.mark.parametrize("tier", ["process", "namespace"])
+def test_a_host_without_privileges_renews_limits_call_by_call(tier: str, open_folder: Path) -> None:
+    told = told_by_nobody(tier, open_folder)
+
+    assert not told["raises_limits"]
+    check(told)
+
+
+@pytest.mark.parametrize("tier", ["user", "namespace"])
+def test_so_does_one_that_gives_users_ids_as_containers_do_by_default(tier: str, open_folder: Path) -> None:
+    told = told_by_root(tier, open_folder, without="sys_resource")
+
+    assert not told["raises_limits"]
+    check(told)
+
+
+def test_so_does_one_with_all_the_privileges_that_there_are(open_folder: Path) -> None:
+    """Where that is CAP_SYS_RESOURCE too, it sets limits from outside; containers have it not."""
+    told = told_by_root("user", open_folder, without="sys_time")
+
+    assert told["raises_limits"] == may_raise_limits()
+    check(told)

@@ -1,0 +1,137 @@
+"""Two users with MCP sessions over HTTP: neither can hold all that a server has."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+from direct_cases import INITIALIZED, initialize, plain
+from support import TOOLS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+VERSION = "2025-06-18"
+USERS = {"ann": "a" * 32, "bob": "b" * 32}
+SHARE = 3
+
+
+@dataclass
+class Client:
+    """A user's program, which begins sessions and speaks in them."""
+
+    http: httpx2.AsyncClient
+    user: str
+
+    def headers(self, session: str | None) -> dict[str, str]:
+        named = {
+            "authorization": f"Bearer {USERS[self.user]}",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": VERSION,
+        }
+        return named if session is None else named | {"mcp-session-id": session}
+
+    async def begins(self) -> httpx2.Response:
+        return await self.http.post("/mcp", json=initialize(VERSION), headers=self.headers(None))
+
+    async def session(self) -> str:
+        session = (await self.begins()).headers["mcp-session-id"]
+        await self.http.post("/mcp", json=INITIALIZED, headers=self.headers(session))
+        return session
+
+    async def asks(self, session: str) -> int:
+        answer = await self.http.post("/mcp", json=plain("echo"), headers=self.headers(session))
+        return answer.status_code
+
+    @contextlib.asynccontextmanager
+    async def listening(self, session: str) -> AsyncIterator[None]:
+        async with self.http.stream("GET", "/mcp", headers=self.headers(session)) as stream:
+            assert stream.status_code == 200
+            yield
+
+
+@dataclass
+class Served:
+    """A server, and its users."""
+
+    ann: Client
+    bob: Client
+
+
+Serves = Callable[[int | None], "contextlib.AbstractAsyncContextManager[Served]"]
+
+
+@pytest.fixture
+def serves(folder: Path, serve_http: Callable[..., str]) -> Serves:
+    """Start a server of two users, who may have so many sessions each."""
+    tokens = folder / "tokens.json"
+    tokens.write_text(json.dumps({token: user for user, token in USERS.items()}))
+    tokens.chmod(0o600)
+
+    @contextlib.asynccontextmanager
+    async def serve(most: int | None) -> AsyncIterator[Served]:
+        settings = {"RUNNER_USER": "", "RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(tokens)}
+        settings |= {} if most is None else {"RUNNER_MAX_SESSIONS_PER_USER": str(most)}
+        url = serve_http(TOOLS / "usual.py", **settings)
+        async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http:
+            yield Served(ann=Client(http, "ann"), bob=Client(http, "bob"))
+
+    return serve
+
+
+async def test_one_session_more_than_a_users_share_ends_the_users_own_that_was_idle_longest(
+    serves: Serves,
+) -> None:
+    async with serves(SHARE) as served:
+        bobs = await served.bob.session()
+        anns = [await served.ann.session() for _ in range(SHARE)]
+        first = await served.ann.asks(anns[0])
+        more = await served.ann.session()
+
+        after = [await served.ann.asks(session) for session in (*anns, more)]
+        others = await served.bob.asks(bobs)
+
+    async with serves(None) as control:
+        unbounded = [await control.ann.session() for _ in range(SHARE + 1)]
+        all_go_on = [await control.ann.asks(session) for session in unbounded]
+
+    # The first was used last.
+    assert first == 200
+    assert after == [200, 404, 200, 200]
+    assert others == 200
+    assert all_go_on == [200] * (SHARE + 1)
+
+
+async def test_sessions_in_use_are_not_ended_and_another_users_begin(serves: Serves) -> None:
+    async with serves(SHARE) as served, contextlib.AsyncExitStack() as open_streams:
+        anns = [await served.ann.session() for _ in range(SHARE)]
+        for session in anns[1:]:
+            await open_streams.enter_async_context(served.ann.listening(session))
+        async with served.ann.listening(anns[0]):
+            refused = await served.ann.begins()
+            others = await served.bob.asks(await served.bob.session())
+            in_use = [await served.ann.asks(session) for session in anns]
+        begun = await served.ann.asks(await served.ann.session())
+        after = [await served.ann.asks(session) for session in anns]
+
+    assert refused.status_code == 429
+    assert "max_sessions_per_user" in refused.json()["error"]
+    assert "Retry-After" in refused.headers
+    assert (others, in_use, begun) == (200, [200] * SHARE, 200)
+    assert after == [404, 200, 200]
+
+
+async def test_a_request_that_begins_no_session_takes_none_of_the_share(serves: Serves) -> None:
+    async with serves(SHARE) as served:
+        anns = [await served.ann.session() for _ in range(SHARE - 1)]
+        odd = [
+            await served.ann.http.post("/mcp", content=b"{", headers=served.ann.headers(None))
+            for _ in range(9)
+        ]
+        anns.append(await served.ann.session())
+        after = [await served.ann.asks(session) for session in anns]
+
+    assert {answer.status_code for answer in odd} == {400}
+    assert after == [200] * SHARE

@@ -1,0 +1,111 @@
+"""Small things that end trust where they do not work."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import TOOLS, Ran, call, settings_in, until
+
+from runner.cell import Cell
+from runner.long_answers import folded, unfolded
+
+pytestmark = [pytest.mark.kernel, pytest.mark.long]
+
+FILE = TOOLS / "small.py"
+
+
+def test_what_a_tool_prints_is_shown_beside_its_result(run: Callable[..., Ran], user: str) -> None:
+    ran = run("call", FILE, "prints", "text=a line", "--user", user)
+
+    assert (ran.status, ran.out) == (0, "done\n")
+    assert "a line" in ran.err.splitlines()
+
+
+@pytest.mark.parametrize("word", ["x=NaN", "x=-inf", "x:=NaN"])
+def test_what_is_no_number_of_json_is_bad_input(run: Callable[..., Ran], user: str, word: str) -> None:
+    assert run("call", FILE, "number", "x=1.5", "--user", user).out == "1.5\n"
+
+    ran = run("call", FILE, "number", word, "--user", user)
+
+    assert ran.status == 2
+    assert "JSON" in ran.err
+
+
+def test_one_warning_tells_of_all_files_without_a_type(run: Callable[..., Ran], user: str) -> None:
+    ran = run("call", FILE, "files", "--user", user)
+
+    assert ran.status == 0
+    assert ran.err.count("no mime type is declared for") == 1
+    assert "'c' (taken as text/plain)" in ran.err
+
+
+@pytest.mark.anyio
+async def test_a_long_text_counts_once_and_a_longer_one_is_refused_with_its_size(
+    folder: Path, user: str
+) -> None:
+    async with Cell.open(settings_in(folder), [str(FILE)]) as cell:
+        passed = await call(cell, user, "text", megabytes=40)
+        refused = await call(cell, user, "text", megabytes=200)
+        odd = await call(cell, user, "odd")
+
+    assert passed.processed.failure is None
+    assert len(passed.processed.value["results"]) == 40 * 1024 * 1024
+    assert passed.wire["content"][0]["text"] == passed.processed.value["results"]
+    failure = refused.processed.failure
+    assert failure is not None
+    assert (failure.details["used"], failure.details["setting"]) == (200 * 1024 * 1024, "max_answer_bytes")
+    assert "Write long results to a file" in failure.details["suggestion"]
+    assert odd.processed.failure is not None
+    assert odd.processed.failure.code.name == "E_CRASHED"
+
+
+def test_only_a_text_that_is_the_structured_one_is_left_out() -> None:
+    long = "x" * 200_000
+    same = {"content": [{"type": "text", "text": long}], "structuredContent": {"result": long}}
+    other = {"content": [{"type": "text", "text": long + "y"}], "structuredContent": {"result": long}}
+
+    assert folded(other) == (other, False)
+    assert folded(same)[1]
+    assert unfolded(folded(same)[0]) == same
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", FILE, "--transport", "http", "--port", "0"],
+        ["dev", FILE, "--port", "0"],
+        ["call", FILE, "text", "megabytes=1"],
+    ],
+    ids=["serve", "dev", "call"],
+)
+def test_ctrl_c_ends_a_command_that_starts_with_130_and_without_a_traceback(
+    words: list[str | Path], environment: dict[str, str], folder: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner", *map(str, words)],
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    # It has said by then what it does with Ctrl-C, and goes on importing for long.
+    assert until(lambda: _has_forkserver(process.pid))
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, err.replace("interrupted; nothing is left running\n", "")) == (130, "")
+
+
+def _has_forkserver(pid: int) -> bool:
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if "forkserver_main" in Path(f"/proc/{child}/cmdline").read_text():
+                return True
+    return False

@@ -1,0 +1,80 @@
+"""The parameter that the server fills in: what clients see of it, and what tools get."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from support import settings_in
+
+from runner.cell import Cell
+from runner.host import make_host
+from runner.identity import User
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+SOURCE = """
+from typing import Annotated
+from fastmcp import FastMCP
+from pydantic import Field
+
+mcp = FastMCP("names")
+
+@mcp.tool
+def who(username: str, word: str = "") -> dict:
+    return {"username": username, "word": word}
+
+@mcp.tool
+def perhaps(username: Annotated[str | None, Field(description="Who")] = None) -> dict:
+    return {"username": username}
+
+@mcp.tool
+def other(_user: str, username: str) -> dict:
+    return {"_user": _user, "username": username}
+"""
+
+
+async def asked(folder: Path, user: str, calls: dict[str, dict[str, Any]], **more: Any) -> tuple[Any, Any]:
+    file = folder / "names.py"
+    file.write_text(SOURCE)
+    settings = settings_in(folder, user=user, **more)
+    async with (
+        Cell.open(settings, [str(file)], user=User(user)) as cell,
+        Client(make_host(cell, transport="stdio", download_url=None)) as client,
+    ):
+        tools = {tool.name: tool.input_schema for tool in await client.list_tools()}
+        return tools, {name: (await client.call_tool(name, given)).data for name, given in calls.items()}
+
+
+async def test_clients_do_not_see_it_and_the_tool_is_told_who_calls(folder: Path, user: str) -> None:
+    tools, said = await asked(
+        folder, user, {"who": {"word": "x"}, "perhaps": {}, "other": {"_user": "theirs"}}
+    )
+
+    assert list(tools["who"]["properties"]) == ["word"]
+    assert "required" not in tools["who"]
+    assert "username" not in tools["perhaps"]["properties"]
+    assert tools["other"]["required"] == ["_user"]
+    assert said["who"] == {"username": user, "word": "x"}
+    assert said["perhaps"] == {"username": user}
+    assert said["other"] == {"_user": "theirs", "username": user}
+
+
+async def test_what_a_caller_writes_there_is_overwritten_all_the_same(folder: Path, user: str) -> None:
+    _, said = await asked(folder, user, {"who": {"username": "somebody else"}})
+
+    assert said["who"] == {"username": user, "word": ""}
+
+
+async def test_a_setting_shows_it(folder: Path, user: str) -> None:
+    tools, said = await asked(folder, user, {"who": {"username": "anybody"}}, show_username=True)
+
+    assert tools["who"]["required"] == ["username"]
+    assert said["who"]["username"] == user
+
+
+async def test_another_parameter_can_be_the_one(folder: Path, user: str) -> None:
+    tools, said = await asked(folder, user, {"other": {"username": "any word"}}, username_parameter="_user")
+
+    assert tools["other"]["required"] == ["username"]
+    assert said["other"] == {"_user": user, "username": "any word"}

@@ -1,0 +1,43 @@
+"""A server with HTTP routes of its own beside its tools."""
+
+from fastmcp import FastMCP
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+mcp = FastMCP("routes")
+asked: list[str] = []
+
+
+@mcp.tool
+def count() -> int:
+    """Say how many requests there were."""
+    return len(asked)
+
+
+@mcp.custom_route("/health", methods=["GET"])
+async def health(request: Request) -> Response:
+    """Say that all is well."""
+    asked.append("health")
+    return JSONResponse({"status": "ok", "query": dict(request.query_params)})
+
+
+@mcp.custom_route("/items/{item:int}", methods=["GET", "POST"])
+async def item(request: Request) -> Response:
+    """Show what came, and try what only a page of this server may."""
+    text = f"{request.path_params['item']} {(await request.body()).decode()} {request.headers.get('cookie')}"
+    answer = HTMLResponse(text, status_code=201, headers={"x-own": "mine", "clear-site-data": '"*"'})
+    answer.set_cookie("toolcell_session", "forged")
+    return answer
+
+
+@mcp.custom_route("/healthz", methods=["GET"])
+async def taken(request: Request) -> Response:
+    """Stand where the host has a route."""
+    return PlainTextResponse("mine")
+
+
+@mcp.custom_route("/write", methods=["GET"])
+async def write(request: Request) -> Response:
+    """Write where nobody may."""
+    with open("/var/tmp/routes-were-here", "w") as file:
+        return PlainTextResponse(str(file.write("x")))
