@@ -479,6 +479,10 @@ class Cell:
                         self.state.forget(key.segment)
             await self._end_idle_files()
 
+    def has_jobs(self, segment: str) -> bool:
+        """Say whether something that a call of this user began goes on between calls."""
+        return any(seat.pool.has_jobs for seat in self._seated() if seat.key.segment == segment)
+
     def make_room(self) -> bool:
         """End the workers that nobody has used for longest; False if all are in use. Homes stay."""
         return self._seating.give_up_one()

@@ -112,6 +112,9 @@ class ToolSettings(BaseModel):
         None, description="Instead of `worker_reuse`, for this tool."
     )
     background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
+    generated: Literal["keep", "report", "ignore"] | None = Field(
+        None, description="Instead of `generated`, and of what the author says, for this tool."
+    )
     calls_per_minute: Count | None = Field(
         None, description="Calls of this tool that each user may make in any minute; by default no limit."
     )
@@ -172,6 +175,12 @@ class Settings(BaseSettings):
     max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")
     max_user_bytes: Count = Field(
         200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
+    )
+    generated: Literal["keep", "report", "ignore"] = Field(
+        "keep", description="What becomes of files that a call wrote into its home and did not return."
+    )
+    generated_except: Names = Field(
+        (), description="Further patterns of names that are never such files, beside caches and the like."
     )
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
@@ -405,6 +414,16 @@ class Settings(BaseSettings):
     def calls_per_minute(self, tool: str) -> int | None:
         """Return how many calls of a tool each user may make in any minute, if there is a limit."""
         return self.tools.get(tool, ToolSettings()).calls_per_minute
+
+    def generated_by(self, tool: str | None = None, *, wish: str | None = None) -> str:
+        """Return what becomes of files that a call of a tool does not return: keep, report or ignore.
+
+        Args:
+            tool: The tool.
+            wish: What its author says.
+        """
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        return own.generated or wish or self.generated
 
     def keeps_worker(self, tool: str | None = None) -> bool:
         """Say whether the workers of a tool, or of any, stay with their user."""
