@@ -176,6 +176,9 @@ class Settings(BaseSettings):
     max_user_bytes: Count = Field(
         200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
     )
+    max_file_age_s: Seconds | None = Field(
+        None, description="Age at which a file of My Files goes, since it was last put; by default none."
+    )
     generated: Literal["keep", "report", "ignore"] = Field(
         "keep", description="What becomes of files that a call wrote into its home and did not return."
     )
