@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -219,6 +219,7 @@ async def _in_a_seat(
     links = _takes_links(cell, spec)
     async with (
         cell.admission.admit(request.user.segment),
+        _entered(cell.call_locks.calling(request.user.segment)),
         cell.seat(request.user, cell.access(spec), links=links, tool=spec.name, at=at) as seat,
     ):
         request.steps.done("admit")
@@ -266,6 +267,7 @@ async def ask_route(cell: Cell, user: User, asked: Mapping[str, Any]) -> Mapping
 async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outcome:
     async with (
         cell.admission.admit(request.user.segment),
+        _entered(cell.call_locks.calling(request.user.segment)),
         cell.seat(request.user, cell.access(), at=cell.apart(request.user)) as seat,
     ):
         lease, outcome = await _lease(cell, request, request.params, seat, listener, spec=None)
@@ -442,6 +444,12 @@ async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: st
                 await listener.dropped(outcome.untold)
             if was_silent:
                 await listener.rung(Rung.IDLE_END)
+
+
+@contextlib.asynccontextmanager
+async def _entered(manager: contextlib.AbstractContextManager[None]) -> AsyncIterator[None]:
+    with manager:
+        yield
 
 
 async def _at_once(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from runner.admission import Admission
 from runner.background import warn_of_refused_jobs
 from runner.bounds import Bounds
+from runner.call_locks import CallLocks
 from runner.catalog import Catalog, ToolSpec
 from runner.drain import Drain
 from runner.environment import framework_environment
@@ -205,6 +206,11 @@ class Cell:
             for sweeper in sweepers:
                 sweeper.cancel()
             await cell._close()
+
+    @property
+    def call_locks(self) -> CallLocks:
+        """Return what says whose calls are under way, for every process with the same state folder."""
+        return CallLocks(self.settings.state_dir)
 
     @property
     def kind(self) -> str:
