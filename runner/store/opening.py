@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 from runner.errors import StartError
 from runner.settings import Settings
 from runner.store.local import LocalStore
+from runner.store.memory import MemoryStore
+from runner.store.noop import NoStore
 from runner.store.protocol import ArtifactStore
 from runner.store.retention import Rules
 from runner.store.spool import Spool
@@ -29,10 +31,16 @@ def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
     Raises:
         StartError: The store is in S3, and what is needed for that is not installed.
     """
-    if urlsplit(settings.store).scheme != "s3":
-        return LocalStore(settings.store_path, rules)
-    store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
-    return SpoolingStore(store, spool, settings.store_unavailable, quota=rules.files)
+    match settings.store_scheme:
+        case "s3":
+            store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
+            return SpoolingStore(store, spool, settings.store_unavailable, quota=rules.files)
+        case "memory":
+            return MemoryStore(rules)
+        case "none":
+            return NoStore()
+        case _:
+            return LocalStore(settings.store_path, rules)
 
 
 def s3_address(settings: Settings) -> "Address":
