@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from runner.errors import StartError
 from runner.settings import Settings
 from runner.store.local import LocalStore
 from runner.store.memory import MemoryStore
@@ -27,9 +26,6 @@ def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
     Args:
         settings: The effective settings.
         rules: What may be kept.
-
-    Raises:
-        StartError: The store is in S3, and what is needed for that is not installed.
     """
     match settings.store_scheme:
         case "s3":
@@ -44,18 +40,10 @@ def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
 
 
 def s3_address(settings: Settings) -> "Address":
-    """Return where a store in S3 is.
+    """Return where a store in S3 is."""
+    # Only here: boto3 takes a while to import.
+    from runner.store.s3_bucket import Address  # noqa: PLC0415
 
-    Raises:
-        StartError: What is needed for it is not installed.
-    """
-    try:
-        # Only here: boto3 is an extra, and takes a while to import.
-        from runner.store.s3_bucket import Address  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise StartError(
-            f"a store in S3 needs the package {error.name}; install it: pip install 'toolcell[s3]'"
-        ) from error
     parts = urlsplit(settings.store)
     prefix = parts.path.strip("/")
     path_style = settings.s3_path_style
@@ -72,6 +60,6 @@ def s3_address(settings: Settings) -> "Address":
 
 def _s3_store(settings: Settings, rules: Rules) -> ArtifactStore:
     address = s3_address(settings)
-    from runner.store.s3 import S3Store  # noqa: PLC0415 - needs boto3
+    from runner.store.s3 import S3Store  # noqa: PLC0415 - as above
 
     return S3Store(address, rules=rules)
