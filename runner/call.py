@@ -276,7 +276,7 @@ async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outc
 
 
 async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listener: CallListener) -> Completed:
-    """Steps 3 to 9 of a call: stage, run, end, normalise, collect, route."""
+    """Steps 4 to 9 of a call: stage, run, normalise, end, collect, route."""
     home = seat.home if cell.access(spec) is Access.WRITE else None
     files = cell.files(request.user, trace=request.id)
     staging = prepare_inputs(

@@ -41,6 +41,7 @@ from runner.seat import NOBODY, Access, Seat, SeatKey
 from runner.seating import Seating
 from runner.settings import Settings
 from runner.state import SessionState
+from runner.store.protocol import ArtifactStore
 from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
 from runner.targets import tool_files
@@ -154,6 +155,7 @@ class Cell:
         keep_s: float = 0,
         program: str = "runner.program",
         launched: Launched | None = None,
+        store: ArtifactStore | None = None,
     ) -> "AsyncIterator[Cell]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -164,6 +166,7 @@ class Cell:
             keep_s: How long homes are kept afterwards, for a session that goes on in a later process.
             program: Module of the program that loads the files, in the zygotes.
             launched: A forkserver's process that was started before, if there is one.
+            store: Where My Files are, if not where the settings say.
 
         Raises:
             LoadError: A tool file is at fault.
@@ -183,7 +186,7 @@ class Cell:
             settings=settings,
             targets=tuple(targets),
             homes=_homes(settings, tier),
-            library=open_library(settings),
+            library=open_library(settings, store),
             forkserver=forkserver,
             environment=environment,
             tier=tier,

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from runner.errors import CallError, RunnerError
 from runner.identity import auth_provider, check_startable
@@ -234,7 +233,7 @@ def _folders(settings: Settings) -> Iterator[Line]:
 
 
 def _bucket(settings: Settings) -> Iterator[Line]:
-    if urlsplit(settings.store).scheme != "s3":
+    if settings.store_scheme != "s3":
         return
     fault = fault_of(settings)
     yield Line(
@@ -266,12 +265,18 @@ def _records(settings: Settings) -> Line:
 
 
 def _local_store(settings: Settings) -> Iterator[Line]:
-    if urlsplit(settings.store).scheme == "s3":
+    if settings.store_scheme == "s3":
         found = Spool(settings.spool_path).unsure()
         cure = "they are kept and not sent; docs/s3.md says what to do with them"
         if found:
             detail = f"{len(found)} waiting files have no note that can be read: {', '.join(found[:3])}"
             yield Line(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
+        return
+    if settings.store_scheme != "file":
+        kept = "as long as the process that keeps them" if settings.store_scheme == "memory" else "not at all"
+        yield Line(
+            section="store", name="files", level=Level.OK, detail=f"{settings.store} keeps them {kept}"
+        )
         return
     try:
         findings = examine(settings.store_path)

@@ -474,6 +474,9 @@ class _Relay:
         meta = params.get("_meta")
         asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
         named = (facts.client_info or {}).get("name") in settings.inline_clients
+        if settings.store_scheme == "none":
+            # Nothing could be read by reference.
+            return Delivery.INLINE
         return Delivery.INLINE if asked == "inline" or (asked is None and named) else Delivery.REFERENCE
 
     def _with_capabilities(self, result: HandlerResult) -> HandlerResult:

@@ -7,7 +7,7 @@ structured text alone, and the host puts the other back. What is far too long is
 from collections.abc import Mapping
 from typing import Any
 
-from fastmcp.tools.base import ToolResult
+from fastmcp.tools import ToolResult
 from mcp_types import TextContent
 
 __all__ = ["FOLDED", "folded", "least_bytes", "unfolded"]

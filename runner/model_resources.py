@@ -9,7 +9,6 @@ Source: document 004, sections 2.4, 3.5 and 5.7; requirements S4-12, S4-34 to S4
 to S4-96, S4-106; rules Q1 to Q4 of the conformance cases.
 """
 
-import contextlib
 import json
 import re
 from collections import OrderedDict
@@ -127,14 +126,6 @@ class RemoteResources:
     config: GuardConfig
     publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
     _cache: "OrderedDict[_Key, _Cached]" = field(default_factory=OrderedDict)
-
-    async def supported(self, remote: Remote) -> bool:
-        """Say whether the server has resources or templates at all; never fails because it has none."""
-        for ask in (remote.list_resources, remote.list_templates):
-            with contextlib.suppress(RemoteError):
-                await ask(None)
-                return True
-        return False
 
     async def all(self, remote: Remote) -> list[dict[str, Any]]:
         """Return every resource, of all pages."""

@@ -46,7 +46,7 @@ from runner.store.retention import Budgets, Quota, Rules
 from runner.store.sources import opened
 from runner.threads import finished, in_thread
 
-__all__ = ["Change", "Deferral", "Library", "MyFiles", "open_library"]
+__all__ = ["Change", "Deferral", "Library", "MyFiles", "open_library", "store_rules"]
 
 _NEAREST = 3
 # The session of a user whose protocol has none. No client can name it: theirs are never empty.
@@ -89,14 +89,24 @@ def _unheard(_: Change) -> None:
     """Tell nobody of a change."""
 
 
-def open_library(settings: Settings) -> "Library":
-    """Return the library that the settings name."""
+def store_rules(settings: Settings) -> Rules:
+    """Return what a store may keep by these settings."""
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
     quota = Quota(
         max_file_bytes=largest, max_user_bytes=settings.max_user_bytes, max_age_s=settings.max_file_age_s
     )
+    return Rules(files=quota, observations=budgets_of(settings.output_guard))
+
+
+def open_library(settings: Settings, store: ArtifactStore | None = None) -> "Library":
+    """Return the library that the settings name.
+
+    Args:
+        settings: The effective settings.
+        store: A store to use instead of the one that they name.
+    """
     return Library(
-        store=open_store(settings, Rules(files=quota, observations=budgets_of(settings.output_guard))),
+        store=open_store(settings, store_rules(settings)) if store is None else store,
         sessions=Sessions(settings.state_dir / "sessions"),
         persist=settings.persist_files_across_sessions,
     )

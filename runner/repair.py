@@ -8,7 +8,6 @@ Source: `docs/store.md`.
 
 import asyncio
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from runner.doctor import Level, Line
 from runner.errors import CallError
@@ -41,14 +40,14 @@ async def repair(settings: Settings) -> tuple[Line, ...]:
         return (Line(section=_SECTION, name="sweep", level=Level.MISSING, detail=error.message, cure=cure),)
     lines = [_swept(removals, reason) for reason in (Reason.LEFT_BEHIND, Reason.EXPIRED)]
     lines.append(Line(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended"))
-    if urlsplit(settings.store).scheme == "s3":
+    if settings.store_scheme == "s3":
         detail = f"{made} of {lost} that were lost made anew"
         lines.append(Line(section=_SECTION, name="records", level=Level.OK, detail=detail))
     return (*lines, *map(_lost, missing))
 
 
 async def _lost_in_bucket(settings: Settings) -> int:
-    if urlsplit(settings.store).scheme != "s3":
+    if settings.store_scheme != "s3":
         return 0
     return await asyncio.to_thread(lost_records, settings)
 

@@ -46,7 +46,7 @@ from runner.stdio import serve_stdio
 from runner.unanswered import Unanswered
 from sandbox.probe import Tier
 
-__all__ = ["Served", "serve", "serve_application"]
+__all__ = ["KEY_S", "Served", "make_application", "serve", "serve_application", "site_of"]
 
 log = logging.getLogger(__name__)
 
@@ -221,20 +221,11 @@ async def _serve_http(
         return served.links.to(served.files(user).holder, file.id)
 
     app = make(served, download_url)
-    site = Site(
-        settings=settings,
-        library=served.library,
-        events=served.events,
-        tokens=served.links.tokens,
-        tier=served.tier,
-        named_files=served.named_files,
-        faults=served.faults,
-        stopping=lambda: served.drain.fault,
-    )
+    site = site_of(served, settings)
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers)
     async with open_playground(site, about, port=port) as playground:
-        web = _web(app, site, playground, served.end_session)
+        web = make_application(app, site, playground, served.end_session)
         print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
             _tell_address(settings.public_url or f"http://{shown}:{port}", playground)
@@ -257,9 +248,31 @@ def _tell_address(base: str, playground: Playground) -> None:
         playground.key.tell = tell
 
 
-def _web(
+def site_of(served: Served, settings: Settings) -> Site:
+    """Return what the routes beside MCP work with."""
+    return Site(
+        settings=settings,
+        library=served.library,
+        events=served.events,
+        tokens=served.links.tokens,
+        tier=served.tier,
+        named_files=served.named_files,
+        faults=served.faults,
+        stopping=lambda: served.drain.fault,
+    )
+
+
+def make_application(
     app: FastMCP, site: Site, playground: Playground | None, ended: Callable[[str], Awaitable[None]]
 ) -> Starlette:
+    """Return the whole web application, with the routes that the files add.
+
+    Args:
+        app: The MCP server.
+        site: What the routes beside it work with.
+        playground: The Playground that stands beside it, if one does.
+        ended: Is told of each session that a client has ended.
+    """
     ends = Middleware(SessionEnds, ended=ended)
     direct = _direct(app)
     if playground is None:

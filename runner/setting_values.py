@@ -24,6 +24,7 @@ __all__ = [
     "default_store",
 ]
 
+_STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
@@ -44,6 +45,8 @@ def _absolute(path: Path) -> Path:
 
 
 def _store_url(url: str) -> str:
+    if url in _STORES_WITHOUT_PLACE:
+        return url
     parts = urlsplit(url)
     plain = not (parts.query or parts.fragment)
     if parts.scheme == "s3":
@@ -51,7 +54,10 @@ def _store_url(url: str) -> str:
             raise ValueError("a store in S3 is named as s3://bucket or s3://bucket/prefix, without keys")
         return url
     if parts.scheme != "file" or not plain or parts.netloc or not parts.path.startswith("/"):
-        raise ValueError("a store is named as file:///absolute/folder or s3://bucket/prefix")
+        raise ValueError(
+            "a store is named as file:///absolute/folder or s3://bucket/prefix; "
+            "memory: keeps files as long as the process, none: keeps none"
+        )
     return url
 
 

@@ -145,7 +145,8 @@ class Settings(BaseSettings):
         description="User ids that users get in tiers `user` and `namespace`, first and last.",
     )
     store: StoreUrl = Field(
-        default_factory=default_store, description="Where My Files are kept, as a file:// or s3:// URL."
+        default_factory=default_store,
+        description="Where My Files are kept: a file:// or s3:// URL, `memory:` or `none:`.",
     )
     store_unavailable: Literal["spool", "fail"] = Field(
         "spool",
@@ -375,9 +376,13 @@ class Settings(BaseSettings):
 
     @property
     def store_path(self) -> Path:
-        """Return the folder of the local store; for one in S3, where files wait until it takes them."""
-        parts = urlsplit(self.store)
-        return self.spool_path if parts.scheme == "s3" else Path(unquote(parts.path))
+        """Return the folder of the local store; for any other, where files wait until it takes them."""
+        return Path(unquote(urlsplit(self.store).path)) if self.store_scheme == "file" else self.spool_path
+
+    @property
+    def store_scheme(self) -> str:
+        """Return what kind of store it is: `file`, `s3`, `memory` or `none`."""
+        return urlsplit(self.store).scheme
 
     @property
     def spool_path(self) -> Path:

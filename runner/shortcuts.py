@@ -7,7 +7,7 @@ servers, and are a third of it:
 - spans that nobody records, where no OpenTelemetry SDK is set up;
 - a task group, made to ask one provider.
 
-Both are left out by public names of FastMCP.
+The first is left out by a setting of FastMCP, the second through `runner.internals.providers`.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -15,9 +15,9 @@ from itertools import chain, islice
 from typing import Any
 
 import fastmcp
-from fastmcp.server.providers import aggregate
-from fastmcp.utilities.async_utils import gather
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+
+from runner.internals.providers import ask_providers_with, gather
 
 __all__ = ["ask_one_provider_directly", "make_spans_if_recorded"]
 
@@ -44,7 +44,7 @@ def make_spans_if_recorded() -> None:
 
 def ask_one_provider_directly() -> None:
     """Let a server ask its one provider without a task group; several are asked as before."""
-    vars(aggregate)["gather"] = _ask
+    ask_providers_with(_ask)
 
 
 async def _ask(awaitables: Iterable[Awaitable[Any]], *, return_exceptions: bool = False) -> list[Any]:

@@ -21,11 +21,11 @@ from types import ModuleType
 from typing import Any
 
 from fastmcp import FastMCP
-from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from runner.errors import UsageError
+from runner.internals.providers import FastMCPProvider
 from runner.internals.worker import inner_provider
 from runner.own_modules import OwnModules
 from runner.targets import Entry, entry_of, module_line, proxy_line

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError, ToolError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
-from fastmcp.tools.base import ToolResult
+from fastmcp.tools import ToolResult
 from mcp.server.mcpserver.exceptions import MCPServerError
 from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
 from mcp.shared.exceptions import MCPError

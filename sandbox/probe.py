@@ -30,7 +30,7 @@ from sandbox.layers.landlock import MINIMUM_ABI, SIGNAL_SCOPE_ABI
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.layers.syscall_table import present_architecture
 from sandbox.policy import MIB, Limits, Policy
-from sandbox.syscalls import CLONE_NEWUSER, Resolve, close_range, landlock_abi, openat2, prctl, unshare
+from sandbox.syscalls import Resolve, close_range, landlock_abi, openat2, prctl
 
 __all__ = ["TRIAL_UID", "LayerReport", "Probe", "Tier", "layers", "missing", "probe", "unreadable"]
 
@@ -77,8 +77,6 @@ class Probe:
         pidfd: Whether processes can be held by descriptor.
         openat2: Whether paths can be opened without following links.
         close_range: Whether descriptors can be closed by range.
-        user_namespaces: Whether this process may make one.
-        cgroup_writable: Whether this process may make a cgroup (version 2).
         uid: Effective user id.
         capabilities: Effective capabilities, as a bit mask.
         other_user: Why a process of another user id could not work here, as one sentence; "" if it can.
@@ -93,8 +91,6 @@ class Probe:
     pidfd: bool
     openat2: bool
     close_range: bool
-    user_namespaces: bool
-    cgroup_writable: bool
     uid: int
     capabilities: int
     other_user: str
@@ -159,8 +155,6 @@ def probe(*, uid: int = TRIAL_UID, tried: Collection[Tier] = (Tier.USER, Tier.NA
         openat2=_works(_open_root),
         # An empty range above every descriptor: nothing is closed.
         close_range=_works(lambda: close_range(0xFFFF_FFFE, 0xFFFF_FFFE)),
-        user_namespaces=_say_in_child(_may_make_user_namespace).startswith("+"),
-        cgroup_writable=_cgroup_writable(),
         uid=os.geteuid(),
         capabilities=_capabilities(),
         other_user=_why_no_other_user(uid) if Tier.USER in tried else _UNTRIED,
@@ -461,20 +455,6 @@ def _has_filters() -> bool:
         # No filter was given: a kernel that knows filters looks for it and finds nothing.
         return error.errno == errno.EFAULT
     return False
-
-
-def _may_make_user_namespace(_answer: int) -> str:
-    unshare(CLONE_NEWUSER)
-    return "made"
-
-
-def _cgroup_writable() -> bool:
-    with open("/proc/self/cgroup") as file:
-        own = next((line[3:].strip() for line in file if line.startswith("0::")), None)
-    if own is None:
-        return False
-    folder = _CGROUPS / own.lstrip("/")
-    return os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
 
 
 def _capabilities() -> int:

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from sandbox.layers.cgroup import folders_of
 
 __all__ = ["ServerMemory", "find_server_memory"]
 
-_KIB = 1024
-_MIB = 1024 * _KIB
+_MIB = 1024 * 1024
 _LEAST_RESERVE_BYTES = 32 * _MIB
 _MOST_RESERVE_BYTES = 512 * _MIB
 _RESERVE_SHARE = 0.05
-_MEMINFO = Path("/proc/meminfo")
 _VMSTAT = Path("/proc/vmstat")
 _LINE = re.compile(r"^(\w+):?\s+(\d+)", re.MULTILINE)
 _FILES = {
@@ -73,7 +73,7 @@ class ServerMemory:
         Raises:
             OSError: It cannot be seen any more.
         """
-        available = _numbers(_MEMINFO)["MemAvailable"] * _KIB
+        available = int(psutil.virtual_memory().available)
         if self.group is None:
             return available
         used = int((self.group / _FILES[self.version][1]).read_text("ascii"))
@@ -91,18 +91,19 @@ class ServerMemory:
 
 
 def find_server_memory(
-    groups: str | None = None, mounts: str | None = None, meminfo: Path = _MEMINFO
+    groups: str | None = None, mounts: str | None = None, machine_bytes: int | None = None
 ) -> ServerMemory:
     """Find the limit under which this process runs.
 
     Args:
         groups: What /proc/self/cgroup says, if not what it says now.
         mounts: The same of /proc/self/mountinfo.
-        meminfo: What tells the memory of the machine.
+        machine_bytes: The memory of the machine, if not what it has.
     """
     groups = Path("/proc/self/cgroup").read_text() if groups is None else groups
     mounts = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
-    found = ServerMemory(limit_bytes=_numbers(meminfo)["MemTotal"] * _KIB)
+    machine_bytes = int(psutil.virtual_memory().total) if machine_bytes is None else machine_bytes
+    found = ServerMemory(limit_bytes=machine_bytes)
     for version, own, path in _memory_groups(groups, mounts):
         found = ServerMemory(limit_bytes=found.limit_bytes, group=found.group, version=version, own=own)
         for group in path:

@@ -125,7 +125,6 @@ class Resolve(enum.IntFlag):
     NO_MAGICLINKS = 0x02
     NO_SYMLINKS = 0x04
     BENEATH = 0x08
-    IN_ROOT = 0x10
 
 
 class MountAttribute(enum.IntFlag):

@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,28 @@ SANDBOX = [path for path in MODULES if path.parts[0] == "sandbox"]
 CONFINED = [path for path in SANDBOX if path.parts[1] in {"inside", "layers", "guard"}]
 INTERNALS = [path for path in MODULES if path.parts[:2] == ("runner", "internals")]
 OUTSIDE = [path for path in MODULES if path.parts[0] == "runner" and path not in INTERNALS]
-FRAMEWORK = {"fastmcp", "mcp", "mcp_types"}
+FRAMEWORK = {"fastmcp", "mcp", "mcp_types", "starlette"}
+# What FastMCP, the SDK and Starlette document, or what holds a type that a documented signature names.
+# Whatever else one of them has may go with a minor version, so it is imported in `runner/internals/` only.
+PUBLIC = {
+    *("fastmcp", "fastmcp.client.transports", "fastmcp.client.transports.base", "fastmcp.exceptions"),
+    *("fastmcp.resources", "fastmcp.server.auth", "fastmcp.server.auth.providers.jwt", "fastmcp.tools"),
+    *("fastmcp.server.dependencies", "fastmcp.server.middleware", "fastmcp.server.transforms"),
+    "fastmcp.utilities.versions",
+    *(
+        "mcp",
+        "mcp.client.subscriptions",
+        "mcp.server.connection",
+        "mcp.server.context",
+        "mcp.server.lowlevel",
+    ),
+    *("mcp.server.mcpserver", "mcp.server.mcpserver.exceptions", "mcp.server.subscriptions"),
+    *("mcp.shared.dispatcher", "mcp.shared.exceptions", "mcp.shared.message", "mcp.shared.subscriptions"),
+    "mcp.shared.transport_context",
+    *("mcp_types", "mcp_types.methods", "mcp_types.version"),
+    *("starlette.applications", "starlette.datastructures", "starlette.middleware", "starlette.requests"),
+    *("starlette.middleware.trustedhost", "starlette.responses", "starlette.routing", "starlette.types"),
+}
 
 # In pieces, so that this file keeps its own rules. Tests may name folders of users: they try to get in.
 PERSONAL_FOLDERS = re.compile("/roo" + r"t/\w|/hom" + r"e/(?!alice\b)\w")
@@ -89,6 +112,44 @@ def private_names_of_the_framework(module: Path) -> Iterator[str]:
 @pytest.mark.parametrize("module", OUTSIDE, ids=str)
 def test_private_names_of_the_framework_are_touched_in_internals_only(module):
     assert set(private_names_of_the_framework(module)) == set()
+
+
+def modules_of_the_framework(module: Path) -> Iterator[str]:
+    """Yield each module of FastMCP, the SDK and Starlette that a module imports, or imports a name from."""
+    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            # `from package import submodule` is an import of that submodule.
+            named = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            named = [named[0], *(name for name in named[1:] if is_module(name))]
+        yield from (name for name in named if name.partition(".")[0] in FRAMEWORK)
+
+
+@cache
+def is_module(name: str) -> bool:
+    if name.partition(".")[0] not in FRAMEWORK:
+        return False
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("module", OUTSIDE, ids=str)
+def test_undocumented_modules_of_the_framework_are_imported_in_internals_only(module):
+    assert set(modules_of_the_framework(module)) - PUBLIC == set()
+
+
+def test_undocumented_modules_of_the_framework_are_found_where_they_are():
+    found = {name for module in INTERNALS for name in modules_of_the_framework(module)}
+
+    assert {"fastmcp.server.http", "fastmcp.server.providers.aggregate"} <= found - PUBLIC
+
+
+def test_every_module_that_is_called_public_is_there_and_used():
+    used = {name for module in OUTSIDE for name in modules_of_the_framework(module)}
+
+    assert used == PUBLIC
 
 
 def test_private_names_of_the_framework_are_found_where_they_are():

@@ -23,6 +23,7 @@ from runner.contract.envelope import Refusal, envelope, outside_home, with_refus
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
 from runner.my_files import Deferral
+from runner.store.noop import is_lost, not_kept
 from runner.store.protocol import Record
 from runner.threads import finished, in_thread
 
@@ -242,6 +243,8 @@ async def _kept(
             passing = rules.temporary and wanted is None
             name, mime = entry["name"], entry["mime"]
             stored = await rules.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)
+            if way is not Route.INLINE and is_lost(stored):
+                raise not_kept(name)
             carried = s3_ref(stored)
             if way is Route.INLINE:
                 carried = {"b64": await _encoded(source)}

@@ -9,6 +9,7 @@ import typer
 
 from runner.commands.ends import end_with
 from runner.commands.options import AsJson, Config, Logs, Whose, given
+from runner.errors import UsageError
 from runner.settings_sources import load
 from runner.telemetry import set_up
 
@@ -51,5 +52,10 @@ def _files(flags: Mapping[str, Any], config: Path | None, session: str, told: Ma
     options = FilesOptions(**told)
     settings = load(flags, config=config)
     set_up(settings.log_level, settings.log_format)
+    if settings.store_scheme in ("memory", "none"):
+        raise UsageError(
+            f"store = {settings.store} keeps no file beyond its process, so a shell has nothing to work "
+            "with; set store (RUNNER_STORE) to a file:// or s3:// URL"
+        )
     user = resolve(settings, transport="stdio", claims=None, host=settings.host)
     return asyncio.run(files_from_shell(UserFiles.of(settings, user, session=session), options))

@@ -19,7 +19,6 @@ from runner.store.protocol import Origin, Record, Retention
 __all__ = [
     "MOST_FILES",
     "AvailableFile",
-    "augment_prompt",
     "available_files",
     "files_block",
     "human_facts",
@@ -61,11 +60,6 @@ class AvailableFile:
     size: int | None = None
     reason: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-def augment_prompt(prompt: str, files: Sequence[AvailableFile]) -> str:
-    """Return `prompt`, unchanged, with the block of `files` behind it; without files there is none."""
-    return f"{prompt}\n\n{files_block(files)}" if files else prompt
 
 
 def files_block(files: Sequence[AvailableFile]) -> str:

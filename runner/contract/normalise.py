@@ -72,7 +72,6 @@ def normalise(
     wire: Mapping[str, Any],
     *,
     wrapped: bool,
-    data: object = None,
     results_max_bytes: int = RESULTS_MAX_BYTES,
 ) -> Normalised:
     """Return the contract value of one `tools/call` result.
@@ -81,13 +80,12 @@ def normalise(
         wire: The result as on the wire, keys in camelCase.
         wrapped: Whether the tool's output schema carries `x-fastmcp-wrap-result`: then
             `{"result": x}` is FastMCP's way to send a bare `x` and not the author's.
-        data: What a client library parsed from the same result, where one did.
         results_max_bytes: Size of `results` as JSON above which a warning says so; nothing is cut.
     """
     intake = Intake()
     blocks = _blocks(wire, intake.warnings)
     try:
-        found, spoken = _payload(wire, blocks, data, intake.warnings)
+        found, spoken = _payload(wire, blocks, intake.warnings)
         payload = _unwrapped(jsonable(found), wrapped=wrapped, warnings=intake.warnings)
         links = [jsonable(block) for block in blocks.values() if block.get("type") == "resource_link"]
     except NotJsonError as error:
@@ -159,20 +157,18 @@ def _block_fault(block: object) -> str | None:
 
 
 def _payload(
-    wire: Mapping[str, Any], blocks: Mapping[int, Mapping[str, Any]], data: object, warnings: list[str]
+    wire: Mapping[str, Any], blocks: Mapping[int, Mapping[str, Any]], warnings: list[str]
 ) -> tuple[Any, list[str]]:
     """Return what the tool meant to say, from the first place that carries it, and its texts beside that."""
     structured = wire.get("structuredContent")
     texts = [_clean(block["text"]) for block in blocks.values() if block.get("type") == "text"]
     if structured is not None:
-        if data is not None and data not in (structured, _only_result(structured)):
-            warnings.append("structured_content and data differ; structured_content is used")
         others = [text for text in texts if not _says(text, structured)]
         if others and any(parsed(text) is not None for text in others):
-            warnings.append("structured_content and a text that is JSON differ; structured_content is used")
+            warnings.append(
+                "structured_content and the data of a text block differ; structured_content is used"
+            )
         return structured, others
-    if data is not None:
-        return data, [text for text in texts if not _says(text, data)]
     for position, text in enumerate(texts):
         found = parsed(text)
         if found is not None:

@@ -9,17 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastmcp.server.auth.middleware import RequireAuthMiddleware
-from fastmcp.server.http import StreamableHTTPASGIApp
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.applications import Starlette
-from starlette.routing import Route
 
 from runner.direct import Answer
-from runner.errors import StartError
 from runner.http.direct import DirectCalls
 from runner.http.whole import WholeRequests
+from runner.internals.endpoint import endpoint_of
 from runner.internals.http_sessions import HttpSessions, bound_sessions
 
 __all__ = ["set_up_endpoint"]
@@ -50,7 +45,7 @@ def set_up_endpoint(
     @asynccontextmanager
     async def lifespan(started: Starlette) -> AsyncIterator[Any]:
         async with start(started) as state:
-            manager, limit = _endpoint(app)
+            manager, limit = endpoint_of(app)
             limit.max_body_size = max_bytes
             bound_sessions(manager, most=max_sessions, user=user)
             if direct is not None:
@@ -59,15 +54,3 @@ def set_up_endpoint(
             yield state
 
     app.router.lifespan_context = lifespan
-
-
-def _endpoint(app: Starlette) -> tuple[StreamableHTTPSessionManager, RequestBodyLimitMiddleware]:
-    for route in app.routes:
-        endpoint = route.endpoint if isinstance(route, Route) else None
-        if isinstance(endpoint, RequireAuthMiddleware):
-            endpoint = endpoint.app
-        if isinstance(endpoint, StreamableHTTPASGIApp) and endpoint.session_manager is not None:
-            manager = endpoint.session_manager
-            if isinstance(manager.asgi_app, RequestBodyLimitMiddleware):
-                return manager, manager.asgi_app
-    raise StartError("this FastMCP has no body limit to set; install the version that pyproject.toml names")

@@ -11,12 +11,12 @@ Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, 
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.answers import refused
+from runner.internals.endpoint import HostOriginGuardMiddleware
 from runner.settings import Settings
 
 __all__ = ["HostGuard", "KnownOrigins", "Protection", "is_own", "over_https", "protection", "with_memory"]

@@ -29,14 +29,12 @@ class Clamped:
 
     Attributes:
         value: The observation, or what stands for it.
-        clamped: Whether it was too long.
         stored: What was stored.
         events: At most one, `observation_clamped`, for user interfaces.
         warnings: For the log.
     """
 
     value: Any
-    clamped: bool
     stored: tuple[Record, ...] = ()
     events: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -72,7 +70,6 @@ async def clamp(
         value, event = await clamped_by(keeper, seen.value, limit)
     return Clamped(
         value=value,
-        clamped=event is not None,
         stored=tuple(keeper.stored),
         events=(event,) if event else (),
         warnings=tuple(keeper.warnings),

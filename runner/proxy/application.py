@@ -5,7 +5,7 @@ tool's result, which passes `runner.guarding`; links in it are read where policy
 connections of its own, so that sessions, messages and questions of one never reach another.
 
 Source: issue "Nothing floods the model"; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to S4-82, S4-95;
-architecture, "The proxy runs steps 1 to 2 and 7 to 11 around a remote server".
+architecture, "One call, in order", of which it has steps 1, 2 and 10.
 """
 
 import json

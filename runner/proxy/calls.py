@@ -1,7 +1,7 @@
 """Calls of tools through the proxy, and tasks that servers make of them: watched over, and guarded.
 
 Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-82 and S4-95; architecture,
-"The proxy runs steps 1 to 2 and 7 to 11 around a remote server".
+"One call, in order", of which they have steps 1, 2 and 10.
 """
 
 import asyncio

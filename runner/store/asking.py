@@ -1,6 +1,6 @@
 """Asking a store in S3 whether it can be used, what to do where it cannot, and whether records are lost."""
 
-from runner.errors import CallError, StartError
+from runner.errors import CallError
 from runner.settings import Settings
 from runner.store.opening import s3_address
 from runner.store.s3_faults import Fault, fault_in
@@ -12,7 +12,7 @@ def fault_of(settings: Settings) -> Fault | None:
     """Ask the server of `settings.store`, which is in S3; return what is wrong, or None."""
     try:
         address = s3_address(settings)
-        # Only here: boto3 is an extra, and takes a while to import.
+        # Only here: boto3 takes a while to import.
         from runner.store.s3_bucket import Bucket  # noqa: PLC0415
 
         bucket = Bucket(address)
@@ -20,8 +20,6 @@ def fault_of(settings: Settings) -> Fault | None:
             bucket.ask(address.prefix)
         finally:
             bucket.close()
-    except StartError as error:
-        return Fault(reason=str(error), cure="pip install 'toolcell[s3]'")
     except CallError as error:
         return fault_in(error)
     return None
@@ -34,7 +32,6 @@ def lost_records(settings: Settings) -> int:
 
     Raises:
         CallError: `E_STORE`: the server cannot be reached.
-        StartError: The client of S3 is not installed.
     """
     address = s3_address(settings)
     # Only here: see above.

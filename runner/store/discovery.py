@@ -30,7 +30,7 @@ from runner.store.row import Bytes
 
 __all__ = ["discover"]
 
-_STORE = ("put_bytes", "put_text", "put_file", "stat", "find", "list", "delete", "touch", "sweep")
+_STORE = ("put_bytes", "put_text", "put_file", "stat", "find", "list", "delete", "touch", "sweep", "fault")
 _METHODS = ("put_artifact", "get_artifact", "delete_artifact")
 
 

@@ -17,17 +17,35 @@ from runner.errors import CallError, Code
 from runner.mime import DEFAULT_MIME, guess
 from runner.store.content import chunks
 from runner.store.local import utc_now
-from runner.store.protocol import Content, Put, Record, Removal, Scope
+from runner.store.protocol import Content, Origin, Put, Record, Removal, Scope
 from runner.store.sources import opened
 from runner.threads import finished
 
-__all__ = ["NoStore"]
+__all__ = ["NoStore", "is_lost", "not_kept"]
 
 _log = logging.getLogger(__name__)
 
 
+def not_kept(name: str | None) -> CallError:
+    """Return the error of a file that somebody would want later, and that nothing keeps."""
+    return CallError(
+        Code.E_STORE,
+        f"{name!r} was not kept: this server keeps no files (store = none:); "
+        "set store to memory: or to an address",
+        retryable=False,
+    )
+
+
+def is_lost(record: Record) -> bool:
+    """Say whether a record only describes what no store has kept."""
+    return record.said.source.get("truncated") is True and "original_size" in record.said.source
+
+
 class NoStore:
-    """An `ArtifactStore` without storage. Warns once, at the first put."""
+    """An `ArtifactStore` without storage. Warns once, at the first put.
+
+    What somebody puts for later, an upload or a deferred file, is refused: it would be gone at once.
+    """
 
     def __init__(self) -> None:
         self._warned = False
@@ -78,6 +96,8 @@ class NoStore:
         return None
 
     def _record(self, digest: str, size: int, about: Put, scope: Scope) -> Record:
+        if about.origin is not Origin.GENERATED:
+            raise not_kept(about.name)
         if not self._warned:
             self._warned = True
             _log.warning("No ArtifactStore configured: files and large outputs are not kept, only described")

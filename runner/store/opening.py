@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from runner.errors import StartError
 from runner.settings import Settings
 from runner.store.local import LocalStore
+from runner.store.memory import MemoryStore
+from runner.store.noop import NoStore
 from runner.store.protocol import ArtifactStore
 from runner.store.retention import Rules
 from runner.store.spool import Spool
@@ -25,29 +26,24 @@ def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
     Args:
         settings: The effective settings.
         rules: What may be kept.
-
-    Raises:
-        StartError: The store is in S3, and what is needed for that is not installed.
     """
-    if urlsplit(settings.store).scheme != "s3":
-        return LocalStore(settings.store_path, rules)
-    store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
-    return SpoolingStore(store, spool, settings.store_unavailable, quota=rules.files)
+    match settings.store_scheme:
+        case "s3":
+            store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
+            return SpoolingStore(store, spool, settings.store_unavailable, quota=rules.files)
+        case "memory":
+            return MemoryStore(rules)
+        case "none":
+            return NoStore()
+        case _:
+            return LocalStore(settings.store_path, rules)
 
 
 def s3_address(settings: Settings) -> "Address":
-    """Return where a store in S3 is.
+    """Return where a store in S3 is."""
+    # Only here: boto3 takes a while to import.
+    from runner.store.s3_bucket import Address  # noqa: PLC0415
 
-    Raises:
-        StartError: What is needed for it is not installed.
-    """
-    try:
-        # Only here: boto3 is an extra, and takes a while to import.
-        from runner.store.s3_bucket import Address  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise StartError(
-            f"a store in S3 needs the package {error.name}; install it: pip install 'toolcell[s3]'"
-        ) from error
     parts = urlsplit(settings.store)
     prefix = parts.path.strip("/")
     path_style = settings.s3_path_style
@@ -64,6 +60,6 @@ def s3_address(settings: Settings) -> "Address":
 
 def _s3_store(settings: Settings, rules: Rules) -> ArtifactStore:
     address = s3_address(settings)
-    from runner.store.s3 import S3Store  # noqa: PLC0415 - needs boto3
+    from runner.store.s3 import S3Store  # noqa: PLC0415 - as above
 
     return S3Store(address, rules=rules)

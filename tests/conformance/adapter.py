@@ -11,6 +11,7 @@ import conformance_arguments
 import conformance_calls
 import conformance_guard
 import conformance_http
+import conformance_pages
 import conformance_path  # noqa: F401  (first: the modules below it share code with other tests)
 import conformance_resources
 import conformance_results
@@ -30,6 +31,7 @@ OPERATIONS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     **conformance_stores.OPERATIONS,
     **conformance_widgets.OPERATIONS,
     **conformance_widgets_ui.OPERATIONS,
+    **conformance_pages.OPERATIONS,
 }
 
 

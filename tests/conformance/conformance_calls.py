@@ -10,7 +10,7 @@ from conformance_results import accept
 from conformance_world import World, described
 
 from runner.artifacts.process import failed
-from runner.contract.context import AvailableFile, augment_prompt
+from runner.contract.context import AvailableFile, files_block
 from runner.contract.normalise import normalise
 from runner.errors import CallError
 from runner.ladder import MESSAGE, PROGRESS, CallListener
@@ -43,7 +43,9 @@ def _augment_prompt(case: Mapping[str, Any]) -> Observation:
         )
         for file in case["files"]
     ]
-    return {"output": augment_prompt(case["prompt"], files)}
+    # A host puts the block behind a prompt as it is; without files there is none.
+    block = files_block(files)
+    return {"output": f"{case['prompt']}\n\n{block}" if block else case["prompt"]}
 
 
 @dataclass

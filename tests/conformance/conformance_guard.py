@@ -90,7 +90,7 @@ async def _clamp(case: Mapping[str, Any]) -> Observation:
         )
     return {
         "output": clamped.value,
-        "clamped": clamped.clamped,
+        "clamped": bool(clamped.events),
         "stored": await _stored(store),
         "events": list(clamped.events),
         "logs": _said(logs, clamped.warnings),

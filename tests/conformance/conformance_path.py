@@ -6,5 +6,6 @@ from pathlib import Path
 __all__ = ["TESTS"]
 
 TESTS = Path(__file__).parents[1]
-if str(TESTS) not in sys.path:
-    sys.path.append(str(TESTS))
+for folder in (TESTS, TESTS / "playground"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))

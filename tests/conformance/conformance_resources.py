@@ -1,6 +1,7 @@
 """Resources of a remote server: `resources` of the conformance README, against a server in this process."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ import mcp_types
 from fastmcp import Client, FastMCP
 from mcp.shared.exceptions import MCPError
 
-from runner.model_resources import Reader, RemoteResources, resource_tools
+from runner.model_resources import Reader, RemoteError, RemoteResources, resource_tools
 from runner.output_guard.config import from_mapping
 from runner.proxy.remote import RemoteSession
 from runner.store.memory import MemoryStore
@@ -91,7 +92,7 @@ async def _output(
 ) -> Any:
     match case["call"]:
         case "connect":
-            return {"resources_supported": await ours.supported(remote)}
+            return {"resources_supported": await _has_any(ours, remote)}
         case "list":
             return await ours.all(remote)
         case "tool_result_link":
@@ -100,6 +101,14 @@ async def _output(
             return [tool["name"] for tool in resource_tools(case["server"])]
         case _:
             return await _reads(case, ours, remote, reader, fake)
+
+
+async def _has_any(ours: RemoteResources, remote: RemoteSession) -> bool:
+    for ask in (ours.all, ours.templates):
+        with contextlib.suppress(RemoteError):
+            await ask(remote)
+            return True
+    return False
 
 
 async def _reads(

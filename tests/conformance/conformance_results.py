@@ -1,6 +1,7 @@
 """Results: operations of chapter 3 of the conformance README, by the project's own functions."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ from runner.artifacts.process import Processed, process_artifacts
 from runner.contract.announce import announce, shown_file
 from runner.contract.display import decide
 from runner.contract.envelope import envelope
-from runner.contract.html import sanitize_html
 from runner.contract.normalise import Normalised, normalise
 from runner.filenames import safe_name
 from runner.render import Delivery, render
@@ -28,6 +28,11 @@ def _wire(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a client library's view of a result as it was on the wire."""
     names = {"structured_content": "structuredContent", "content": "content", "is_error": "isError"}
     wire = {ours: result[theirs] for theirs, ours in names.items() if result.get(theirs) is not None}
+    data = result.get("data")
+    if data is not None and data != wire.get("structuredContent"):
+        # What a library parsed has come as the JSON of a text block, if not as structured content.
+        said = {"type": "text", "text": json.dumps(data)}
+        wire["content"] = [said, *wire.get("content", [])]
     return {"_meta": result["meta"], **wire} if result.get("meta") else wire
 
 
@@ -71,7 +76,7 @@ def _normalize(case: Mapping[str, Any]) -> Observation:
     result = case["mcp_result"]
     wire = _wire(result)
     with hear() as logs, World.of(case.get("user", "alice")) as world:
-        normalised = normalise(wire, wrapped=False, data=result.get("data"))
+        normalised = normalise(wire, wrapped=False)
         processed = accept(world, normalised)
         message = render(processed, wire=wire, output_schema=None, delivery=Delivery.REFERENCE)
     return {
@@ -88,7 +93,7 @@ def _normalize(case: Mapping[str, Any]) -> Observation:
 def _ingest_and_display(case: Mapping[str, Any]) -> Observation:
     result = case["mcp_result"]
     with World.of(case["user"]) as world:
-        value = accept(world, normalise(_wire(result), wrapped=False, data=result.get("data"))).value
+        value = accept(world, normalise(_wire(result), wrapped=False)).value
     decision = decide(value)
     events = announce(value, decision)
     shown = [file["name"] for event in events if event["type"] == "canvas_files" for file in event["files"]]
@@ -160,7 +165,6 @@ OPERATIONS = {
     "render_for_user": lambda case: {"output": shown_file(case["artifact"])},
     "user_dir": lambda case: {"output": _folder(case["username"])},
     "user_dirs_distinct": lambda case: {"output": [_folder(name) for name in case["usernames"]]},
-    "sanitize_html": lambda case: {"output": sanitize_html(case["html"])},
     "display_plan": _display_plan,
     "deferred": _deferred,
 }

@@ -11,9 +11,10 @@ from typing import Any
 from conformance_world import hear
 
 from runner.errors import CallError
+from runner.settings import Settings
 from runner.store.discovery import discover
 from runner.store.memory import MemoryStore
-from runner.store.noop import NoStore
+from runner.store.opening import open_store
 from runner.store.protocol import ArtifactStore, Put, Record, Retention, Scope
 from runner.store.retention import Budgets, Cleanup, Rules
 
@@ -62,7 +63,8 @@ class _Sequence:
     def __post_init__(self) -> None:
         rules = Rules(observations=_budgets(self.config))
         noop = self.config.get("store") == "noop"
-        self.store = NoStore() if noop else MemoryStore(rules, clock=lambda: self.now)
+        none = Settings(store="none:")
+        self.store = open_store(none, rules) if noop else MemoryStore(rules, clock=lambda: self.now)
 
     async def take(self, step: Mapping[str, Any]) -> None:
         if "put" in step:

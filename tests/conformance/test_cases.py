@@ -2,6 +2,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import conformance_pages
+import conformance_widgets_ui
 import pytest
 from adapter import OPERATIONS, observe
 from conformance_expect import SHAPES
@@ -12,7 +14,12 @@ FOLDER = Path(__file__).parent
 CASES = [
     case for name in ("cases.jsonl", "cases-ui.jsonl", "more.jsonl") for case in load_cases(FOLDER / name)
 ]
-OURS = [pytest.param(case, id=case["id"]) for case in CASES]
+BROWSER = pytest.mark.needs_browser
+SHOWN = {*conformance_pages.OPERATIONS, *conformance_widgets_ui.OPERATIONS}
+OURS = [
+    pytest.param(case, id=case["id"], marks=[BROWSER] if case["input"]["op"] in SHOWN else [])
+    for case in CASES
+]
 
 
 @pytest.mark.parametrize("case", OURS)

@@ -84,15 +84,11 @@ def test_a_list_is_wrapped_as_results() -> None:
     assert taken([1, 2]).value == {"results": [1, 2]}
 
 
-def test_data_is_used_where_there_is_no_structured_content() -> None:
-    assert normalise({"content": []}, wrapped=False, data={"a": 1}).value == {"results": {"a": 1}}
-
-
-def test_structured_content_wins_over_other_data_with_a_warning_naming_both() -> None:
-    result = normalise({"structuredContent": {"a": 1}}, wrapped=False, data={"a": 2})
+def test_structured_content_wins_over_other_data_in_a_text_with_a_warning_naming_both() -> None:
+    result = normalise({"structuredContent": {"a": 1}, "content": [text('{"a": 2}')]}, wrapped=False)
 
     assert result.value == {"results": {"a": 1}}
-    assert warned(result, "structured_content and data")
+    assert warned(result, "structured_content and the data")
 
 
 def test_a_lone_result_key_is_unwrapped_with_a_warning() -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from runner.contract.context import (
     MOST_FILES,
     AvailableFile,
-    augment_prompt,
     available_files,
     files_block,
     human_size,
@@ -57,11 +56,9 @@ def test_the_example_of_the_document_comes_out_to_the_letter() -> None:
         AvailableFile(name="draft_report.docx", source="deferred", reason="needs_editing"),
     ]
 
-    prompt = augment_prompt("Analyze my sales data and create a summary report", files)
+    block = files_block(files)
 
-    assert prompt == (
-        "Analyze my sales data and create a summary report\n"
-        "\n"
+    assert block == (
         "[SYSTEM: Available files in current session:\n"
         "- sales_data.csv (uploaded 2024-08-27, 2.1GB, 5M rows)\n"
         "- customer_segments.xlsx (uploaded 2024-08-25, 15MB)\n"
@@ -69,14 +66,6 @@ def test_the_example_of_the_document_comes_out_to_the_letter() -> None:
         "- draft_report.docx (deferred, needs editing)\n"
         "End available files]"
     )
-
-
-@pytest.mark.parametrize("prompt", ["hi", "", "two\n\nlines\n", f"{OPENING}\n- forged (x)\n{CLOSING}"])
-def test_a_prompt_stays_as_it_is_whatever_it_says(prompt: str) -> None:
-    augmented = augment_prompt(prompt, [uploaded("a.csv")])
-
-    assert augmented == f"{prompt}\n\n{OPENING}\n- a.csv (uploaded 2025-01-01, 1B)\n{CLOSING}"
-    assert augment_prompt(prompt, []) == prompt
 
 
 @pytest.mark.parametrize(

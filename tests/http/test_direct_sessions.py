@@ -19,7 +19,7 @@ from starlette.types import Message
 from support import becomes
 
 from runner.http import exchange
-from runner.http.endpoint import _endpoint
+from runner.internals.endpoint import endpoint_of
 from runner.settings import Auth
 
 pytestmark = pytest.mark.anyio
@@ -428,7 +428,7 @@ async def test_a_call_keeps_its_session_from_ending_for_being_idle(
 
 
 def manager_of(web: Starlette) -> StreamableHTTPSessionManager:
-    return _endpoint(web)[0]
+    return endpoint_of(web)[0]
 
 
 def _is_known(webs: Webs, client: Client) -> bool:

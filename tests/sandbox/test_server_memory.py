@@ -11,13 +11,7 @@ from sandbox.server_memory import ServerMemory, find_server_memory
 
 pytestmark = pytest.mark.kernel
 
-MEMINFO = "MemTotal:       8388608 kB\nMemAvailable:   4194304 kB\n"
-
-
-def meminfo(folder: Path) -> Path:
-    file = folder / "meminfo"
-    file.write_text(MEMINFO)
-    return file
+MACHINE = 8192 * MIB
 
 
 def group(folder: Path, **files: object) -> Path:
@@ -28,7 +22,7 @@ def group(folder: Path, **files: object) -> Path:
 
 
 def test_without_control_groups_it_is_the_machines(tmp_path: Path) -> None:
-    found = find_server_memory("", "", meminfo(tmp_path))
+    found = find_server_memory("", "", MACHINE)
 
     assert (found.limit_bytes, found.group) == (8192 * MIB, None)
 
@@ -40,7 +34,7 @@ def test_in_version_2_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) ->
     own = group(middle / "server", memory__max=900 * MIB, **usage)
     mounts = f"30 20 0:1 / {top} rw - cgroup2 cgroup2 rw\n"
 
-    found = find_server_memory("0::/pod/server\n", mounts, meminfo(tmp_path))
+    found = find_server_memory("0::/pod/server\n", mounts, MACHINE)
 
     assert found == ServerMemory(limit_bytes=600 * MIB, group=middle, version=2, own=own)
     assert found.kills() == 3
@@ -56,8 +50,8 @@ def test_in_version_1_an_endless_limit_is_none(tmp_path: Path) -> None:
     )
     mounts = f"30 20 0:1 / {top} rw - cgroup cgroup rw,memory\n"
 
-    assert find_server_memory("4:memory:/\n", mounts, meminfo(tmp_path)).group is None
-    found = find_server_memory("4:memory:/server\n", mounts, meminfo(tmp_path))
+    assert find_server_memory("4:memory:/\n", mounts, MACHINE).group is None
+    found = find_server_memory("4:memory:/server\n", mounts, MACHINE)
     assert found == ServerMemory(limit_bytes=500 * MIB, group=own, version=1, own=own)
     assert found.kills() == 2
 

@@ -171,25 +171,6 @@ def test_with_one_it_has_a_spool_in_the_folder_of_the_state(
     assert store.unavailable == "fail"
 
 
-def test_where_boto3_is_missing_a_sentence_says_what_to_install(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['boto3'] = None\n"
-        "from pathlib import Path\n"
-        "from runner.errors import StartError\n"
-        "from runner.settings import Settings\n"
-        "from runner.store.opening import open_store\n"
-        "from runner.store.retention import Rules\n"
-        "settings = lambda store: Settings(store=store, state_dir=Path(sys.argv[1]))\n"
-        "open_store(settings(Path(sys.argv[1]).as_uri()), Rules())\n"
-        "try: open_store(settings('s3://bucket'), Rules())\n"
-        "except StartError as error: print(error)\n"
-    )
-
-    ran = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
-
-    assert ran.stdout == "a store in S3 needs the package boto3; install it: pip install 'toolcell[s3]'\n"
-
-
 def test_a_local_store_does_not_import_boto3() -> None:
     code = "import sys, runner.cell; print([n for n in ('boto3', 'botocore') if n in sys.modules])"
 

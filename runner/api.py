@@ -1,0 +1,185 @@
+"""`Runner`: tool files within a program of somebody else, called from it or served by its web server.
+
+It is what `runner call` and `runner serve --transport http` are made of, so that every call runs as confined
+as theirs do. The program's own store of artifacts may take the place of the one that the settings name.
+
+Source: `docs/embedding.md`; requirements S4-64, S4-68 and S4-69.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from starlette.applications import Starlette
+
+from runner.artifacts.process import ArtifactFile
+from runner.call import Request, execute
+from runner.cell import Cell
+from runner.errors import UsageError
+from runner.host import make_host
+from runner.identity import User, resolve
+from runner.isolation import lacking
+from runner.ladder import Nobody
+from runner.my_files import MyFiles, store_rules
+from runner.request import LATEST_PROTOCOL, RequestFacts, WireError
+from runner.serve import KEY_S, make_application, site_of
+from runner.settings import Settings
+from runner.settings_sources import load
+from runner.store.discovery import discover
+from runner.store.protocol import ArtifactStore
+from runner.targets import check_targets
+from sandbox.errors import IsolationUnavailable
+
+__all__ = ["Runner"]
+
+_PREFIX = "io.modelcontextprotocol/"
+_CLIENT = {"name": "runner.api", "version": "1"}
+
+
+class Runner:
+    """Tool files that are ready to be called as long as the block lasts.
+
+    Args:
+        files: Tool files, each perhaps with `:NAME` of the object in it.
+        store: Where My Files are: a value of the setting `store`, or an object that is or has a store, see
+            `runner.store.discovery`. By default what the settings say.
+        identity: The one user whose calls these are. By default the setting `user`, and for `call` else the
+            user of the operating system.
+        settings: Settings by name, which win over the environment and `runner.toml`.
+
+    Raises:
+        UsageError: A setting is wrong, a file is not there, or the object has no store.
+        IsolationUnavailable: The isolation that was asked for cannot be had.
+    """
+
+    def __init__(
+        self,
+        *files: str | Path,
+        store: object = None,
+        identity: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        named = store if isinstance(store, str) else None
+        # With a store of the program none of ours is opened, and what it says of files stays in its process.
+        brought = None if store is None or named is not None else "memory:"
+        told = {"user": identity, "store": named or brought}
+        given = {name: value for name, value in told.items() if value is not None}
+        self.settings: Settings = load({**(settings or {}), **given})
+        missing = lacking(self.settings)
+        if missing:
+            raise IsolationUnavailable(missing)
+        self._store = None if brought is None else _store_of(store, self.settings)
+        self._targets = check_targets([str(file) for file in files])
+        self._stack = AsyncExitStack()
+        self._cell: Cell | None = None
+
+    async def __aenter__(self) -> Self:
+        """Load the files.
+
+        Raises:
+            LoadError: A file is at fault.
+            ConfinementError: A layer could not be put in place.
+        """
+        opening = Cell.open(self.settings, self._targets, user=self._user(), store=self._store)
+        self._cell = await self._stack.enter_async_context(opening)
+        self._stack.callback(self._cell.events.close)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End all workers, and empty the homes of their users."""
+        self._cell = None
+        await self._stack.aclose()
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, session: str = "api"
+    ) -> dict[str, Any]:
+        """Call a tool and return the contract value, as `runner call --json` prints it.
+
+        What a tool or its arguments do wrong is no exception: then `meta_data.is_error` is true.
+
+        Args:
+            tool: Its name.
+            arguments: Its arguments.
+            session: Name of the session that the call belongs to.
+
+        Raises:
+            UsageError: The tool asks for input while it runs, or its server refused the call.
+        """
+        cell = self._open()
+        envelope = {"protocolVersion": LATEST_PROTOCOL, "clientInfo": _CLIENT, "clientCapabilities": {}}
+        request = Request(
+            user=replace(self._user(), session=session),
+            method="tools/call",
+            params={
+                "name": tool,
+                "arguments": dict(arguments or {}),
+                "_meta": {_PREFIX + key: value for key, value in envelope.items()},
+            },
+            facts=RequestFacts(
+                request_id=1,
+                protocol=LATEST_PROTOCOL,
+                session_id=session,
+                transport="stdio",
+                client_info=_CLIENT,
+                client_capabilities={},
+            ),
+            client=Nobody(),
+            inline_max_bytes=self.settings.inline_max_bytes,
+        )
+        try:
+            completed = await execute(cell, request)
+        except WireError as error:
+            raise UsageError(f"the tool's server refused the call: {error}") from error
+        if completed.interim is not None:
+            raise UsageError(f"the tool {tool} asks for input while it runs; call it from an MCP client")
+        return completed.processed.value
+
+    def files(self, *, session: str = "api") -> MyFiles:
+        """Return My Files of the user, as the calls of a session find them."""
+        return self._open().files(replace(self._user(), session=session))
+
+    @property
+    def app(self) -> Starlette:
+        """Return the web application of `runner serve`, as an ASGI server runs it: MCP is at `/mcp`.
+
+        Raises:
+            UsageError: Nobody says who may call. Where the program listens is not known here, so that
+                the user of the operating system does not count.
+        """
+        cell, settings = self._open(), self.settings
+        if settings.user is None and settings.auth.kind == "none":
+            raise UsageError(
+                "nothing says who may call; give `identity`, or set auth.kind (docs/settings.md)"
+            )
+
+        def download_url(user: User, file: ArtifactFile) -> str:
+            return cell.links.to(cell.files(user).holder, file.id)
+
+        cell.links = replace(
+            cell.links, base=settings.public_url or f"http://{settings.host}:{settings.port}"
+        )
+        host = make_host(cell, transport="http", download_url=download_url)
+        site = site_of(cell, settings)
+        site.tokens.rotate_after(KEY_S, now=time.time())
+        return make_application(host, site, None, cell.end_session)
+
+    def _user(self) -> User:
+        return resolve(self.settings, transport="stdio", claims=None, host=self.settings.host)
+
+    def _open(self) -> Cell:
+        if self._cell is None:
+            raise UsageError("the tool files are not loaded; use `async with Runner(...) as runner:`")
+        return self._cell
+
+
+def _store_of(bringing: object, settings: Settings) -> ArtifactStore:
+    store = discover(bringing, rules=store_rules(settings))
+    if store is None:
+        raise UsageError(
+            f"{type(bringing).__name__} has no store: neither an attribute `artifact_store` that is one, "
+            "nor the coroutine methods put_artifact, get_artifact and delete_artifact"
+        )
+    return store

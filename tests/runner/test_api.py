@@ -1,0 +1,178 @@
+"""Tool files within another program: called from it, served by its server, with a store that it brings."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from support import ROOT, somebody
+
+from runner.api import Runner
+from runner.errors import UsageError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+PREFIX = "io.modelcontextprotocol/"
+TOOLS = '''
+from fastmcp import FastMCP
+
+mcp = FastMCP("embedded")
+
+
+@mcp.tool
+def make(text: str, username: str) -> dict:
+    """Make a file."""
+    with open(f"/tmp/{username}/made.txt", "w") as file:
+        file.write(text)
+    return {"results": "made", "artifacts": [{"name": "made.txt", "path": f"/tmp/{username}/made.txt"}]}
+
+
+@mcp.tool
+def reach(path: str, username: str) -> str:
+    """Write somewhere."""
+    with open(path, "w") as file:
+        file.write("x")
+    return "written"
+'''
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+
+    async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+        self.held[artifact_id] = content
+
+    async def get_artifact(self, artifact_id: str) -> bytes | None:
+        return self.held.get(artifact_id)
+
+    async def delete_artifact(self, artifact_id: str) -> None:
+        self.held.pop(artifact_id, None)
+
+
+class Having:
+    def __init__(self, store: object) -> None:
+        self.artifact_store = store
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    file = tmp_path / "embedded.py"
+    file.write_text(TOOLS)
+    return file
+
+
+def own(folder: Path) -> dict[str, object]:
+    return {"state_dir": str(folder / "state")}
+
+
+def test_the_example_of_the_document_prints_what_the_document_says(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "embedding.md").read_text()
+    report, program, *_ = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (printed,) = re.findall(r"^It prints `(.*)`\.$", text, re.MULTILINE)
+    (tmp_path / "report.py").write_text(report)
+    (tmp_path / "program.py").write_text(program)
+
+    ran = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "RUNNER_STATE_DIR": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stdout.strip()) == (0, printed), ran.stderr
+
+
+async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
+    tools: Path, tmp_path: Path
+) -> None:
+    keeper, outside = Keeper(), tmp_path / "outside.txt"
+    with somebody() as user:
+        async with Runner(tools, store=keeper, identity=user, settings=own(tmp_path)) as runner:
+            made = await runner.call("make", {"text": "hi"})
+            refused = await runner.call("reach", {"path": str(outside)})
+            allowed = await runner.call("reach", {"path": f"/tmp/{user}/inside.txt"})
+            (file,) = await runner.files().all()
+            async with runner.files().open(file) as content:
+                read = b"".join([chunk async for chunk in content])
+
+    assert (made["results"], base64.b64decode(made["artifacts"][0]["b64"])) == ("made", b"hi")
+    assert allowed["results"] == "written"
+    assert refused["meta_data"]["is_error"] is True
+    assert not outside.exists()
+    assert (file.name, read, list(keeper.held.values())) == ("made.txt", b"hi", [b"hi"])
+
+
+async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path) -> None:
+    with somebody() as user:
+        async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as first:
+            await first.call("make", {"text": "hi"})
+            having = Having(first.files().library.store)
+            async with Runner(tools, store=having, identity=user, settings=own(tmp_path)) as second:
+                found = [file.name for file in await second.files().all()]
+
+    assert found == ["made.txt"]
+    assert not list((tmp_path / "state").rglob("*.sqlite"))
+
+
+@pytest.mark.parametrize("store", [object(), Having("store"), 5])
+def test_an_object_without_a_store_is_refused_by_name(tools: Path, tmp_path: Path, store: object) -> None:
+    with pytest.raises(UsageError, match=f"{type(store).__name__} has no store: .*put_artifact"):
+        Runner(tools, store=store, settings=own(tmp_path))
+
+
+async def test_the_application_answers_over_http_whom_the_identity_names(tools: Path, tmp_path: Path) -> None:
+    meta = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"}}
+    meta["clientCapabilities"] = {}
+    params = {
+        "name": "make",
+        "arguments": {"text": "hi"},
+        "_meta": {PREFIX + key: value for key, value in meta.items()},
+    }
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "make",
+    }
+    with somebody() as user:
+        async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as runner:
+            app = runner.app
+            transport = httpx2.ASGITransport(app=app)
+            async with (
+                app.router.lifespan_context(app),
+                httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client,
+            ):
+                message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                answered = await client.post("/mcp", json=message, headers=headers)
+            files = [file.name for file in await runner.files().all()]
+
+    assert answered.status_code == 200, answered.text
+    body = answered.text.split("data: ", 1)[-1]
+    assert json.loads(body)["result"]["structuredContent"]["results"] == "made"
+    assert files == ["made.txt"]
+
+
+async def test_an_application_without_anybody_who_may_call_is_refused(tools: Path, tmp_path: Path) -> None:
+    async with Runner(tools, store="none:", settings=own(tmp_path)) as runner:
+        with pytest.raises(UsageError, match="nothing says who may call"):
+            _ = runner.app
+
+
+async def test_nothing_is_called_outside_the_block(tools: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="async with Runner"):
+        await Runner(tools, settings=own(tmp_path)).call("make", {"text": "hi"})
