@@ -1,5 +1,6 @@
 """From how a worker ended to a wire result or one error of the contract. Decides only."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from runner.contract.envelope import (
     invalid_result,
     network_denied,
     outside_home,
+    own_files_denied,
     program_denied,
     socket_denied,
     timed_out,
@@ -31,6 +33,8 @@ from sandbox.policy import Limits
 
 __all__ = ["judge"]
 
+# Folders of processes in /proc, as they are named there.
+_OF_PROCESSES = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|$)")
 # What a tool raised itself, and so has words of its author's.
 _SAID = ("tool error", "raised")
 _WRAPPED = "Error calling tool "
@@ -215,6 +219,8 @@ def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where)
     operation, path = str(denied.get("operation", "")), str(denied.get("path", ""))
     if operation == "run":
         return program_denied(path)
+    if _OF_PROCESSES.match(path):
+        return own_files_denied(path)
     if not operation.startswith("socket."):
         return outside_home(path, where.home, flag=where.flag(path, str(denied.get("wants", ""))))
     if path.startswith("AF_"):
