@@ -134,6 +134,8 @@ async def _execute(cell: Cell, request: Request) -> Completed:
     except WireError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
+        if isinstance(error, CallError) and error.withheld is not None:
+            log.warning("a tool raised what its client is not told", extra={"tool": name, **error.withheld})
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
         completed = Completed(processed=await _failure(cell, request, error), wire=said, spec=spec)
     _announce(cell, request, completed, listener)
