@@ -216,11 +216,8 @@ async def _found(cell: Cell, request: Request) -> ToolSpec | None:
 async def _in_a_seat(
     cell: Cell, request: Request, spec: ToolSpec, listener: CallListener, at: SeatKey | None
 ) -> Completed:
-    links = _takes_links(cell, spec)
-    async with (
-        cell.admission.admit(request.user.segment),
-        cell.seat(request.user, cell.access(spec), links=links, tool=spec.name, at=at) as seat,
-    ):
+    key = at or cell.key(request.user, spec, links=_takes_links(cell, spec))
+    async with cell.admission.admit(request.user.segment), cell.seat(request.user, key) as seat:
         request.steps.done("admit")
         return await _run(cell, request, spec, seat, listener)
 
@@ -264,10 +261,8 @@ async def ask_route(cell: Cell, user: User, asked: Mapping[str, Any]) -> Mapping
 
 
 async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outcome:
-    async with (
-        cell.admission.admit(request.user.segment),
-        cell.seat(request.user, cell.access(), at=cell.apart(request.user)) as seat,
-    ):
+    key = cell.apart(request.user) or cell.key(request.user)
+    async with cell.admission.admit(request.user.segment), cell.seat(request.user, key) as seat:
         lease, outcome = await _lease(cell, request, request.params, seat, listener, spec=None)
         _release(cell, lease)
         return outcome
