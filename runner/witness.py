@@ -30,7 +30,7 @@ __all__ = ["Witness"]
 
 _MAX_TEXT = 8000
 # All that FastMCP says where it masks; a server may be mounted by one that does not.
-_MASKED = re.compile(r"Error calling tool (?:'.*'|\".*\")")
+_MASKED = re.compile(r"Error calling tool (?:'[^']*'|\"[^\"]*\")")
 # What the C library asks for as the stack of a thread.
 _STACK_BYTES = 8 * 1024 * 1024
 _LIMITS = {

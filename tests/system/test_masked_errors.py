@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = TOOLS / "masked.py"
 SECRET = "hunter2"
-FAILING = ("fails", "says", "divides", "inner_deep")
+FAILING = ("fails", "says", "divides", "quotes", "inner_deep")
 PLAIN = (str(Path(sys.executable).with_name("fastmcp")), "run")
 OURS = (sys.executable, "-m", "runner", "serve")
 
@@ -86,6 +86,9 @@ async def test_a_file_that_masks_nothing_tells_as_much_as_with_plain_fastmcp(
 
     assert texts(ours) == texts(plain)
     assert SECRET in texts(ours)["fails"]
+    for tool in ("fails", "quotes"):
+        told = ours[tool].meta["toolcell/result"]["meta_data"]["details"]
+        assert (told["exception_type"], len(told["frames"])) == ("ValueError", 1)
     assert f"/nowhere/{SECRET}" in ours["denied"].content[0].text
 
 

@@ -26,6 +26,12 @@ def divides(by: int = 0) -> float:
 
 
 @mcp.tool
+def quotes(username: str) -> str:
+    """Raise with words that end as a masked text does."""
+    raise ValueError("there is no 'hunter2'")
+
+
+@mcp.tool
 def denied(username: str) -> str:
     """Do what the runner denies."""
     with open("/nowhere/hunter2", "w") as file:
