@@ -1,12 +1,13 @@
 """Tools and parameters that a file hides: what is said of them names them once, as with any unknown name."""
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp import Client
-from support import plain_server, settings_in
+from support import settings_in
 
 from runner.cell import Cell
 from runner.contract.envelope import tool_not_found
@@ -70,8 +71,7 @@ def test_the_names_are_quoted_once() -> None:
 async def test_what_a_file_hides_is_named_once_and_as_what_is_not_there(
     file: Path, folder: Path, user: str
 ) -> None:
-    with plain_server(file) as url:
-        plain = await asked(Client(url))
+    plain = await asked(Client(runpy.run_path(str(file))["mcp"]))
     async with Cell.open(settings_in(folder, user=user), [str(file)], user=User(user)) as cell:
         ours = await asked(Client(make_host(cell, transport="stdio", download_url=None)))
 
