@@ -136,6 +136,8 @@ async def _execute(cell: Cell, request: Request) -> Completed:
     except WireError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
+        if isinstance(error, CallError) and error.withheld is not None:
+            log.warning("a tool raised what its client is not told", extra={"tool": name, **error.withheld})
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
         completed = Completed(processed=await _failure(cell, request, error), wire=said, spec=spec)
     _announce(cell, request, completed, listener)
@@ -216,11 +218,11 @@ async def _found(cell: Cell, request: Request) -> ToolSpec | None:
 async def _in_a_seat(
     cell: Cell, request: Request, spec: ToolSpec, listener: CallListener, at: SeatKey | None
 ) -> Completed:
-    links = _takes_links(cell, spec)
+    key = at or cell.key(request.user, spec, links=_takes_links(cell, spec))
     async with (
         cell.admission.admit(request.user.segment),
         _entered(cell.call_locks.calling(request.user.segment)),
-        cell.seat(request.user, cell.access(spec), links=links, tool=spec.name, at=at) as seat,
+        cell.seat(request.user, key) as seat,
     ):
         request.steps.done("admit")
         return await _run(cell, request, spec, seat, listener)
@@ -265,10 +267,11 @@ async def ask_route(cell: Cell, user: User, asked: Mapping[str, Any]) -> Mapping
 
 
 async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outcome:
+    key = cell.apart(request.user) or cell.key(request.user)
     async with (
         cell.admission.admit(request.user.segment),
         _entered(cell.call_locks.calling(request.user.segment)),
-        cell.seat(request.user, cell.access(), at=cell.apart(request.user)) as seat,
+        cell.seat(request.user, key) as seat,
     ):
         lease, outcome = await _lease(cell, request, request.params, seat, listener, spec=None)
         _release(cell, lease)

@@ -247,10 +247,24 @@ class Cell:
         """
         return self.library.of(user.name, user.session, trace=trace)
 
-    def key(self, user: User, spec: ToolSpec | None, *, links: bool = False) -> SeatKey:
-        """Return the seat that a call of a tool takes, or, without one, any other request."""
+    def key(
+        self,
+        user: User,
+        spec: ToolSpec | None = None,
+        *,
+        links: bool = False,
+        access: Access | None = None,
+    ) -> SeatKey:
+        """Return the seat that a call of a tool takes, or, without one, any other request.
+
+        Args:
+            user: Who calls.
+            spec: The tool, which may have rights of its own.
+            links: Whether it can fetch download links.
+            access: What may be done with the home of the user, where it is not what the tool asks for.
+        """
         rights = self.terms(None if spec is None else spec.name).rights
-        return SeatKey(user.segment, self.access(spec), links, rights)
+        return SeatKey(user.segment, access or self.access(spec), links, rights)
 
     def apart(self, user: User) -> SeatKey | None:
         """Return the seat in which a call has changed what the file's server offers this user, if one has."""
@@ -269,26 +283,18 @@ class Cell:
     async def seat(
         self,
         user: User,
-        access: Access,
-        *,
-        links: bool = False,
-        tool: str | None = None,
-        at: SeatKey | None = None,
+        key: SeatKey,
     ) -> AsyncIterator[Seat]:
-        """Hold a pool whose workers may do `access` with the home of `user`.
+        """Hold a pool of workers for calls of a user.
 
         Args:
             user: Who calls.
-            access: What they may do.
-            links: Whether they can fetch download links.
-            tool: What they are for, which may have rights of its own.
-            at: This seat of the user's, whatever the others say.
+            key: Which of the user's: `key` says which a call takes, `apart` where what it offers has changed.
 
         Raises:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        key = at or SeatKey(user.segment, access, links, self.terms(tool).rights)
         with told_of_no_room(user.name), self._doubting():
             seat = await self._seat(user, key)
         seat.key = key

@@ -85,9 +85,11 @@ class CallError(RunnerError):
         details: JSON-serialisable facts for `meta_data.details`.
         retryable: Whether trying again can help; by default what the code says.
         answer: What the tool's own server answered, where it answered this itself; as on the wire.
+        withheld: What the client is not told, since the tool's server masks it; for the log.
     """
 
     answer: Mapping[str, Any] | None = None
+    withheld: Mapping[str, Any] | None = None
 
     def __init__(
         self,

@@ -151,6 +151,7 @@ class Seating:
                 load_timeout_s=self.settings.load_timeout_s,
                 stock=Stock(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
                 reuse=self.settings.reuse if self.keep_s == 0 else None,
+                forks=self.settings.worker_start == "fork",
             )
         except BaseException:
             await asyncio.to_thread(stack.close)

@@ -37,6 +37,7 @@ from runner.internals.worker import (
     lifespan,
     lists,
     low_level,
+    masks_errors,
     routes,
     serve_raw,
     single_call_server,
@@ -103,6 +104,7 @@ class _FastMcp:
     async def set_up(self, state: Any, witness: Witness, publish: Publish) -> None:
         del publish  # FastMCP has no bus of its own.
         self._server.middleware.append(witness)
+        witness.masks = masks_errors(self._server)
         self._tasks = await task_tools(self._server)
         await single_call_server(self._server, state)
         await warm_type_adapters(self._server)

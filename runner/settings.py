@@ -256,6 +256,11 @@ class Settings(BaseSettings):
         description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
         "there at that user's next call, or ends with its `call`.",
     )
+    worker_start: Literal["fork", "load"] = Field(
+        "fork",
+        description="Whether workers are forked from a process that has loaded the tool files, or each loads "
+        "them for itself and so may read its own files in `/proc` in every tier.",
+    )
     worker_calls: Count = Field(1000, description="Calls that a worker serves, where it stays with its user.")
     worker_age_s: Seconds = Field(3600.0, description="Age at which such a worker takes no further call.")
     worker_idle_s: Seconds = Field(300.0, description="Time without a call after which such a worker ends.")

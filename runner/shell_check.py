@@ -86,9 +86,9 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
     try:
         async with (
             Cell.open(settings, [target], program=_PROGRAM) as cell,
-            cell.seat(User("nobody"), Access.NONE) as seat,
+            cell.seat(User("nobody"), cell.key(User("nobody"), access=Access.NONE)) as seat,
         ):
-            tools, loaded, forks = cell.catalog.tools, seat.pool.loaded, seat.pool.forks
+            tools, loaded, forks = cell.catalog.tools, seat.pool.loaded, seat.pool.loaded.threads == 1
     except (ConfinementError, IsolationUnavailable):
         # Not the file's fault: nothing is said about it.
         raise

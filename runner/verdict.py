@@ -1,5 +1,6 @@
 """From how a worker ended to a wire result or one error of the contract. Decides only."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from runner.contract.envelope import (
     file_not_found,
     invalid_argument,
     invalid_result,
+    legible,
     network_denied,
     outside_home,
+    own_files_denied,
     program_denied,
     socket_denied,
     timed_out,
@@ -31,8 +34,12 @@ from sandbox.policy import Limits
 
 __all__ = ["judge"]
 
+# Folders of processes in /proc, as they are named there.
+_OF_PROCESSES = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|$)")
 # What a tool raised itself, and so has words of its author's.
 _SAID = ("tool error", "raised")
+# Errors with words of a tool or of its author.
+_OF_TOOLS = (Code.E_TOOL, Code.E_INVALID_PATH, Code.E_NETWORK_DENIED)
 _WRAPPED = "Error calling tool "
 # What a worker may say that it ran into; what else is limited the host sees for itself.
 _FILE = "file_bytes"
@@ -153,12 +160,26 @@ def _answered(
         # What the author says is read first, whatever we know beside it.
         if raised.get("kind") in _SAID and isinstance(result, dict) and _is_authors(result, error):
             error.answer = result
-        raise error
+        raise _masked(error, raised, result)
     if isinstance(answer.get("error"), dict):
         raise WireError(_written(answer["error"]))
     if not isinstance(result, dict):
         raise invalid_result("result", "the worker's answer holds no result")
     return unfolded(result) if answer.get(FOLDED) is True else result
+
+
+def _masked(error: CallError, raised: Mapping[str, Any], result: object) -> CallError:
+    """Return an error with no more than the tool's server tells of it, where that masks what tools raise."""
+    told = raised.get("told")
+    if not isinstance(told, str) or error.code not in _OF_TOOLS:
+        return error
+    masked = CallError(
+        error.code, legible(told), details={"message": legible(told)}, retryable=error.retryable
+    )
+    masked.answer = result if isinstance(result, dict) else None
+    withheld = {key: value for key, value in error.details.items() if key not in ("message", "suggestion")}
+    masked.withheld = {"problem": error.message, **withheld}
+    return masked
 
 
 def _is_authors(result: Mapping[str, Any], error: CallError) -> bool:
@@ -219,6 +240,8 @@ def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where)
     operation, path = str(denied.get("operation", "")), str(denied.get("path", ""))
     if operation == "run":
         return program_denied(path)
+    if _OF_PROCESSES.match(path):
+        return own_files_denied(path)
     if not operation.startswith("socket."):
         return outside_home(path, where.home, flag=where.flag(path, str(denied.get("wants", ""))))
     if path.startswith("AF_"):

@@ -6,6 +6,7 @@ frames, the denial behind it, the limit that it ran into.
 
 import errno
 import mmap
+import re
 import threading
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ from sandbox.inside.program import Channel
 __all__ = ["Witness"]
 
 _MAX_TEXT = 8000
+# All that FastMCP says where it masks; a server may be mounted by one that does not.
+_MASKED = re.compile(r"Error calling tool (?:'[^']*'|\"[^\"]*\")")
 # What the C library asks for as the stack of a thread.
 _STACK_BYTES = 8 * 1024 * 1024
 _LIMITS = {
@@ -40,13 +43,21 @@ _LIMITS = {
 
 
 class Witness(Middleware):
-    """Innermost middleware: remembers what a tool raised, and on which of the author's lines."""
+    """Innermost middleware: remembers what a tool raised, and on which of the author's lines.
+
+    Attributes:
+        channel: Where denials are explained.
+        raised: What the tool raised, in JSON; with `told`, where a client is to hear that and no more.
+        most_bytes: Longest answer.
+        masks: Whether the server is made with `mask_error_details`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.channel: Channel | None = None
         self.raised: dict[str, object] | None = None
         self.most_bytes: int | None = None
+        self.masks = False
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
         """Run the tool, and remember what it raises on the way out."""
@@ -70,6 +81,8 @@ class Witness(Middleware):
                     "path": denial.path,
                     "wants": denial.wants,
                 }
+            if self.masks or _MASKED.fullmatch(str(error)):
+                self.raised["told"] = str(error)[:_MAX_TEXT]
             raise
         used = least_bytes(result) if isinstance(result, ToolResult) else 0
         if self.most_bytes is not None and used > self.most_bytes:

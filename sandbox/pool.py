@@ -1,6 +1,7 @@
 """Parked workers of one policy, ahead of need; hides whether they are forked or one-shot.
 
-A program that starts threads while it loads cannot be forked safely. Such a pool keeps one-shot
+A program that starts threads while it loads cannot be forked safely, and a process that was forked cannot
+be given its own files in a /proc that is everybody's (`sandbox.layers.proc`). A pool for such keeps one-shot
 interpreters instead, each loaded before its call comes: slower to refill, as fast when stocked.
 """
 
@@ -89,6 +90,7 @@ class Pool:
         load_timeout_s: float,
         stock: Stock,
         reuse: Reuse | None = None,
+        forks: bool = True,
     ) -> "Pool":
         """Load the program under `policy` and park workers.
 
@@ -100,6 +102,7 @@ class Pool:
             load_timeout_s: Seconds the program may take to load, and a worker to get ready.
             stock: Says how many workers to keep parked.
             reuse: How long workers stay with their user; by default each serves one call.
+            forks: Whether workers may be forked from the zygote; if not, each loads the program for itself.
 
         Raises:
             LoadError: The author's file is at fault.
@@ -124,7 +127,7 @@ class Pool:
             stock=stock,
             loaded=loaded,
             zygote=zygote,
-            forks=loaded.threads == 1,
+            forks=forks and loaded.threads == 1,
             reuse=reuse,
         )
         if not pool.forks:

@@ -152,6 +152,25 @@ def outside_home(
     return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
 
 
+def own_files_denied(attempted: str) -> CallError:
+    """Return the error of a process that may not read what `/proc` has of it, or of another one.
+
+    Args:
+        attempted: The path as the tool named it.
+    """
+    return CallError(
+        Code.E_INVALID_PATH,
+        "What /proc has of processes cannot be read",
+        details={
+            "attempted_path": _short_path(attempted),
+            "allowed_prefix": None,
+            "suggestion": "Do without it: resource.getrusage and os.sched_getaffinity answer the usual "
+            'questions. For the operator: with worker_start = "load", or in tier namespace, a worker may '
+            "read its own files there; those of other processes are closed to every tool",
+        },
+    )
+
+
 def too_large(size: int | None, limit: int) -> CallError:
     """Return the error of a file above the hard cap.
 

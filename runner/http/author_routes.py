@@ -8,21 +8,23 @@ Source: Content Security Policy Level 3, `sandbox`; `docs/http.md`.
 """
 
 import binascii
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pybase64
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Match, NoMatchFound, Route
 from starlette.types import Receive, Scope, Send
 
 from runner.http.answers import Refusal
 from runner.http.site import Site
 from runner.http.visitors import who
+from runner.http.wrong_keys import spare_tokens
 from runner.identity import User
 
-__all__ = ["AuthorRoutes", "hidden"]
+__all__ = ["AuthorRoutes", "Known", "hidden"]
 
 Ask = Callable[[User, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 Known = Sequence[tuple[str, tuple[str, ...]]]
@@ -56,20 +58,31 @@ class AuthorRoutes(BaseRoute):
         self._site = site
         self._known = known
         self._ask = ask
+        self._compiled_of: Known | None = None
+        self._compiled: Sequence[Route] = ()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Say whether a request is for one of them."""
-        found = [match_of(path, methods, scope) for path, methods in self._known()]
+        found = [route.matches(scope)[0] for route in self._routes()]
         return max(found, key=lambda match: match.value, default=Match.NONE), {}
 
+    def _routes(self) -> Sequence[Route]:
+        """Return the routes of what is known now; compiled anew only once that is another."""
+        known = self._known()
+        if known != self._compiled_of:
+            self._compiled_of, self._compiled = known, compiled(known)
+        return self._compiled
+
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Name no address: the host builds none of them."""
-        raise NotImplementedError(name)
+        """Name no address: the host builds none of them, and whoever asks goes on to the next route."""
+        raise NoMatchFound(name, path_params)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request = Request(scope, receive)
         user = await who(self._site, request)
+        # From here on a refusal is the file's own, of something that is no token of ours.
+        spare_tokens(request)
         asked = {
             "method": request.method,
             "path": request.url.path,
@@ -81,13 +94,13 @@ class AuthorRoutes(BaseRoute):
         await _response(await self._ask(user, asked))(scope, receive, send)
 
 
-def match_of(path: str, methods: Sequence[str], scope: Scope) -> Match:
-    """Say how far a request is for a route."""
-    try:
-        return Route(path, endpoint=_nobody, methods=list(methods) or None).matches(scope)[0]
-    except (AssertionError, ValueError):
-        # A path that is none, which only a hostile file has.
-        return Match.NONE
+def compiled(known: Known) -> list[Route]:
+    """Return routes that say what is for them; without those whose path is none, which a hostile file has."""
+    found = []
+    for path, methods in known:
+        with contextlib.suppress(AssertionError, ValueError):
+            found.append(Route(path, endpoint=_nobody, methods=list(methods) or None))
+    return found
 
 
 def hidden(known: Known, before: Sequence[BaseRoute]) -> list[str]:

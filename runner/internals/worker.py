@@ -46,6 +46,7 @@ __all__ = [
     "lifespan",
     "lists",
     "low_level",
+    "masks_errors",
     "mend_returned_texts",
     "routes",
     "serve_raw",
@@ -200,6 +201,11 @@ def lists(server: FastMCP) -> tuple[object, ...]:
             parts.append((id(provider), *((key, id(value)) for key, value in held.items())))
             parts.append(tuple(map(id, provider.transforms)))
     return tuple(parts)
+
+
+def masks_errors(server: FastMCP) -> bool:
+    """Say whether a server tells its clients no more of an exception than that there was one."""
+    return bool(server._mask_error_details)
 
 
 def auth_of(auth: Any) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_now
 
     async with (
         Cell.open(settings, list(map(str, loadable)), program="runner.check.program") as cell,
-        cell.seat(User("nobody"), Access.NONE) as seat,
+        cell.seat(User("nobody"), cell.key(User("nobody"), access=Access.NONE)) as seat,
     ):
         loaded, forks = seat.pool.loaded, seat.pool.forks
     watched = Watched.from_hello(loaded.hello)

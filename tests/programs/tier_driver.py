@@ -1,6 +1,6 @@
 """Hold a cell in one isolation tier, and run the calls that come as JSON lines: user, tool, arguments.
 
-usage: python tier_driver.py TIER FOLDER TOOL_FILE
+usage: python tier_driver.py TIER FOLDER TOOL_FILE [SETTING=VALUE...]
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from runner.store.protocol import Origin
 async def main() -> None:
     tier, folder, tool_file = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     limits: dict[str, Any] = {"user_processes": 60, "user_memory_mb": 400}
+    limits |= dict(setting.split("=", 1) for setting in sys.argv[4:])
     async with open_cell(tool_file, folder, isolation=tier, **limits) as cell:
         while line := await asyncio.to_thread(sys.stdin.readline):
             user, tool, arguments = json.loads(line)

@@ -128,15 +128,21 @@ def repository(lent: Path, folder: Path) -> Path:
 
 
 async def test_the_git_server_commits_to_a_repository_of_somebody_else(
-    folder: Path, user: str, repository: Path, tier: str
+    folder: Path, user: str, repository: Path, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, at = python_server("mcp-server-git", "--repository", str(repository)), str(repository)
 
+    with monkeypatch.context() as without:
+        # The control: git as it is, which is not told that what is lent may be somebody else's.
+        without.setattr("runner.rights._GIT", {})
+        async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:
+            refused = await said(client, "git_add", repo_path=at, files=["a.txt"])
     async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:
         added = await said(client, "git_add", repo_path=at, files=["a.txt"])
         committed = await said(client, "git_commit", repo_path=at, message="one")
         log = await said(client, "git_log", repo_path=at)
 
+    assert "dubious ownership" in refused
     assert "one" in log, (added, committed)
 
 

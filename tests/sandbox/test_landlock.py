@@ -13,8 +13,9 @@ from forked import run_in_child
 
 from sandbox.layers import landlock, privileges
 from sandbox.layers.landlock import HOME, MINIMUM_ABI, Access, Rule, handled, zygote_rules, zygote_ruleset
+from sandbox.layers.proc import own_folder
 from sandbox.policy import Policy
-from sandbox.syscalls import landlock_abi
+from sandbox.syscalls import landlock_abi, landlock_add_path_rule, landlock_create_ruleset
 
 NOBODY = 65534
 
@@ -301,6 +302,41 @@ def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nob
     assert look(own=True, confined=False) == read + read
     assert look(own=False, confined=True) == denied + denied
     assert look(own=True, confined=True) == read + denied
+
+
+def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world):
+    """Why a forked worker has none without namespaces: if a kernel ever changes this, it can have them."""
+    looked_at = [*(("self", name) for name in ("cgroup", "status", "maps")), (os.getpid(), "cmdline")]
+
+    def look_after_fork(granted):
+        def work():
+            privileges.refuse_new_privileges()
+            ruleset = zygote_ruleset(world.policy, home=None, own=granted == "its zygote's")
+            if granted == "everybody's":
+                proc = os.open("/proc", os.O_PATH)
+                landlock_add_path_rule(ruleset, parent=proc, access=Access.READ_FILE | Access.READ_DIR)
+            landlock.apply(ruleset)
+            return [of_parent(), run_in_child(after_fork, lambda: None).value]
+
+        def after_fork():
+            if granted == "its own, later":
+                handles = Access.READ_FILE | Access.READ_DIR
+                ruleset = landlock_create_ruleset(filesystem=handles, network=0, scoped=0, abi=landlock_abi())
+                folder = os.open(own_folder(), os.O_PATH)
+                landlock_add_path_rule(ruleset, parent=folder, access=handles)
+                landlock.apply(ruleset)
+            return [_outcome(f"/proc/{who}/{name}") for who, name in looked_at]
+
+        def of_parent():
+            return _outcome("/proc/self/cgroup")
+
+        return run_in_child(work, lambda: None).value
+
+    nothing, everything = ["PermissionError"] * 4, ["read"] * 4
+    assert look_after_fork("its zygote's") == ["read", nothing]
+    assert look_after_fork("its own, later") == ["PermissionError", nothing]
+    # And what would give it them gives it those of others.
+    assert look_after_fork("everybody's") == ["read", everything]
 
 
 def _outcome(path):

@@ -101,7 +101,7 @@ async def test_no_key_of_the_store_is_in_any_process_below_the_host(
 
     async with Cell.open(settings, [str(TOOLS / "attack.py")]) as cell:
         environment = await call(cell, user, "act", name="environment", arguments=[])
-        async with cell.seat(User(user), Access.WRITE) as seat:
+        async with cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat:
             # The worker that has answered is still being buried.
             await seat.pool.zygote.settled()
         below = [cell.forkserver._current.process.pid, *descendants(cell.forkserver._current.process.pid)]

@@ -104,7 +104,7 @@ async def refusal(forkserver: Supervisor, folder: Path, text: str, **settings: A
         tier=Tier.PROCESS,
     )
     with pytest.raises(SandboxError) as caught:
-        async with cell.seat(User("anybody"), Access.NONE):
+        async with cell.seat(User("anybody"), cell.key(User("anybody"), access=Access.NONE)):
             pytest.fail("the file was loaded")
     return str(caught.value)
 
@@ -273,7 +273,7 @@ async def test_a_file_that_starts_a_thread_is_served_by_processes_of_one_call_ea
     )
 
     async with open_cell(written(folder, GOOD + thread), folder) as cell:
-        async with cell.seat(User(user), Access.NONE) as seat:
+        async with cell.seat(User(user), cell.key(User(user), access=Access.NONE)) as seat:
             forks = seat.pool.forks
         completed = [await call(cell, user, "hi") for _ in range(2)]
 

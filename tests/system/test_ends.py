@@ -153,7 +153,7 @@ async def test_a_cancelled_call_leaves_nothing_running(cell: Cell, newcomer: str
         # Kept open: what a cancelled call has made may be discarded.
         witness = mark.open("rb")
         group.cancel_scope.cancel()
-    async with cell.seat(User(newcomer), Access.WRITE) as seat:
+    async with cell.seat(User(newcomer), cell.key(User(newcomer), access=Access.WRITE)) as seat:
         await seat.pool.zygote.settled()
 
     with witness:
@@ -224,7 +224,7 @@ async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_n
     # No worker stays, or the call would have that one.
     async with open_cell(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
         assert await fine(it, user)
-        async with it.seat(User(user), Access.NONE) as seat:
+        async with it.seat(User(user), it.key(User(user), access=Access.NONE)) as seat:
             ended = seat.pool.zygote.pid
         # It takes no order any more, so the call waits for a worker.
         os.kill(ended, signal.SIGSTOP)

@@ -75,7 +75,10 @@ async def test_author_code_never_runs_unconfined_not_even_its_import(tmp_path: P
 
 
 async def test_policies_only_narrow(tmp_path: Path, tier: str, user: str) -> None:
-    async with attack_cell(tmp_path, isolation=tier) as cell, cell.seat(User(user), Access.WRITE) as seat:
+    async with (
+        attack_cell(tmp_path, isolation=tier) as cell,
+        cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat,
+    ):
         policy = seat.pool.policy
         scratch = policy.scratch
         assert scratch is not None
@@ -163,7 +166,7 @@ async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: s
     for kind in (Cell, Unguarded):
         async with attack_cell(tmp_path / kind.__name__, kind=kind, isolation=tier) as cell:
             home = f"/tmp/{user}"
-            async with cell.seat(User(user), Access.WRITE) as seat:
+            async with cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat:
                 guarded[kind] = seat.pool.policy.guard
             answers[kind] = [
                 await act(cell, user, name, *(text.format(there=there, home=home) for text in texts))
@@ -223,7 +226,7 @@ async def test_no_secret_of_the_host_is_in_a_worker(
     async with attack_cell(tmp_path, isolation=tier) as cell:
         await act(cell, user, "pid")
         environment = (await act(cell, user, "environment"))["value"]
-        async with cell.seat(User(user), Access.WRITE) as seat:
+        async with cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat:
             # The worker that has answered is still being buried.
             await seat.pool.zygote.settled()
         below = [cell.forkserver._current.process.pid, *descendants(cell.forkserver._current.process.pid)]

@@ -62,18 +62,27 @@ def test_the_typescript_sdk_is_served_in_a_session(
     assert heard["after"] == {"results": "after"}
 
 
-@VERSIONS
-@TRANSPORTS
-async def test_fastmcps_client_is_served_in_a_session(
+@pytest.fixture
+def target(
     transport: str,
     version: str,
     serve_http: Callable[..., str],
     environment: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # What a client of that time proposes; this one always proposes the newest.
+) -> str | StdioTransport:
+    """A server, for a client that speaks as one of that version does."""
+    # This one always proposes the newest.
     monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", version)
-    stdio = StdioTransport(STDIO[0], list(STDIO[1:]), env=environment, keep_alive=False)
+    if transport == "http":
+        return serve_http(FILE)
+    return StdioTransport(STDIO[0], list(STDIO[1:]), env=environment, keep_alive=False)
+
+
+@VERSIONS
+@TRANSPORTS
+async def test_fastmcps_client_is_served_in_a_session(
+    transport: str, version: str, target: str | StdioTransport
+) -> None:
     steps: list[float] = []
 
     async def heard(progress: float, _total: float | None, _message: str | None) -> None:
@@ -82,7 +91,6 @@ async def test_fastmcps_client_is_served_in_a_session(
     async def agreed(_message: str, kind: Any, _params: Any, _context: Any) -> Any:
         return ElicitResult(action="accept", content={"value": "yes"})
 
-    target = serve_http(FILE) if transport == "http" else stdio
     async with Client(target, mode="legacy", elicitation_handler=agreed) as client:
         said = await client.call_tool("echo", {"value": "ümläut"})
         await client.call_tool("steps", {"count": 2}, progress_handler=heard)
@@ -103,14 +111,8 @@ async def test_fastmcps_client_is_served_in_a_session(
 @VERSIONS
 @TRANSPORTS
 async def test_a_kept_worker_asks_the_person_and_the_model_of_each_of_its_calls(
-    transport: str,
-    version: str,
-    serve_http: Callable[..., str],
-    environment: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    transport: str, version: str, target: str | StdioTransport
 ) -> None:
-    monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", version)
-    stdio = StdioTransport(STDIO[0], list(STDIO[1:]), env=environment, keep_alive=False)
     asked: list[str] = []
 
     async def agreed(message: str, _kind: Any, _params: Any, _context: Any) -> Any:
@@ -121,7 +123,6 @@ async def test_a_kept_worker_asks_the_person_and_the_model_of_each_of_its_calls(
         asked.append("model")
         return f"wrote {messages[0].content.text}"
 
-    target = serve_http(FILE) if transport == "http" else stdio
     async with Client(target, mode="legacy", elicitation_handler=agreed, sampling_handler=written) as client:
         called = [await client.call_tool("draws") for _ in range(3)]
         session = client.initialize_result

@@ -71,16 +71,20 @@ class Driver:
 
 @contextlib.contextmanager
 def driving(
-    anybody: tuple[Path, Path], tier: str, *, without: str | None = None, beside: Driver | None = None
+    anybody: tuple[Path, Path],
+    tier: str,
+    *settings: str,
+    without: str | None = None,
+    beside: Driver | None = None,
 ) -> Iterator[Driver]:
-    """Run one, `without` a capability, or with the folders of another one that runs meanwhile."""
+    """Run one with settings, `without` a capability, or with the folders of another that runs meanwhile."""
     python, tool_file = anybody
     folder = (
         Path(tempfile.mkdtemp(prefix="toolcell-tier-", dir="/var/tmp")) if beside is None else beside.folder
     )
     names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(2)]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "tests")}
-    command = [python, ROOT / "tests/programs/tier_driver.py", tier, folder, tool_file]
+    command = [python, ROOT / "tests/programs/tier_driver.py", tier, folder, tool_file, *settings]
     if without is not None:
         # What is not in the bounding set is not in what comes after an exec.
         command = ["setpriv", f"--bounding-set=-{without}", *command]
@@ -209,6 +213,33 @@ def test_a_tool_reads_and_writes_its_own_home_and_no_other(driver: Driver) -> No
     assert not any(isinstance(answer, str) and answer.startswith("E") for answer in theirs)
     assert set(ours) <= {"EACCES", "ENOENT", "EROFS"}
     assert snapshot(Path(f"/tmp/{driver.other}")) == before
+
+
+@pytest.mark.parametrize("tier", ["process", *TIERS])
+def test_where_all_tools_have_a_home_one_that_names_no_user_works_in_its_users_own(
+    anybody: tuple[Path, Path], tier: str
+) -> None:
+    with driving(anybody, tier) as usual:
+        refused = usual.ask(usual.user, "keeps", text="not kept")
+    with driving(anybody, tier, "homes_for=all") as driver:
+        kept = [
+            driver.ask(name, "keeps", text=f"of {name}")["results"] for name in (driver.user, driver.other)
+        ]
+        owners = {uid_of(name) for name in (driver.user, driver.other)}
+        named = [driver.ask(driver.user, "who")["results"]["uid"][0], kept[0]["uid"]]
+        across = driver.tries(driver.user, f"read /tmp/{driver.other}/kept.txt")
+
+    assert refused["meta_data"]["error_code"] == "E_INVALID_PATH"
+    assert [answer["text"] for answer in kept] == [f"of {driver.user}", f"of {driver.other}"]
+    assert [answer["folder"] for answer in kept] == [f"/tmp/{driver.user}", f"/tmp/{driver.other}"]
+    assert across in (["EACCES"], ["ENOENT"])
+    assert named[0] == named[1]
+    if tier == "process":
+        assert owners == {os.geteuid()}
+    else:
+        assert owners == {answer["uid"] for answer in kept}
+        assert len(owners) == 2
+        assert 0 not in owners
 
 
 def test_of_another_home_only_the_top_answers_where_users_have_ids(by_uid: Driver) -> None:

@@ -46,6 +46,13 @@ def number() -> int:
 
 
 @mcp.tool
+def keeps(text: str) -> dict[str, Any]:
+    """Keep a text in the working folder, without asking who calls."""
+    Path("kept.txt").write_text(text)
+    return {"text": Path("kept.txt").read_text(), "folder": os.getcwd(), "uid": os.getuid()}
+
+
+@mcp.tool
 def who(username: str) -> dict[str, Any]:
     """Say who this process is."""
     return {"uid": os.getresuid(), "gid": os.getresgid(), "groups": os.getgroups(), "parent": os.getppid()}

@@ -191,7 +191,7 @@ async def test_what_only_loading_shows_is_found_at_its_tool_once(tmp_path: Path)
 
     async with (
         Cell.open(settings_in(tmp_path), [str(file)], program="runner.check.program") as cell,
-        cell.seat(User("nobody"), Access.NONE) as seat,
+        cell.seat(User("nobody"), cell.key(User("nobody"), access=Access.NONE)) as seat,
     ):
         hello = seat.pool.loaded.hello
     seen = list(seen_of_widgets(hello, told.offers, Source(PUT_TOGETHER), frozenset()))

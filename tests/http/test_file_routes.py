@@ -1,0 +1,84 @@
+"""Routes of a tool file beside the host's own: found fast, named by nobody, and not taken for our lock."""
+
+import base64
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from site_support import TOKENS, Served
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Match, NoMatchFound, Route
+
+from runner.http.author_routes import AuthorRoutes, Known
+from runner.identity import User
+
+TRIES = 12
+"""Wrong tokens enough that the last of them wait."""
+
+
+async def refuse(_user: User, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Answer as a file does that wants a password of its own."""
+    return {"status": 401, "headers": [], "body": base64.b64encode(b"the file's own password").decode()}
+
+
+def routes_of(served: Served, known: list[Known]) -> AuthorRoutes:
+    return AuthorRoutes(served.site, lambda: known[0], refuse)
+
+
+def asked(path: str, method: str = "GET") -> dict[str, Any]:
+    return {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
+
+
+def test_patterns_are_compiled_once_and_anew_when_the_file_has_others(tmp_path: Path) -> None:
+    known: list[Known] = [(("/items/{item:int}", ("GET",)), ("no path", ("GET",)))]
+    routes = routes_of(Served.at(tmp_path), known)
+
+    found = [routes.matches(asked(path))[0] for path in ("/items/1", "/items/x", "/other")]
+    first = routes._routes()
+    again = routes._routes()
+    known[0] = (("/other", ("POST",)),)
+    after = [
+        routes.matches(asked(path, method))[0]
+        for path, method in (("/items/1", "GET"), ("/other", "GET"), ("/other", "POST"))
+    ]
+
+    assert found == [Match.FULL, Match.NONE, Match.NONE]
+    assert again is first
+    assert after == [Match.NONE, Match.PARTIAL, Match.FULL]
+
+
+def test_whoever_looks_for_the_address_of_a_named_route_is_sent_on(tmp_path: Path) -> None:
+    async def answer(_request: Request) -> Response:
+        return PlainTextResponse("")
+
+    routes = routes_of(Served.at(tmp_path), [(("/health", ("GET",)),)])
+    both: list[BaseRoute] = [routes, Route("/behind", answer, name="behind")]
+
+    assert Starlette(routes=both).url_path_for("behind") == "/behind"
+    with pytest.raises(NoMatchFound, match="nowhere"):
+        Starlette(routes=both).url_path_for("nowhere")
+
+
+def test_a_refusal_of_the_file_is_no_wrong_token_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Served.at(tmp_path)
+    served.web.router.routes.append(routes_of(served, [(("/locked", ("GET",)),)]))
+
+    def told() -> int:
+        return len([record for record in caplog.records if record.name == "runner.http.wrong_keys"])
+
+    with caplog.at_level(logging.WARNING), served.visitor("ann") as client:
+        refused = [client.get("/locked") for _ in range(TRIES)]
+        of_the_file = told()
+        wrong = client.get("/locked", headers={"authorization": f"Bearer {TOKENS['ann']}x"})
+
+    assert {(answer.status_code, answer.text) for answer in refused} == {(401, "the file's own password")}
+    assert of_the_file == 0
+    # The control: where the token is wrong, it counts, at the same address.
+    assert wrong.status_code == 401
+    assert told() == 1

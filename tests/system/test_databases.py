@@ -1,0 +1,120 @@
+"""Databases as tools of others use them: DuckDB, and a server for SQLite written by somebody else."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack_support import interpreter_for_anybody, opened
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from support import TOOLS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
+
+TIERS = ("process", "user", "namespace")
+SERVER = "mcp_alchemy.server"
+
+
+@pytest.fixture(scope="module")
+def anybody() -> Iterator[tuple[Path, Path]]:
+    """An interpreter for every user id, and a folder beside it that every user id can enter."""
+    assert os.geteuid() == 0, "the tier user is for a server that root starts; run these tests as root"
+    top = Path(tempfile.mkdtemp(prefix="toolcell-databases-", dir="/srv"))
+    top.chmod(0o755)
+    yield interpreter_for_anybody(top), top
+    shutil.rmtree(top)
+
+
+def served(python: Path, folder: Path, target: str, *options: str, **more: str) -> Client[Any]:
+    """Return a client of `runner serve` over stdio."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "RUNNER_USER": f"t-{uuid.uuid4().hex[:12]}",
+        "RUNNER_STATE_DIR": f"{folder}/state",
+        "RUNNER_STORE": f"file://{folder}/store",
+        **more,
+    }
+    arguments = ["-m", "runner", "serve", target, "--transport", "stdio", *options]
+    transport = StdioTransport(
+        str(python), arguments, env=environment, cwd="/", keep_alive=False, log_file=folder / "log"
+    )
+    return Client(transport)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_duckdb_works_where_it_would_end_the_process_if_it_were_told_nothing(
+    anybody: tuple[Path, Path], tmp_path: Path, tier: str
+) -> None:
+    python, top = anybody
+    file = opened(TOOLS, top / "tools") / "databases.py"
+
+    async with served(python, tmp_path, str(file), "--isolation", tier) as client:
+        told = (await client.call_tool("told", {})).data
+        untold = (await client.call_tool("untold", {})).data
+
+    assert told == {"sum": 499500, "threads": len(os.sched_getaffinity(0))}
+    # With namespaces it may read the file at which it would fail.
+    assert os.WIFSIGNALED(untold) is (tier != "namespace")
+    assert untold == 0 or os.WTERMSIG(untold) in (signal.SIGABRT, signal.SIGSEGV)
+
+
+async def asked(client: Client[Any]) -> list[Any]:
+    """Have the server work on its database; return all that it says."""
+    statements = (
+        "insert into notes values (2, 'second')",
+        "select * from notes order by id",
+        "select * from nowhere",
+    )
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("all_table_names", {}),
+        *(("execute_query", {"query": statement}) for statement in statements),
+        ("schema_definitions", {"table_names": ["notes"]}),
+    ]
+    said: list[Any] = [(tool.name, tool.description, tool.input_schema) for tool in await client.list_tools()]
+    for tool, arguments in calls:
+        called = await client.call_tool_mcp(tool, arguments)
+        said.append(
+            (called.is_error, [block.model_dump() for block in called.content], called.structured_content)
+        )
+    return said
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_a_server_for_sqlite_of_somebody_else_works_on_a_database_that_is_lent(
+    anybody: tuple[Path, Path], tmp_path: Path, tier: str
+) -> None:
+    python, top = anybody
+    said: list[Any] = []
+    lent = top / f"lent-{tier}"
+    for plain in (True, False):
+        lent.mkdir()
+        database = lent / "notes.db"
+        with sqlite3.connect(database) as made:
+            made.execute("create table notes (id integer primary key, text text)")
+            made.execute("insert into notes values (1, 'first')")
+        made.close()
+        address = f"sqlite:///{database}"
+        options = ("--isolation", tier, "--allow-env", "DB_URL", "--allow-write", str(lent))
+        if plain:
+            transport = StdioTransport(
+                str(python), ["-m", SERVER], env={"DB_URL": address}, log_file=tmp_path / "plain"
+            )
+            client: Client[Any] = Client(transport)
+        else:
+            client = served(python, tmp_path, SERVER, *options, DB_URL=address)
+        async with client:
+            said.append(await asked(client))
+        with sqlite3.connect(database) as after:
+            said.append(after.execute("select id, text from notes").fetchall())
+        after.close()
+        shutil.rmtree(lent)
+
+    assert said[1] == [(1, "first"), (2, "second")]
+    assert said[2:] == said[:2]

@@ -1,0 +1,107 @@
+"""What a tool raises reaches clients as far as its server lets it, as with plain FastMCP; the log has all."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from fastmcp.exceptions import McpError
+from support import TOOLS
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = TOOLS / "masked.py"
+SECRET = "hunter2"
+FAILING = ("fails", "says", "divides", "quotes", "inner_deep")
+PLAIN = (str(Path(sys.executable).with_name("fastmcp")), "run")
+OURS = (sys.executable, "-m", "runner", "serve")
+
+
+async def said(
+    command: tuple[str, ...], file: Path, environment: dict[str, str], log: Path
+) -> dict[str, Any]:
+    """Have everything fail; return what the client hears, whole."""
+    words = [*command[1:], str(file), "--transport", "stdio"]
+    more = ["--no-banner"] if command is PLAIN else []
+    transport = StdioTransport(
+        command[0], [*words, *more], env=environment, log_file=log, keep_alive=False, cwd=str(log.parent)
+    )
+    heard: dict[str, Any] = {}
+    async with Client(transport) as client:
+        for tool in (*FAILING, "denied"):
+            # Plain FastMCP has nobody who fills it in.
+            arguments = {"username": "somebody"} if command is PLAIN and tool != "divides" else {}
+            heard[tool] = await client.call_tool_mcp(tool, arguments)
+        for name, asked in (
+            ("resource", client.read_resource("notes://secret")),
+            ("prompt", client.get_prompt("ask")),
+        ):
+            with pytest.raises(McpError) as failed:
+                await asked
+            heard[name] = failed.value.error
+    return heard
+
+
+def texts(heard: dict[str, Any]) -> dict[str, str]:
+    """Return the first words of each answer."""
+    answers = {tool: heard[tool].content[0].text for tool in FAILING}
+    return {**answers, **{name: heard[name].message for name in ("resource", "prompt")}}
+
+
+async def test_masked_errors_are_what_plain_fastmcp_tells_and_no_more(
+    environment: dict[str, str], folder: Path
+) -> None:
+    plain = await said(PLAIN, FILE, environment, folder / "plain.log")
+    ours = await said(OURS, FILE, environment, folder / "ours.log")
+
+    assert texts(ours) == texts(plain)
+    assert texts(ours)["fails"] == "Error calling tool 'fails'"
+    assert texts(ours)["says"] == "please give a smaller number"
+    # A tool's, whole: in no further block, structure or note. FastMCP itself does not mask prompts.
+    whole = {tool: ours[tool].model_dump_json() for tool in (*FAILING, "denied")}
+    assert [tool for tool, answer in whole.items() if SECRET in answer or "masked.py" in answer] == []
+    assert all(ours[tool].is_error for tool in whole)
+
+
+async def test_the_log_has_what_clients_are_not_told(environment: dict[str, str], folder: Path) -> None:
+    await said(OURS, FILE, environment, folder / "log")
+
+    lines = (folder / "log").read_text().splitlines()
+    told = [line for line in lines if "a tool raised what its client is not told" in line]
+    assert any("tool=fails" in line and SECRET in line and "masked.py, line" in line for line in told)
+    assert any("tool=denied" in line and f"/nowhere/{SECRET}" in line for line in told)
+    assert all("call_id=" in line for line in told)
+
+
+async def test_a_file_that_masks_nothing_tells_as_much_as_with_plain_fastmcp(
+    environment: dict[str, str], folder: Path
+) -> None:
+    open_file = folder / "open.py"
+    open_file.write_text(FILE.read_text().replace(", mask_error_details=True", ""))
+
+    plain = await said(PLAIN, open_file, environment, folder / "plain.log")
+    ours = await said(OURS, open_file, environment, folder / "ours.log")
+
+    assert texts(ours) == texts(plain)
+    assert SECRET in texts(ours)["fails"]
+    for tool in ("fails", "quotes"):
+        told = ours[tool].meta["toolcell/result"]["meta_data"]["details"]
+        assert (told["exception_type"], len(told["frames"])) == ("ValueError", 1)
+    assert f"/nowhere/{SECRET}" in ours["denied"].content[0].text
+
+
+async def test_a_mounted_server_that_masks_does_so_below_one_that_does_not(
+    environment: dict[str, str], folder: Path
+) -> None:
+    mixed = folder / "mixed.py"
+    mixed.write_text(FILE.read_text().replace(", mask_error_details=True", "", 1))
+
+    plain = await said(PLAIN, mixed, environment, folder / "plain.log")
+    ours = await said(OURS, mixed, environment, folder / "ours.log")
+
+    assert texts(ours) == texts(plain)
+    assert SECRET in ours["fails"].model_dump_json()
+    assert SECRET not in ours["inner_deep"].model_dump_json()
+    assert mixed.name not in ours["inner_deep"].model_dump_json()
