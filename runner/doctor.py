@@ -23,6 +23,7 @@ from runner.identity import auth_provider, check_startable
 from runner.isolation import AUTO
 from runner.openat import ficlone
 from runner.settings import Settings
+from runner.state_access import denied_in
 from runner.state_files import apart_in
 from runner.store.asking import fault_of, lost_records
 from runner.store.examining import examine
@@ -124,7 +125,7 @@ def report(settings: Settings, *more: Line) -> Report:
         *_tiers(settings, offered, tier),
         *_folders(settings),
         *_bucket(settings),
-        *_local_store(settings),
+        *(_denied(settings) or _local_store(settings)),
         *_versions(),
         *_configuration(settings),
         *more,
@@ -233,6 +234,21 @@ def _folders(settings: Settings) -> Iterator[Line]:
     yield from _sharing(settings.store_path, settings.homes)
 
 
+def _denied(settings: Settings) -> list[Line]:
+    """Return a line for each file of ours that this user may not use; what it holds cannot be told then."""
+    found = denied_in(settings.state_dir, settings.local_store)
+    return [
+        Line(
+            section="folders",
+            name="access",
+            level=Level.MISSING,
+            detail=f"{denied.path} {denied.problem}",
+            cure=denied.cure,
+        )
+        for denied in found
+    ]
+
+
 def _bucket(settings: Settings) -> Iterator[Line]:
     if urlsplit(settings.store).scheme != "s3":
         return
@@ -287,7 +303,8 @@ def _local_store(settings: Settings) -> Iterator[Line]:
 
 
 def _own_folder(name: str, path: Path) -> Line:
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    # As `Path.exists` does not: what may not be looked at has a line of its own.
+    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
     status = there.stat()
     found = f"{path}: {_described(there)}" if there == path else f"{path}: will be made in {there}"
     usable = stat.S_ISDIR(status.st_mode) and os.access(there, os.W_OK | os.X_OK)
@@ -337,7 +354,7 @@ def _homes_folder(path: Path) -> Line:
 
 
 def _sharing(store: Path, homes: Path) -> Iterator[Line]:
-    there = next(folder for folder in (store, *store.parents) if folder.exists())
+    there = next(folder for folder in (store, *store.parents) if os.path.exists(folder))
     try:
         shared = reflinks(there, homes)
     except OSError:

@@ -368,6 +368,11 @@ class Settings(BaseSettings):
         return self.spool_path if parts.scheme == "s3" else Path(unquote(parts.path))
 
     @property
+    def local_store(self) -> Path | None:
+        """Return the folder of the local store; None for a store in S3."""
+        return None if urlsplit(self.store).scheme == "s3" else self.store_path
+
+    @property
     def spool_path(self) -> Path:
         """Return the folder of files that wait for a store in S3."""
         return self.state_dir / "spool"

@@ -109,10 +109,13 @@ def _doctor(
 ) -> int:
     from runner import repair as store  # noqa: PLC0415 - only `doctor` needs it
     from runner.doctor import report  # noqa: PLC0415 - tries every layer, which only `doctor` needs
+    from runner.state_access import denied_in  # noqa: PLC0415
 
     settings = load(flags, config=config)
-    mended = asyncio.run(store.repair(settings)) if repair else ()
-    read = asyncio.run(store.verify(settings)) if verify else ()
+    # What may not be read is not taken for lost: the report names it, and nothing is mended before.
+    usable = not any(denied_in(settings.state_dir, settings.local_store))
+    mended = asyncio.run(store.repair(settings)) if repair and usable else ()
+    read = asyncio.run(store.verify(settings)) if verify and usable else ()
     # After the repair, so that it says what is left.
     found = report(settings, *mended, *read)
     print(json.dumps(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
