@@ -114,8 +114,14 @@ class Report:
         return "\n".join([f"isolation: {self.tier or 'none, calls would be refused'}", *rows])
 
 
-def report(settings: Settings, *more: Line) -> Report:
-    """Look at the machine, the folders, the versions and the configuration; `more` was found elsewhere."""
+def report(settings: Settings, *more: Line, whole_bucket: bool = False) -> Report:
+    """Look at the machine, the folders, the versions and the configuration.
+
+    Args:
+        settings: The effective settings.
+        more: What was found elsewhere.
+        whole_bucket: Whether a store in S3 is listed to its end.
+    """
     offered = probe(uid=settings.uids.start)
     tier = _tier(settings, offered)
     lines = (
@@ -124,7 +130,7 @@ def report(settings: Settings, *more: Line) -> Report:
         *_links(),
         *_tiers(settings, offered, tier),
         *_folders(settings),
-        *_bucket(settings),
+        *_bucket(settings, whole=whole_bucket),
         *(_denied(settings) or _local_store(settings)),
         *_versions(),
         *_configuration(settings),
@@ -249,7 +255,7 @@ def _denied(settings: Settings) -> list[Line]:
     ]
 
 
-def _bucket(settings: Settings) -> Iterator[Line]:
+def _bucket(settings: Settings, *, whole: bool) -> Iterator[Line]:
     if urlsplit(settings.store).scheme != "s3":
         return
     fault = fault_of(settings)
@@ -261,22 +267,29 @@ def _bucket(settings: Settings) -> Iterator[Line]:
         cure=fault.cure if fault else None,
     )
     if fault is None:
-        yield _records(settings)
+        yield _records(settings, whole=whole)
 
 
-def _records(settings: Settings) -> Line:
+def _records(settings: Settings, *, whole: bool) -> Line:
     try:
-        lost = lost_records(settings)
+        lost = lost_records(settings, in_all=whole)
     except CallError as error:
         cure = "make the bucket usable, then try again"
         return Line(section="store", name="records", level=Level.MISSING, detail=error.message, cure=cure)
-    if not lost:
+    cut = f"the listing was cut after {lost.objects} objects, {lost.users} users whole"
+    if not lost.files and lost.is_cut:
+        detail = f"each file that was looked at has its record; {cut}"
+        cure = "runner doctor --whole-bucket looks at all, a request for each thousand objects"
+        return Line(section="store", name="records", level=Level.NOTE, detail=detail, cure=cure)
+    if not lost.files:
         return Line(section="store", name="records", level=Level.OK, detail="each file has its record")
+    rest = f"; {cut}: runner doctor --whole-bucket looks at all" if lost.is_cut else ""
     return Line(
         section="store",
         name="records",
         level=Level.MISSING,
-        detail=f"{lost} files have lost their record, so nobody finds them; their bytes are there",
+        detail=f"{lost.files} files have lost their record, so nobody finds them; their bytes are there"
+        + rest,
         cure="runner doctor --repair makes it anew where enough is known; all else is kept and reported",
     )
 
