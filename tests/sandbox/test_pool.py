@@ -391,13 +391,13 @@ async def test_denials_are_kept_up_to_a_bound(pool: Pool) -> None:
     assert outcome.denials[0] == Denial(operation="open", path="/0", layer="guard")
 
 
-async def test_only_a_worker_that_nobody_waits_for_rehearses(pool: Pool) -> None:
+async def test_only_a_worker_that_nobody_waits_for_uses_libraries_once_more(pool: Pool) -> None:
     await pool.ready()
 
-    assert value(await run(pool, "rehearsal")) is True
+    assert value(await run(pool, "warmth")) is True
 
 
-async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_to_rehearse(
+async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_for_that(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     processors = len(os.sched_getaffinity(0))
@@ -405,9 +405,9 @@ async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_to_re
         for _ in range(processors + 1):
             pool.zygote.order(1)
         assert await becomes(lambda: pool.zygote.at_hand == processors + 1)
-        rehearsed = [value(await run(pool, "rehearsal")) for _ in range(processors + 1)]
+        warmed = [value(await run(pool, "warmth")) for _ in range(processors + 1)]
 
-    assert sorted(rehearsed) == [False, *[True] * processors]
+    assert sorted(warmed) == [False, *[True] * processors]
 
 
 async def _take_all(pool: Pool) -> None:

@@ -33,7 +33,7 @@ class Told:
     def warm_up(self):
         pass
 
-    def prepare(self, *, rehearse):
+    def prepare(self, *, warm):
         if self.codes is not None:
             raise RuntimeError("".join(map(chr, self.codes)))
 
