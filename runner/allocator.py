@@ -3,8 +3,8 @@
 A server has a handful of threads: they copy files, look at processes and homes, and ask the index of the
 store. glibc gives each thread an arena of its own, up to eight for each processor, and an arena returns to
 the system only what is free at its end. So what each of them once took at its busiest moment stays, though
-nobody uses it: over a hundred thousand calls that was two thirds of what a server grew by. In Python threads
-take turns anyway, so two arenas keep nobody waiting.
+nobody uses it: over seventy-five thousand calls that was two thirds of what a server grew by. In Python
+threads take turns anyway, so two arenas keep nobody waiting.
 
 glibc also learns: each large block that is freed lets it keep larger ones, up to 32 MiB, and twice as much at
 the end of an arena. Setting the thresholds ends that. They are above the 256 KiB into which asyncio reads
