@@ -22,6 +22,7 @@ from runner.identity import auth_provider, check_startable
 from runner.isolation import AUTO
 from runner.openat import ficlone
 from runner.settings import Settings
+from runner.state_access import denied_in
 from runner.state_files import apart_in
 from runner.store.asking import fault_of, lost_records
 from runner.store.examining import examine
@@ -112,8 +113,14 @@ class Report:
         return "\n".join([f"isolation: {self.tier or 'none, calls would be refused'}", *rows])
 
 
-def report(settings: Settings, *more: Line) -> Report:
-    """Look at the machine, the folders, the versions and the configuration; `more` was found elsewhere."""
+def report(settings: Settings, *more: Line, whole_bucket: bool = False) -> Report:
+    """Look at the machine, the folders, the versions and the configuration.
+
+    Args:
+        settings: The effective settings.
+        more: What was found elsewhere.
+        whole_bucket: Whether a store in S3 is listed to its end.
+    """
     offered = probe(uid=settings.uids.start)
     tier = _tier(settings, offered)
     lines = (
@@ -122,8 +129,8 @@ def report(settings: Settings, *more: Line) -> Report:
         *_links(),
         *_tiers(settings, offered, tier),
         *_folders(settings),
-        *_bucket(settings),
-        *_local_store(settings),
+        *_bucket(settings, whole=whole_bucket),
+        *(_denied(settings) or _local_store(settings)),
         *_versions(),
         *_configuration(settings),
         *more,
@@ -232,7 +239,22 @@ def _folders(settings: Settings) -> Iterator[Line]:
     yield from _sharing(settings.store_path, settings.homes)
 
 
-def _bucket(settings: Settings) -> Iterator[Line]:
+def _denied(settings: Settings) -> list[Line]:
+    """Return a line for each file of ours that this user may not use; what it holds cannot be told then."""
+    found = denied_in(settings.state_dir, settings.local_store)
+    return [
+        Line(
+            section="folders",
+            name="access",
+            level=Level.MISSING,
+            detail=f"{denied.path} {denied.problem}",
+            cure=denied.cure,
+        )
+        for denied in found
+    ]
+
+
+def _bucket(settings: Settings, *, whole: bool) -> Iterator[Line]:
     if settings.store_scheme != "s3":
         return
     fault = fault_of(settings)
@@ -244,22 +266,29 @@ def _bucket(settings: Settings) -> Iterator[Line]:
         cure=fault.cure if fault else None,
     )
     if fault is None:
-        yield _records(settings)
+        yield _records(settings, whole=whole)
 
 
-def _records(settings: Settings) -> Line:
+def _records(settings: Settings, *, whole: bool) -> Line:
     try:
-        lost = lost_records(settings)
+        lost = lost_records(settings, in_all=whole)
     except CallError as error:
         cure = "make the bucket usable, then try again"
         return Line(section="store", name="records", level=Level.MISSING, detail=error.message, cure=cure)
-    if not lost:
+    cut = f"the listing was cut after {lost.objects} objects, {lost.users} users whole"
+    if not lost.files and lost.is_cut:
+        detail = f"each file that was looked at has its record; {cut}"
+        cure = "runner doctor --whole-bucket looks at all, a request for each thousand objects"
+        return Line(section="store", name="records", level=Level.NOTE, detail=detail, cure=cure)
+    if not lost.files:
         return Line(section="store", name="records", level=Level.OK, detail="each file has its record")
+    rest = f"; {cut}: runner doctor --whole-bucket looks at all" if lost.is_cut else ""
     return Line(
         section="store",
         name="records",
         level=Level.MISSING,
-        detail=f"{lost} files have lost their record, so nobody finds them; their bytes are there",
+        detail=f"{lost.files} files have lost their record, so nobody finds them; their bytes are there"
+        + rest,
         cure="runner doctor --repair makes it anew where enough is known; all else is kept and reported",
     )
 
@@ -292,7 +321,8 @@ def _local_store(settings: Settings) -> Iterator[Line]:
 
 
 def _own_folder(name: str, path: Path) -> Line:
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    # As `Path.exists` does not: what may not be looked at has a line of its own.
+    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
     status = there.stat()
     found = f"{path}: {_described(there)}" if there == path else f"{path}: will be made in {there}"
     usable = stat.S_ISDIR(status.st_mode) and os.access(there, os.W_OK | os.X_OK)
@@ -342,7 +372,7 @@ def _homes_folder(path: Path) -> Line:
 
 
 def _sharing(store: Path, homes: Path) -> Iterator[Line]:
-    there = next(folder for folder in (store, *store.parents) if folder.exists())
+    there = next(folder for folder in (store, *store.parents) if os.path.exists(folder))
     try:
         shared = reflinks(there, homes)
     except OSError:

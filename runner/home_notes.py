@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,18 @@ class HomeNotes:
         Args:
             fd: The folder, open for reading.
             segment: Its name.
+
+        Raises:
+            HomeError: It may be noted in a file that this user may not read.
         """
-        texts = (_attribute(fd, _TRUSTED), _attribute(fd, _USER), self._record(fd, segment))
-        for text in filter(None, texts):
+        for look in (
+            partial(_attribute, fd, _TRUSTED),
+            partial(_attribute, fd, _USER),
+            partial(self._record, fd, segment),
+        ):
+            text = look()
+            if text is None:
+                continue
             try:
                 note = HomeNote.from_json(text)
             except ValueError:
@@ -133,9 +143,15 @@ class HomeNotes:
         return self.state / "homes" / f"{segment}.json"
 
     def _record(self, fd: int, segment: str) -> bytes | None:
+        path = self._path(segment)
         try:
-            text = read_whole(self._path(segment))
+            text = read_whole(path)
             record = json.loads(text)
+        except PermissionError as error:
+            raise HomeError(
+                f"the note of a home cannot be read ({path}, setting `state_dir`): {error.strerror}; "
+                f"let the runner's user read and write it, as runner doctor says"
+            ) from error
         except (OSError, ValueError, RecursionError):
             return None
         return text if isinstance(record, dict) and HomeMark.of(fd).is_named_by(record) else None

@@ -291,6 +291,9 @@ def _tokens(path: Path) -> dict[str, str]:
     try:
         mode = path.stat().st_mode
         content = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as error:
+        cure = "let it belong to the user of the runner, with mode 0600"
+        raise UsageError(f"auth.tokens_file {path} may not be read by this user; {cure}") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"auth.tokens_file {path} cannot be read: {error}") from error
     if mode & 0o027:

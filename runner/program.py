@@ -90,13 +90,13 @@ class Program:
         if self._is_lasting:
             self._warmups.run()
 
-    def prepare(self, *, rehearse: bool) -> None:
+    def prepare(self, *, warm: bool) -> None:
         """Enter the server's lifespan and make what is random differ between workers."""
         _reseed()
         _move_in(self._environment)
         loop = self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        self._life = life = loop.create_task(self._live(loop, rehearse=rehearse))
+        self._life = life = loop.create_task(self._live(loop, warm=warm))
         try:
             loop.run_until_complete(life)
         except Exception as error:
@@ -129,17 +129,15 @@ class Program:
         finally:
             self._loop.remove_reader(connection)
 
-    async def _live(self, loop: asyncio.AbstractEventLoop, *, rehearse: bool) -> None:
+    async def _live(self, loop: asyncio.AbstractEventLoop, *, warm: bool) -> None:
         """Enter the lifespan and stay in it. Calls are served beside this task, until the worker ends."""
         await self._enter()
         make_spans_if_recorded()
         # The first to use a thread decides to which task the threads of sync tools belong: to this one, so
         # that the next call finds the thread of the call before, and what a library keeps for each thread.
-        if rehearse:
-            await REHEARSAL.walk()
+        await anyio.to_thread.run_sync(_nothing)
+        if warm:
             self._warmups.repeat()
-        else:
-            await anyio.to_thread.run_sync(_nothing)
         self._context = contextvars.copy_context()
         loop.stop()
         await loop.create_future()

@@ -49,7 +49,8 @@ async def repair(settings: Settings) -> tuple[Line, ...]:
 async def _lost_in_bucket(settings: Settings) -> int:
     if settings.store_scheme != "s3":
         return 0
-    return await asyncio.to_thread(lost_records, settings)
+    # All of them, as the sweep does: what it says of the repair is to be true.
+    return (await asyncio.to_thread(lost_records, settings, in_all=True)).files
 
 
 async def verify(settings: Settings) -> tuple[Line, ...]:

@@ -390,6 +390,11 @@ class Settings(BaseSettings):
         return urlsplit(self.store).scheme
 
     @property
+    def local_store(self) -> Path | None:
+        """Return the folder of the local store; None for a store in S3."""
+        return None if urlsplit(self.store).scheme == "s3" else self.store_path
+
+    @property
     def spool_path(self) -> Path:
         """Return the folder of files that wait for a store in S3."""
         return self.state_dir / "spool"

@@ -230,16 +230,22 @@ class Tokens:
                 if self._copied():
                     _log.warning("the keys of links and sessions were removed: all given out before end")
             except Damaged as damage:
-                set_apart(self._path, str(damage))
+                # First, since without the file itself a copy counts no more.
                 found = self._copied()
+                set_apart(self._path, str(damage))
                 kept = "links and sessions go on" if found else "links and sessions given out before end"
                 _log.error("the keys of links and sessions were damaged", extra={"consequence": kept})
             self._write(found or dict([_new_secret()]))
             return self._read()
 
     def _copied(self) -> Mapping[str, bytes]:
-        """Return the secrets of the copy; none if it cannot be used."""
-        with contextlib.suppress(OSError, Damaged, StartError):
+        """Return the secrets of the copy; none if it is missing or damaged.
+
+        Raises:
+            OSError: It is there and cannot be read.
+        """
+        # One that may not be read is there: what it holds may still count.
+        with contextlib.suppress(FileNotFoundError, Damaged, StartError):
             return _read(self._copy)
         return {}
 

@@ -22,7 +22,7 @@ from sandbox.guise import guise_of
 from sandbox.syscalls import Resolve, openat2
 from sandbox.usage import threads_of
 
-__all__ = ["Disk", "HomeUsage", "Seen", "measure", "unnamed_bytes"]
+__all__ = ["Disk", "HomeUsage", "OpenFiles", "Seen", "measure", "open_files"]
 
 Seen = Callable[[str, os.stat_result], None]
 """Hears of each entry that is counted: its path below the home, as `./folder/file`, and what it is."""
@@ -143,7 +143,7 @@ def measure(
     for pid in processes:
         # Ended, or not ours to look at.
         with contextlib.suppress(OSError), guise_of(pid):
-            _count_open(pid, device, usage)
+            _count_open(*_descriptors(pid), device, usage)
             for inode, size, private in _mapped(pid, device):
                 if not (private and inode in inherited):
                     mapped[inode] = max(size, mapped.get(inode, 0))
@@ -153,22 +153,38 @@ def measure(
     return usage
 
 
-def unnamed_bytes(pid: int, device: int) -> int:
-    """Return how much a process holds in files without a name: open, or mapped so that it can be written.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFiles:
+    """What a process has open.
+
+    Attributes:
+        descriptors: How many descriptors; 0 if it has ended, or if the kernel does not let us look.
+        unnamed_bytes: How much it holds in files without a name: open, or mapped so that it can be written.
+    """
+
+    descriptors: int = 0
+    unnamed_bytes: int = 0
+
+
+def open_files(pid: int, device: int | None) -> OpenFiles:
+    """Return what a process has open, which is listed once.
 
     Args:
         pid: The process.
-        device: Number of the file system that counts.
+        device: Number of the file system on which files without a name count; None where none do.
     """
     usage = HomeUsage()
+    descriptors: list[str] = []
     # Ended, or not ours to look at.
     with contextlib.suppress(OSError), guise_of(pid):
-        _count_open(pid, device, usage)
-        for inode, size, private in _mapped(pid, device):
-            # What is private are libraries, which may have lost their names when a newer version came.
-            if not private:
-                usage.count_unnamed(inode, size)
-    return usage.bytes
+        folder, descriptors = _descriptors(pid)
+        if device is not None:
+            _count_open(folder, descriptors, device, usage)
+            for inode, size, private in _mapped(pid, device):
+                # What is private are libraries, which may have lost their names when a newer version came.
+                if not private:
+                    usage.count_unnamed(inode, size)
+    return OpenFiles(descriptors=len(descriptors), unnamed_bytes=usage.bytes)
 
 
 def _count_folder(
@@ -205,9 +221,8 @@ def _open(home_fd: int, path: str) -> int:
         os.close(handle)
 
 
-def _count_open(pid: int, device: int, usage: HomeUsage) -> None:
+def _count_open(folder: str, descriptors: list[str], device: int, usage: HomeUsage) -> None:
     """Count the files without a name that a process has open, and note whether its sockets hold any more."""
-    folder, descriptors = _descriptors(pid)
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             found = os.stat(f"{folder}/fd/{descriptor}")
@@ -218,7 +233,7 @@ def _count_open(pid: int, device: int, usage: HomeUsage) -> None:
 
 
 def _descriptors(pid: int) -> tuple[str, list[str]]:
-    """Return what a process has open; the filter sees to it that its threads have one table of it."""
+    """Return where a process shows what it has open, and what; the filter gives its threads one table."""
     for folder in threads_of(pid):
         # A thread that has ended is nobody's any more, so that only root may ask what it has.
         with contextlib.suppress(OSError):

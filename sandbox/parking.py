@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from sandbox.frames import Kind, encode
 from sandbox.freezer import STOPPED, Facts, freeze, is_frozen, look, thaw
-from sandbox.home_usage import unnamed_bytes
+from sandbox.home_usage import OpenFiles, open_files
 from sandbox.job import Job
 from sandbox.layers.rlimits import renew
 from sandbox.policy import Limits
@@ -227,14 +227,13 @@ class Parking:
             return self._renew(worker, facts, worker.limits, data_bytes=worker.origin_bytes)
         # These take longest to ask: after a short call, who has the next one at once does not wait for them.
         asks = worker.rested or worker.was_long
-        descriptors = worker.descriptors() if asks else 0
-        unnamed = unnamed_bytes(worker.pid, self.device) if asks and self.device is not None else 0
+        held = open_files(worker.pid, self.device) if asks else OpenFiles()
         reason = why_unfit(
             facts,
             worker.limits,
             origin_bytes=worker.origin_bytes,
-            descriptors=descriptors,
-            unnamed_bytes=unnamed,
+            descriptors=held.descriptors,
+            unnamed_bytes=held.unnamed_bytes,
         )
         if reason is None:
             reason = self._renew(worker, facts, worker.limits, data_bytes=facts.data_bytes)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 from sandbox.connection import Connection
 from sandbox.freezer import WHOLE_GROUP
-from sandbox.guise import guise_of
 from sandbox.policy import Limits
 
 __all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "parent_of"]
@@ -71,14 +70,6 @@ class Worker:
     is_apart: bool = False
     goes_on: bool = False
     sessions: set[str | None] = field(default_factory=set)
-
-    def descriptors(self) -> int:
-        """Count its open descriptors; 0 if it has ended, or if the kernel does not let us look."""
-        try:
-            with guise_of(self.pid):
-                return len(os.listdir(f"/proc/{self.pid}/fd"))
-        except OSError:
-            return 0
 
     def is_running(self) -> bool:
         """Say whether it has not ended by itself."""

@@ -159,10 +159,10 @@ class Zygote:
     def order(self, count: int) -> None:
         """Ask for `count` more workers; they announce themselves when they are parked."""
         if count > 0 and not self._closed and not self.once:
-            # A worker that somebody waits for has no time to rehearse. Nor has one beside as many others as
+            # A worker that somebody waits for has no time for libraries. Nor has one beside as many others as
             # there are processors: who comes next will wait for it.
-            rehearse = not self._waiters and self._ordered < _PROCESSORS
-            frame = encode(Kind.FORK, {"count": count, "rehearse": rehearse})
+            warm = not self._waiters and self._ordered < _PROCESSORS
+            frame = encode(Kind.FORK, {"count": count, "warm": warm})
             try:
                 if self.control.send_now(frame):
                     raise BlockingIOError(errno.EAGAIN, "it has left hundreds of orders unread")

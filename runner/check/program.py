@@ -32,9 +32,9 @@ class WatchedProgram:
     def warm_up(self) -> None:
         """Leave it out: no call follows."""
 
-    def prepare(self, *, rehearse: bool) -> None:
+    def prepare(self, *, warm: bool) -> None:
         """Make ready in a worker, as the usual program does."""
-        self._program.prepare(rehearse=rehearse)
+        self._program.prepare(warm=warm)
 
     def serve(self, call: object, channel: Channel) -> object:
         """Serve one request, as the usual program does."""

@@ -27,13 +27,17 @@ def doctor(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every stored file, and name those that are damaged.")
     ] = False,
+    whole_bucket: Annotated[
+        bool, typer.Option("--whole-bucket", help="List a store in S3 to its end, however long that takes.")
+    ] = False,
     isolation: Isolation = None,
     config: Config = None,
     whose: Whose,
 ) -> None:
     """Say what this machine and configuration can enforce, and what not, with the cure."""
     flags = given(whose, isolation=isolation)
-    end_with(lambda: _doctor(flags, config, as_json=as_json, repair=repair, verify=verify))
+    told = {"repair": repair, "verify": verify, "whole_bucket": whole_bucket}
+    end_with(lambda: _doctor(flags, config, as_json=as_json, **told))
 
 
 def show_config(
@@ -105,16 +109,25 @@ def schema() -> None:
 
 
 def _doctor(
-    flags: Mapping[str, Any], config: Path | None, *, as_json: bool, repair: bool, verify: bool
+    flags: Mapping[str, Any],
+    config: Path | None,
+    *,
+    as_json: bool,
+    repair: bool,
+    verify: bool,
+    whole_bucket: bool = False,
 ) -> int:
     from runner import repair as store  # noqa: PLC0415 - only `doctor` needs it
     from runner.doctor import report  # noqa: PLC0415 - tries every layer, which only `doctor` needs
+    from runner.state_access import denied_in  # noqa: PLC0415
 
     settings = load(flags, config=config)
-    mended = asyncio.run(store.repair(settings)) if repair else ()
-    read = asyncio.run(store.verify(settings)) if verify else ()
+    # What may not be read is not taken for lost: the report names it, and nothing is mended before.
+    usable = not any(denied_in(settings.state_dir, settings.local_store))
+    mended = asyncio.run(store.repair(settings)) if repair and usable else ()
+    read = asyncio.run(store.verify(settings)) if verify and usable else ()
     # After the repair, so that it says what is left.
-    found = report(settings, *mended, *read)
+    found = report(settings, *mended, *read, whole_bucket=whole_bucket)
     print(json.dumps(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
     return found.exit_status
 

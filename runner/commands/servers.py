@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from runner.allocator import keep_little
 from runner.commands.ends import EXIT_INTERRUPTED, end_with
 from runner.commands.options import Address, Bounds, Config, Logs, Transport, Whose, Workers, given
 from runner.commands.start import as_configured, explained, start
@@ -100,9 +101,13 @@ async def _load_and_serve(settings: Settings, targets: list[str], launched: Laun
 
 
 def _start(flags: Mapping[str, Any], config: Path | None) -> Settings:
-    """Do what `start` does, and let the server have as many descriptors as it can: each user costs some."""
+    """Do what `start` does for a server: it may have many descriptors, since each user costs some, and lasts.
+
+    So what it no longer uses, it gives back.
+    """
     settings = start(flags, config)
     raise_limit()
+    keep_little()
     return settings
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from runner.errors import UsageError
 from runner.settings import Settings
 from runner.settings_sources import load, origins
+from runner.state_access import check_access
 from runner.targets import entry_of
 from runner.telemetry import set_up
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
@@ -30,6 +31,7 @@ def start(flags: Mapping[str, Any], config: Path | None) -> Settings:
     Raises:
         UsageError: A setting is wrong.
         IsolationUnavailable: The isolation that was asked for cannot be had.
+        StartError: This user may not use a file of the state folder or of the store.
     """
     settings = load_checked(flags, config)
     set_up(settings.log_level, settings.log_format)
@@ -37,6 +39,7 @@ def start(flags: Mapping[str, Any], config: Path | None) -> Settings:
         # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
         os.environ["HOME"] = str(settings.state_dir)
     _check_isolation(settings)
+    check_access(settings.state_dir, settings.local_store)
     return settings
 
 

@@ -6,7 +6,9 @@ by the server's clock: no upload takes a week.
 """
 
 import logging
+import math
 import re
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from runner.store.s3_index import S3Index
 from runner.store.s3_names import TICKETS_END_AFTER
 from runner.store.s3_rebuild import SETTLED_AFTER, Left, rebuild, write_markers
 
-__all__ = ["STALE_AFTER", "count_lost", "everything", "removal_of", "sweep"]
+__all__ = ["STALE_AFTER", "Bounds", "Lost", "count_lost", "everything", "removal_of", "sweep"]
 
 STALE_AFTER = timedelta(days=7)
 
@@ -97,30 +99,78 @@ def everything(index: S3Index) -> tuple[list[Entry], list[Listed]]:
     return index.load(_seen(index).records, unread), unread
 
 
-def count_lost(bucket: Bucket, prefix: str) -> int:
-    """Return how many artifacts have lost their record, at least, as far as a listing tells.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How far a listing goes.
+
+    Attributes:
+        objects: After how many objects it is cut.
+        seconds: After how many seconds it is cut.
+    """
+
+    objects: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What a listing says of lost records.
+
+    Attributes:
+        files: How many artifacts have lost their record, at least.
+        users: How many users were listed to the end.
+        objects: How many objects were listed.
+        is_cut: Whether there are more objects, which were not listed.
+    """
+
+    files: int
+    users: int
+    objects: int
+    is_cut: bool
+
+
+def count_lost(bucket: Bucket, prefix: str, *, bounds: Bounds | None = None) -> Lost:
+    """Count the artifacts that have lost their record, as far as a listing tells.
+
+    Args:
+        bucket: The bucket.
+        prefix: What the store's keys begin with.
+        bounds: Where the listing is cut; None: nowhere. Keys come in order, a user's one after the other, so
+            only of the user at whom it is cut nothing can be said.
 
     Raises:
         CallError: `E_STORE`: the server cannot be reached.
     """
-    records, removed = Counter[str](), set[str]()
+    users, records, removed = set[str](), Counter[str](), set[str]()
     content: list[tuple[str, str]] = []
     settled = bucket.now() - SETTLED_AFTER
+    ends = math.inf if bounds is None else time.monotonic() + bounds.seconds
+    listed, cut_at = 0, None
     for item in bucket.list(prefix):
         key = item.key.removeprefix(prefix)
+        user = key.partition("/")[0]
+        if bounds is not None and (listed >= bounds.objects or time.monotonic() > ends):
+            cut_at = user
+            break
+        listed += 1
         match = _KEY.match(key)
         if match is None:
             continue
-        user = key.partition("/")[0]
+        users.add(user)
         if match["bytes"] and item.modified < settled:
             content.append((user, match["content"]))
         elif (match["ticket"] or match["note"]) and item.size:
             records[user] += 1
         elif match["alive"] and not item.size:
             removed.add(match["alive"])
-    kept = Counter(user for user, token in content if token not in removed)
-    # A key of a record does not say which artifact it is of.
-    return (kept - records).total()
+    kept = Counter(user for user, token in content if token not in removed and user != cut_at)
+    return Lost(
+        # A key of a record does not say which artifact it is of.
+        files=(kept - records).total(),
+        users=len(users - {cut_at}),
+        objects=listed,
+        is_cut=cut_at is not None,
+    )
 
 
 def _seen(index: S3Index) -> _Seen:

@@ -296,8 +296,9 @@ class Spool:
         sync_folder(self.folder)
 
     def _read(self, path: Path) -> Kept | None:
-        # One damaged note is not to keep anybody from all the others; `unsure` names it.
-        with contextlib.suppress(FileNotFoundError, Damaged, ValidationError):
+        # One note that is damaged, or may not be read, is not to keep anybody from all the others; `unsure`
+        # names it.
+        with contextlib.suppress(FileNotFoundError, PermissionError, Damaged, ValidationError):
             return _KEPT.validate_json(read_whole(path))
         return None
 

@@ -126,12 +126,12 @@ class Program(Protocol):
         """
         ...
 
-    def prepare(self, *, rehearse: bool) -> None:
+    def prepare(self, *, warm: bool) -> None:
         """Make ready in a worker that has no call yet.
 
         Args:
-            rehearse: Walk the way of a call beforehand. It makes the call faster and the worker
-                dearer, so it is asked for when there is time.
+            warm: Use libraries once more beforehand. It makes the call faster and the worker dearer, so it
+                is asked for when there is time.
 
         Raises:
             LoadError: The author's file is at fault.

@@ -42,17 +42,17 @@ class Birth:
     parked: socket.socket
 
 
-def run_worker(birth: Birth, *, parent: int, rehearse: bool) -> NoReturn:
+def run_worker(birth: Birth, *, parent: int, warm: bool) -> NoReturn:
     """Be one worker. Never returns and never raises: the process ends here.
 
     Args:
         birth: What the zygote gives.
         parent: Process id of the zygote.
-        rehearse: Whether there is time to walk the way of a call beforehand.
+        warm: Whether there is time to use libraries once more beforehand.
     """
     status = 1
     try:
-        channel = _get_ready(birth, parent=parent, rehearse=rehearse)
+        channel = _get_ready(birth, parent=parent, warm=warm)
         if channel is not None:
             birth.layers.take_limits(birth.layers.limits)
             _serve(birth, channel)
@@ -102,11 +102,11 @@ def _unheard(_denial: Denial) -> None:
     """Tell nobody."""
 
 
-def _get_ready(birth: Birth, *, parent: int, rehearse: bool) -> Channel | None:
+def _get_ready(birth: Birth, *, parent: int, warm: bool) -> Channel | None:
     """Confine and park this process; or tell the host, which would only see it end, why that failed."""
     try:
         birth.layers.apply(parent=parent)
-        return _park(birth, rehearse=rehearse)
+        return _park(birth, warm=warm)
     except LoadError as error:
         _announce_failure(birth.parked, str(error))
     except Exception as error:  # noqa: BLE001 - whatever it was, a call waits for a worker
@@ -139,14 +139,14 @@ def _used(value: object) -> dict[str, float]:
     return {"cpu_s": float(value["cpu_s"]), "data_bytes": int(value["data_bytes"])}
 
 
-def _park(birth: Birth, *, rehearse: bool) -> Channel:
+def _park(birth: Birth, *, warm: bool) -> Channel:
     """Get ready, and hand the host its end of the connection and of the output pipe."""
     # The host learns the process id from the kernel (SO_PEERCRED of this pair), not from us.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     channel = Channel(ours, birth.rules, birth.recorder)
     if birth.recorder is not None:
         birth.recorder.begin(channel.denied)
-    birth.program.prepare(rehearse=rehearse)
+    birth.program.prepare(warm=warm)
     read, write = os.pipe()
     os.dup2(write, 1)
     os.dup2(write, 2)

@@ -121,7 +121,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     recorder = install_guard(rules) if policy.guard else None
     birth = Birth(program=program, layers=layers, rules=rules, recorder=recorder, parked=parked)
     if said.once:
-        run_worker(birth, parent=parent, rehearse=True)
+        run_worker(birth, parent=parent, warm=True)
     _serve(control, birth)
 
 
@@ -161,7 +161,7 @@ def _serve(control: socket.socket, birth: Birth) -> None:
             frame = receive(control, CONTROL_BYTES)
             if frame is None:
                 return
-            count, rehearse = _fork_order(frame[1])
+            count, warm = _fork_order(frame[1])
             for _ in range(count):
                 worker = _fork(birth.parked)
                 if worker is None:
@@ -169,7 +169,7 @@ def _serve(control: socket.socket, birth: Birth) -> None:
                 if worker == 0:
                     reaper.forget()
                     control.close()
-                    run_worker(birth, parent=me, rehearse=rehearse)
+                    run_worker(birth, parent=me, warm=warm)
                 workers.add(worker)
 
 
@@ -193,7 +193,7 @@ def _report_ends(control: socket.socket, reaper: Reaper, workers: set[int]) -> N
 def _fork_order(value: object) -> tuple[int, bool]:
     if not isinstance(value, dict):
         raise TypeError(f"the host sent a fork order that is no object: {value!r}")
-    return int(value["count"]), bool(value["rehearse"])
+    return int(value["count"]), bool(value["warm"])
 
 
 def _redirect(output: int) -> None:

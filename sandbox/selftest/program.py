@@ -41,7 +41,7 @@ class Attacker:
     def warm_up(self) -> None:
         """Nothing is to be warmed up."""
 
-    def prepare(self, *, rehearse: bool) -> None:
+    def prepare(self, *, warm: bool) -> None:
         """Nothing is to be made ready."""
 
     def serve(self, call: object, channel: Channel) -> object:

@@ -40,7 +40,7 @@ class Keeping:
         """Take as much memory as the order says."""
         self.warm = bytearray(os.urandom(1 << 20)) * (self.warm_bytes >> 20)
 
-    def prepare(self, *, rehearse: bool) -> None:
+    def prepare(self, *, warm: bool) -> None:
         self.calls = 0
         self.kept: list[object] = []
 

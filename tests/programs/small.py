@@ -64,8 +64,8 @@ class Small:
     def warm_up(self) -> None:
         self.warmed_up = os.getpid()
 
-    def prepare(self, *, rehearse: bool) -> None:
-        self.rehearsed = rehearse
+    def prepare(self, *, warm: bool) -> None:
+        self.warmed = warm
         if self._prepare == "fails":
             raise LoadError("cannot get ready")
 
@@ -90,8 +90,8 @@ class Small:
     def digest(self, _channel: Channel) -> object:
         return hashlib.sha256(self._kept).hexdigest()
 
-    def rehearsal(self, _channel: Channel) -> object:
-        return self.rehearsed
+    def warmth(self, _channel: Channel) -> object:
+        return self.warmed
 
     def write(self, _channel: Channel, path: str) -> object:
         try:

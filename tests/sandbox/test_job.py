@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from pools import forkserver_of, kept_pool_of
 from support import becomes
-from test_parking import leased, pool_of, run, served, value
+from test_parking import leased, run, served, value
 
 from sandbox.forkserver import Forkserver
 from sandbox.freezer import is_at_rest, is_frozen
@@ -22,8 +23,6 @@ from sandbox.worker import children_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
-TESTS = Path(__file__).parents[1]
-
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
@@ -32,15 +31,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Forkserver]:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-    server = await Forkserver.start("programs.keeping", environment=environment)
-    yield server
-    await server.close()
+    async with forkserver_of("keeping") as server:
+        yield server
 
 
 @pytest.fixture
 async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
-    async with pool_of(forkserver, tmp_path) as it:
+    async with kept_pool_of(forkserver, tmp_path) as it:
         yield it
 
 
@@ -146,7 +143,7 @@ async def test_each_limit_ends_it_and_so_does_what_it_says(
     forkserver: Forkserver, tmp_path: Path, what: str, reasons: set[str]
 ) -> None:
     limits = LIMITS if what != "grow" else Limits(memory_bytes=2048 * MIB, call_memory_bytes=300 * MIB)
-    async with pool_of(forkserver, tmp_path, limits=limits) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=limits) as pool:
         lease = await begun(pool, "begins", what)
 
         assert await becomes(lambda: bool(pool.zygote.retired))
@@ -158,7 +155,7 @@ async def test_each_limit_ends_it_and_so_does_what_it_says(
 async def test_its_memory_and_that_of_all_calls_together_is_that_of_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
         await begun(pool, "count")
         held = [(await run(pool, "hold", 100 * MIB)).ending for _ in range(3)]
 
@@ -198,7 +195,7 @@ async def test_time_without_a_call_does_not_end_it_and_its_age_does(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.parking._TIDY_S", 0.05)
-    async with pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=0.1, age_s=2.0)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=0.1, age_s=2.0)) as pool:
         await begun(pool, "count")
         await run(pool, "print", "", keeps=False)
         assert await becomes(lambda: bool(pool.zygote.retired))
@@ -222,7 +219,7 @@ async def test_it_ends_with_the_session_in_which_it_was_begun(
 
 async def test_nothing_is_left_of_it_when_its_pool_closes(forkserver: Forkserver, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    async with pool_of(forkserver, tmp_path) as pool:
+    async with kept_pool_of(forkserver, tmp_path) as pool:
         file = tmp_path / "home" / "ticks"
         lease = await begun(pool, "begins", "write", str(file))
         assert await proceeds(file)
@@ -234,7 +231,7 @@ async def test_nothing_is_left_of_it_when_its_pool_closes(forkserver: Forkserver
 
 
 async def test_a_program_with_threads_goes_on_too(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with pool_of(forkserver, tmp_path, threads=True) as pool:
+    async with kept_pool_of(forkserver, tmp_path, threads=True) as pool:
         file = tmp_path / "home" / "ticks"
         await begun(pool, "ticks", str(file))
 

@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pools import Ears, forkserver_of, kept_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
@@ -16,17 +16,13 @@ from sandbox.forkserver import Forkserver
 from sandbox.freezer import is_frozen
 from sandbox.lease import Lease
 from sandbox.outcome import Ending, Outcome
-from sandbox.policy import MIB, Limits, Policy
+from sandbox.policy import MIB, Limits
 from sandbox.pool import Pool
-from sandbox.readable import default_read
 from sandbox.retirement import Reuse
 from sandbox.stock import Stock
 from sandbox.usage import read_process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
-
-TESTS = Path(__file__).parents[1]
-STAYS = Reuse(calls=1000)
 
 
 @pytest.fixture(scope="module")
@@ -34,76 +30,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Ears:
-    """A listener that counts what it hears."""
-
-    def __init__(self) -> None:
-        self.notes: list[object] = []
-
-    async def notify(self, value: object) -> None:
-        self.notes.append(value)
-
-    async def request(self, value: object) -> dict[str, object]:
-        await asyncio.Event().wait()
-        return {}
-
-    def waits_for_client(self, value: object) -> bool:
-        return False
-
-    async def rung(self, rung: object) -> None:
-        return None
-
-
 @pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Forkserver]:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-    server = await Forkserver.start("programs.keeping", environment=environment)
-    yield server
-    await server.close()
-
-
-@asynccontextmanager
-async def pool_of(
-    forkserver: Forkserver,
-    folder: Path,
-    *,
-    reuse: Reuse = STAYS,
-    limits: Limits | None = None,
-    net: tuple[str, ...] = (),
-    stock: Stock | None = None,
-    **config: object,
-) -> AsyncIterator[Pool]:
-    home, scratch = folder / "home", folder / "scratch"
-    home.mkdir(exist_ok=True)
-    scratch.mkdir(exist_ok=True)
-    read, list_only = default_read(deny=(), tool_file=TESTS / "programs" / "keeping.py", extra=(TESTS,))
-    policy = Policy(
-        home=home,
-        scratch=scratch,
-        read=read,
-        list_only=list_only,
-        environment={"PATH": os.environ["PATH"], "ONLY": "this"},
-        limits=limits or Limits(),
-        net=net,
-    )
-    home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY)
-    stock = stock or Stock(least=1, most=1)
-    try:
-        pool = await Pool.start(
-            forkserver, policy, config, home_fd=home_fd, load_timeout_s=20, stock=stock, reuse=reuse
-        )
-        try:
-            yield pool
-        finally:
-            pool.close()
-            await pool.zygote.settled()
-    finally:
-        os.close(home_fd)
+    async with forkserver_of("keeping") as server:
+        yield server
 
 
 @pytest.fixture
 async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
-    async with pool_of(forkserver, tmp_path) as it:
+    async with kept_pool_of(forkserver, tmp_path) as it:
         yield it
 
 
@@ -155,7 +90,7 @@ async def test_the_next_call_meets_the_process_of_the_call_before(pool: Pool) ->
 async def test_without_reuse_each_call_has_a_process_of_its_own(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path, reuse=Reuse()) as pool:
+    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse()) as pool:
         counted = [value(await run(pool, "count")) for _ in range(3)]
 
     assert [each["calls"] for each in counted] == [1, 1, 1]
@@ -249,7 +184,7 @@ async def test_what_was_there_before_the_first_call_does_not_count(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     limits = Limits(memory_bytes=256 * MIB)
-    async with pool_of(forkserver, tmp_path, limits=limits, warm_bytes=140 * MIB) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=limits, warm_bytes=140 * MIB) as pool:
         counted = []
         for _ in range(3):
             counted.append(value(await run(pool, "count"))["calls"])
@@ -302,7 +237,7 @@ async def test_what_is_odd_about_a_worker_ends_it(
     forkserver: Forkserver, tmp_path: Path, act: str, args: tuple[object, ...], reason: str
 ) -> None:
     limits = Limits(memory_bytes=256 * MIB, call_processes=8, open_files=100)
-    async with pool_of(forkserver, tmp_path, limits=limits) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=limits) as pool:
         lease, outcome = await leased(pool, act, *args)
         assert outcome.ending is Ending.ANSWERED
         if act.endswith("late"):
@@ -321,7 +256,7 @@ async def test_what_is_odd_about_a_worker_ends_it(
 async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
     forkserver: Forkserver, tmp_path: Path, *, mapped: bool
 ) -> None:
-    async with pool_of(forkserver, tmp_path, limits=Limits(home_bytes=16 * MIB)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=Limits(home_bytes=16 * MIB)) as pool:
         home = str(tmp_path / "home")
         await run(pool, "hides", home, MIB // 2, mapped)
         await rests(pool)
@@ -338,7 +273,7 @@ async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
 async def test_who_claims_to_be_ready_and_is_not_costs_its_own_user_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path) as pool:
+    async with kept_pool_of(forkserver, tmp_path) as pool:
         forged = await run(pool, "answers_and_goes_on", "ANSWER_AND_READY")
         silent = await run(pool, "count", idle_s=1.0)
         after = await run(pool, "count")
@@ -422,7 +357,7 @@ async def test_a_call_that_is_cancelled_takes_its_worker_with_it(pool: Pool) -> 
 
 
 async def test_a_worker_serves_so_many_calls_and_no_more(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with pool_of(forkserver, tmp_path, reuse=Reuse(calls=3)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=3)) as pool:
         counted = [value(await run(pool, "count"))["calls"] for _ in range(7)]
 
         assert counted == [1, 2, 3, 1, 2, 3, 1]
@@ -430,7 +365,7 @@ async def test_a_worker_serves_so_many_calls_and_no_more(forkserver: Forkserver,
 
 
 async def test_an_old_worker_takes_no_further_call(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, age_s=0.2)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, age_s=0.2)) as pool:
         await run(pool, "count")
         await asyncio.sleep(0.3)
         await run(pool, "count")
@@ -469,7 +404,7 @@ async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Pa
 async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_call(
     forkserver: Forkserver, tmp_path: Path, how: str, *, goes_on: bool
 ) -> None:
-    async with pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
         told = await run(pool, how, goes_on=goes_on)
         lease, outcome = await leased(pool, "begins", how)
         assert await becomes((tmp_path / "home" / "done").exists)
@@ -485,7 +420,7 @@ async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_ca
 
 
 async def test_what_the_gate_hears_late_is_booked_to_nobody(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
         lease, _ = await leased(pool, "begins", "connect")
         gate = pool.zygote._gate
         # The gate has heard of it, and has not yet come to refuse it.
@@ -500,7 +435,7 @@ async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.pool.CALM_S", 0.5)
-    async with pool_of(forkserver, tmp_path, stock=Stock(least=2, most=3)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, stock=Stock(least=2, most=3)) as pool:
         leases = [await leased(pool, "count") for _ in range(6)]
         for lease, _ in leases:
             lease.release()
@@ -519,7 +454,7 @@ async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and
 async def test_tools_with_limits_of_their_own_leave_no_more_workers(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path, stock=Stock(least=1, most=2)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, stock=Stock(least=1, most=2)) as pool:
         for number in range(6):
             await run(pool, "count", limits=replace(pool.policy.limits, cpu_s=10 + number))
             pool.refill()
@@ -530,7 +465,7 @@ async def test_no_more_one_shot_processes_stay_either(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.pool.CALM_S", 0.5)
-    async with pool_of(forkserver, tmp_path, threads=True, stock=Stock(least=1, most=2)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, threads=True, stock=Stock(least=1, most=2)) as pool:
         leases = [await leased(pool, "count") for _ in range(4)]
         for lease, _ in leases:
             lease.release()
@@ -543,7 +478,7 @@ async def test_no_more_one_shot_processes_stay_either(
 
 
 async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with pool_of(forkserver, tmp_path, limits=Limits(cpu_s=2)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=2)) as pool:
         limits = [value(await run(pool, "burn", 0.7)) for _ in range(4)]
         assert value(await run(pool, "count"))["calls"] == 5
         over = await run(pool, "burn", 5)
@@ -557,7 +492,7 @@ async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver
 async def test_who_raises_its_own_limit_of_processor_time_is_ended_too(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
         await run(pool, "burn", 0.3)
         outcome = await run(pool, "burn_on", idle_s=100.0, total_s=200.0)
 
@@ -566,7 +501,7 @@ async def test_who_raises_its_own_limit_of_processor_time_is_ended_too(
 
 
 async def test_memory_is_counted_from_what_the_worker_has(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
         before = value(await run(pool, "limits"))["DATA"]
         await run(pool, "hold", 100 * MIB)
         after = value(await run(pool, "limits"))["DATA"]
@@ -591,7 +526,7 @@ async def test_a_call_with_narrower_limits_leaves_them_to_no_other(pool: Pool) -
 async def test_a_program_with_threads_keeps_its_one_shot_process(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path, threads=True) as pool:
+    async with kept_pool_of(forkserver, tmp_path, threads=True) as pool:
         assert not pool.forks
         counted = [value(await run(pool, "count")) for _ in range(3)]
 
@@ -603,7 +538,7 @@ async def test_a_poisoned_worker_harms_its_own_pool_only(forkserver: Forkserver,
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()
     other.mkdir()
-    async with pool_of(forkserver, mine) as one, pool_of(forkserver, other) as two:
+    async with kept_pool_of(forkserver, mine) as one, kept_pool_of(forkserver, other) as two:
         pid = value(await run(two, "count"))["pid"]
         await run(one, "poisons")
         await run(one, "count")
@@ -615,7 +550,7 @@ async def test_nothing_is_left_of_kept_workers_when_their_pool_closes(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    async with pool_of(forkserver, tmp_path) as pool:
+    async with kept_pool_of(forkserver, tmp_path) as pool:
         leases = [await leased(pool, "count") for _ in range(3)]
         pids = [value(outcome)["pid"] for _, outcome in leases]
         for lease, _ in leases[:2]:

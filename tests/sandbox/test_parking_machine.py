@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from pools import ENVIRONMENT, Ears, kept_pool_of
 from support import becomes
-from test_parking import STAYS, Ears, pool_of
 
 from sandbox.deadlines import Deadlines
 from sandbox.forkserver import Forkserver
@@ -31,7 +31,6 @@ from sandbox.readers import Readers
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
-TESTS = Path(__file__).parents[1]
 EXAMPLES = int(os.environ.get("PARKING_EXAMPLES", "50"))
 USERS = ("ann", "ben", "cem")
 LEAVES = (
@@ -241,7 +240,7 @@ class Machine(RuleBasedStateMachine):
             return self.pools[user]
         stack = self.stacks[user] = AsyncExitStack()
         self.pools[user] = await stack.enter_async_context(
-            pool_of(self.forkserver, self.folder / user, reuse=STAYS, limits=Limits(call_processes=16))
+            kept_pool_of(self.forkserver, self.folder / user, limits=Limits(call_processes=16))
         )
         return self.pools[user]
 
@@ -300,8 +299,7 @@ def _in_folder(folder: Path) -> list[int]:
 @pytest.fixture
 def machine() -> Iterator[type[Machine]]:
     with asyncio.Runner() as runner:
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-        forkserver = runner.run(Forkserver.start("programs.keeping", environment=environment))
+        forkserver = runner.run(Forkserver.start("programs.keeping", environment=ENVIRONMENT))
         try:
             yield type("Machine", (Machine,), {"runner": runner, "forkserver": forkserver})
         finally:

@@ -5,16 +5,17 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from immortals import HAS_IMMORTALS
+from pools import ENVIRONMENT, TESTS, Ears, forkserver_of, pool_of
 from support import becomes
 
-from sandbox.deadlines import Deadlines, Rung
+from sandbox.deadlines import Deadlines
 from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
 from sandbox.forkserver import Forkserver
 from sandbox.frames import Kind, encode
@@ -22,14 +23,11 @@ from sandbox.launch import launch
 from sandbox.outcome import Denial, Ending, Outcome
 from sandbox.policy import MIB, Limits, Policy
 from sandbox.pool import Pool
-from sandbox.readable import default_read
 from sandbox.stock import Stock
 from sandbox.watch import FIRST_LOOK_S
 from sandbox.worker import children_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
-
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -37,85 +35,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@dataclass
-class Ears:
-    """A listener that keeps what it hears."""
-
-    notes: list[Mapping[str, object]] = field(default_factory=list)
-    rungs: list[Rung] = field(default_factory=list)
-    answer: Mapping[str, object] = field(default_factory=dict)
-    waits: bool = False
-    delay_s: float = 0
-    takes_s: float = 0
-
-    async def notify(self, value: Mapping[str, object]) -> None:
-        await asyncio.sleep(self.takes_s)
-        self.notes.append(value)
-
-    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        await asyncio.sleep(self.delay_s)
-        return self.answer
-
-    def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        return self.waits
-
-    async def rung(self, rung: Rung) -> None:
-        self.rungs.append(rung)
-
-
 @pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Forkserver]:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-    server = await Forkserver.start("programs.small", environment=environment)
-    yield server
-    await server.close()
-
-
-@asynccontextmanager
-async def pool_of(
-    forkserver: Forkserver,
-    folder: Path,
-    *,
-    with_home: bool = True,
-    load_timeout_s: float = 20,
-    limits: Limits | None = None,
-    stock: Stock | None = None,
-    reach: tuple[tuple[str, int], ...] = (),
-    guard: bool = True,
-    **config: object,
-) -> AsyncIterator[Pool]:
-    home, scratch = folder / "home", folder / "scratch"
-    home.mkdir(exist_ok=True)
-    scratch.mkdir(exist_ok=True)
-    read, list_only = default_read(deny=(), tool_file=TESTS / "programs" / "small.py", extra=(TESTS,))
-    policy = Policy(
-        home=home if with_home else None,
-        scratch=scratch,
-        read=read,
-        list_only=list_only,
-        environment={"PATH": os.environ["PATH"], "ONLY": "this"},
-        limits=limits or Limits(),
-        reach=reach,
-        guard=guard,
-    )
-    home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY) if with_home else None
-    try:
-        pool = await Pool.start(
-            forkserver,
-            policy,
-            config,
-            home_fd=home_fd,
-            load_timeout_s=load_timeout_s,
-            stock=stock or Stock(least=1, most=1),
-        )
-        try:
-            yield pool
-        finally:
-            pool.close()
-            await pool.zygote.settled()
-    finally:
-        if home_fd is not None:
-            os.close(home_fd)
+    async with forkserver_of("small") as server:
+        yield server
 
 
 @pytest.fixture
@@ -468,13 +391,13 @@ async def test_denials_are_kept_up_to_a_bound(pool: Pool) -> None:
     assert outcome.denials[0] == Denial(operation="open", path="/0", layer="guard")
 
 
-async def test_only_a_worker_that_nobody_waits_for_rehearses(pool: Pool) -> None:
+async def test_only_a_worker_that_nobody_waits_for_uses_libraries_once_more(pool: Pool) -> None:
     await pool.ready()
 
-    assert value(await run(pool, "rehearsal")) is True
+    assert value(await run(pool, "warmth")) is True
 
 
-async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_to_rehearse(
+async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_for_that(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     processors = len(os.sched_getaffinity(0))
@@ -482,9 +405,9 @@ async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_to_re
         for _ in range(processors + 1):
             pool.zygote.order(1)
         assert await becomes(lambda: pool.zygote.at_hand == processors + 1)
-        rehearsed = [value(await run(pool, "rehearsal")) for _ in range(processors + 1)]
+        warmed = [value(await run(pool, "warmth")) for _ in range(processors + 1)]
 
-    assert sorted(rehearsed) == [False, *[True] * processors]
+    assert sorted(warmed) == [False, *[True] * processors]
 
 
 async def _take_all(pool: Pool) -> None:
@@ -537,8 +460,7 @@ async def test_a_forkserver_that_is_still_importing_is_ended_at_once(tmp_path: P
 async def test_what_a_lasting_forkserver_has_imported_is_immortal_where_python_has_that(
     tmp_path: Path, lasting: bool
 ) -> None:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-    server = await Forkserver.start("programs.small", environment=environment, lasting=lasting)
+    server = await Forkserver.start("programs.small", environment=ENVIRONMENT, lasting=lasting)
     async with pool_of(server, tmp_path) as pool:
         references = value(await run(pool, "references"))
     await server.close()
@@ -547,12 +469,11 @@ async def test_what_a_lasting_forkserver_has_imported_is_immortal_where_python_h
 
 
 async def test_a_process_launched_before_is_used_if_it_is_of_the_same_kind() -> None:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-    launched = launch("programs.small", environment=environment, lasting=True)
+    launched = launch("programs.small", environment=ENVIRONMENT, lasting=True)
 
-    same = await Forkserver.start("programs.small", environment=environment, launched=launched)
+    same = await Forkserver.start("programs.small", environment=ENVIRONMENT, launched=launched)
     other = await Forkserver.start(
-        "programs.small", environment={**environment, "EXTRA": "1"}, launched=launched
+        "programs.small", environment={**ENVIRONMENT, "EXTRA": "1"}, launched=launched
     )
 
     assert same.process is launched.process
@@ -583,8 +504,7 @@ async def test_a_pool_rests_before_it_refills_unless_it_is_empty(pool: Pool) -> 
 
 
 async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-    server = await Forkserver.start("programs.small", environment=environment)
+    server = await Forkserver.start("programs.small", environment=ENVIRONMENT)
     async with pool_of(server, tmp_path) as pool:
         await pool.ready()
         worker = await pool.zygote.take()

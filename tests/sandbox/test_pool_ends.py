@@ -3,20 +3,18 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from pools import homeless_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.errors import SandboxError
 from sandbox.forkserver import Forkserver
 from sandbox.outcome import Ending, Outcome
-from sandbox.policy import Policy
 from sandbox.pool import Pool
-from sandbox.readable import default_read
 from sandbox.stock import Stock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -35,7 +33,7 @@ class Told:
     def warm_up(self):
         pass
 
-    def prepare(self, *, rehearse):
+    def prepare(self, *, warm):
         if self.codes is not None:
             raise RuntimeError("".join(map(chr, self.codes)))
 
@@ -94,28 +92,6 @@ async def forkserver(folder: Path) -> AsyncIterator[Forkserver]:
     await server.close()
 
 
-@asynccontextmanager
-async def pool_of(
-    forkserver: Forkserver, folder: Path, stock: Stock, **config: object
-) -> AsyncIterator[Pool]:
-    scratch = folder / "scratch"
-    scratch.mkdir(exist_ok=True)
-    read, list_only = default_read(deny=(), tool_file=folder / "told.py", extra=(folder,))
-    policy = Policy(
-        home=None,
-        scratch=scratch,
-        read=read,
-        list_only=list_only,
-        environment={"PATH": os.environ["PATH"]},
-    )
-    pool = await Pool.start(forkserver, policy, config, home_fd=None, load_timeout_s=20, stock=stock)
-    try:
-        yield pool
-    finally:
-        pool.close()
-        await pool.zygote.settled()
-
-
 async def run(pool: Pool, call: object, listener: Deaf) -> Outcome:
     lease = await pool.lease(pool.policy.limits)
     return await lease.run(call, deadlines=Deadlines(), listener=listener)
@@ -132,7 +108,7 @@ async def parks(pool: Pool, count: int) -> None:
 async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
     forkserver: Forkserver, folder: Path
 ) -> None:
-    async with pool_of(forkserver, folder, Stock(least=2, most=2)) as pool:
+    async with homeless_pool_of(forkserver, folder, stock=Stock(least=2, most=2)) as pool:
         await parks(pool, 2)
         dead = list(pool.zygote._parking._idle)
         for worker in dead:
@@ -147,7 +123,7 @@ async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
 
 
 async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver, folder: Path) -> None:
-    async with pool_of(forkserver, folder, Stock(least=1, most=6)) as pool:
+    async with homeless_pool_of(forkserver, folder, stock=Stock(least=1, most=6)) as pool:
         await parks(pool, 1)
         before = descriptors()
         for size in (6, 1, 6, 1):
@@ -163,7 +139,7 @@ async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver
 
 
 async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, folder: Path) -> None:
-    async with pool_of(forkserver, folder, Stock(least=2, most=2)) as pool:
+    async with homeless_pool_of(forkserver, folder, stock=Stock(least=2, most=2)) as pool:
         await parks(pool, 2)
         lease = await pool.lease(pool.policy.limits)
         pool.zygote.dismiss(9)
@@ -177,7 +153,7 @@ async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, fol
 async def test_nobody_gets_a_worker_while_very_much_of_what_others_gave_is_being_closed(
     forkserver: Forkserver, folder: Path
 ) -> None:
-    async with pool_of(forkserver, folder, Stock(least=1, most=1)) as pool:
+    async with homeless_pool_of(forkserver, folder, stock=Stock(least=1, most=1)) as pool:
         await parks(pool, 1)
         closer = pool.zygote.closer
         # Of these the kernel says that they are none; no thread sees to them until the next is closed.
@@ -195,7 +171,7 @@ async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
     forkserver: Forkserver, folder: Path
 ) -> None:
     before = descriptors()
-    async with pool_of(forkserver, folder, Stock(least=3, most=3)) as pool:
+    async with homeless_pool_of(forkserver, folder, stock=Stock(least=3, most=3)) as pool:
         await parks(pool, 3)
         pool.zygote.dismiss(2)
         pool.close()
@@ -207,7 +183,7 @@ async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
 async def test_a_client_that_never_takes_a_notification_gets_its_answer(
     forkserver: Forkserver, folder: Path
 ) -> None:
-    async with pool_of(forkserver, folder, Stock(least=1, most=1)) as pool:
+    async with homeless_pool_of(forkserver, folder, stock=Stock(least=1, most=1)) as pool:
         outcome = await asyncio.wait_for(run(pool, "said", Deaf()), 20)
 
     assert outcome.answer == {"value": "said"}
@@ -219,7 +195,7 @@ async def test_a_call_that_is_cancelled_while_its_client_takes_a_notification_le
     def drains() -> bool:
         return any("Queue.join" in repr(task) for task in asyncio.all_tasks())
 
-    async with pool_of(forkserver, folder, Stock(least=1, most=1)) as pool:
+    async with homeless_pool_of(forkserver, folder, stock=Stock(least=1, most=1)) as pool:
         listener = Deaf()
         call = asyncio.create_task(run(pool, "said", listener))
         await asyncio.wait_for(listener.told.wait(), 20)
@@ -246,7 +222,12 @@ async def test_a_call_that_is_cancelled_while_its_client_takes_a_notification_le
 async def test_why_no_worker_gets_ready_is_told_whatever_it_is(
     forkserver: Forkserver, folder: Path, codes: list[int], told: str
 ) -> None:
-    async with pool_of(forkserver, folder, Stock(least=0, most=0), codes=codes) as pool:
+    async with homeless_pool_of(
+        forkserver,
+        folder,
+        stock=Stock(least=0, most=0),
+        codes=codes,
+    ) as pool:
         with pytest.raises(SandboxError) as raised:
             await run(pool, "said", Deaf())
 

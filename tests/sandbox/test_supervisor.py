@@ -1,6 +1,7 @@
 """A forkserver that is killed, stopped, or cannot be started: what is left of it, and what comes after it."""
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -9,44 +10,19 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from pools import ENVIRONMENT, TESTS, Ears, homeless_pool_of
 from support import alive, becomes
 
-from sandbox.deadlines import Deadlines, Rung
+from sandbox.deadlines import Deadlines
 from sandbox.errors import ForkserverDied, NoProcess
 from sandbox.forkserver import Forkserver
 from sandbox.layers import cgroup
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
-from sandbox.pool import Pool, Source
-from sandbox.readable import default_read
-from sandbox.stock import Stock
+from sandbox.pool import Pool
 from sandbox.supervisor import Supervisor, pause_s
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
-
-TESTS = Path(__file__).parents[1]
-ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS)}
-
-
-class Ears:
-    """A listener that knows when it was told something."""
-
-    def __init__(self) -> None:
-        self.told = asyncio.Event()
-
-    async def notify(self, value: object) -> None:
-        self.told.set()
-
-    async def request(self, value: object) -> dict[str, object]:
-        self.told.set()
-        await asyncio.Event().wait()
-        return {}
-
-    def waits_for_client(self, value: object) -> bool:
-        return True
-
-    async def rung(self, rung: Rung) -> None:
-        return None
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +41,6 @@ async def supervised(
         await supervisor.close()
 
 
-@asynccontextmanager
-async def pool_of(source: Source, folder: Path, **config: object) -> AsyncIterator[Pool]:
-    scratch = folder / "scratch"
-    scratch.mkdir(exist_ok=True)
-    read, list_only = default_read(deny=(), tool_file=TESTS / "programs" / "small.py", extra=(TESTS,))
-    policy = Policy(scratch=scratch, read=read, list_only=list_only, environment={"PATH": os.environ["PATH"]})
-    stock = Stock(least=1, most=1)
-    pool = await Pool.start(source, policy, config, home_fd=None, load_timeout_s=30, stock=stock)
-    try:
-        yield pool
-    finally:
-        pool.close()
-        await pool.zygote.settled()
-
-
 async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None) -> Outcome:
     lease = await pool.lease(pool.policy.limits)
     call = {"act": act, "args": list(args)}
@@ -93,13 +54,13 @@ def process(supervisor: Supervisor) -> int:
 
 
 async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path: Path) -> None:
-    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         before = (await run(pool, "pid")).answer
         killed = process(supervisor)
         os.kill(killed, signal.SIGKILL)
         assert await becomes(lambda: not pool.alive and supervisor._current.alive)
 
-        async with pool_of(supervisor, tmp_path) as after:
+        async with homeless_pool_of(supervisor, tmp_path) as after:
             again = await run(after, "echo", "here")
 
         assert before is not None
@@ -112,8 +73,8 @@ async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path:
 async def test_a_call_under_way_ends_at_once_and_says_why_when_the_forkserver_is_killed(
     tmp_path: Path,
 ) -> None:
-    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
-        ears = Ears()
+    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
+        ears = Ears(waits=True, delay_s=math.inf)
         running = asyncio.create_task(run(pool, "ask_and_sleep", "?", ears=ears))
         await asyncio.wait_for(ears.told.wait(), 30)
         began = time.monotonic()
@@ -132,7 +93,7 @@ async def test_a_call_under_way_ends_at_once_and_says_why_when_the_forkserver_is
 async def test_only_a_call_whose_worker_had_ended_before_it_was_sent_has_not_begun(
     tmp_path: Path, *, is_sent: bool
 ) -> None:
-    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         lease = await pool.lease(pool.policy.limits)
         call = {"act": "echo", "args": [1]}
         if is_sent:
@@ -157,13 +118,16 @@ async def test_nothing_that_an_import_has_started_outlives_its_forkserver(
     if not ended:
         # The control: without the search by session, the child of a killed zygote lives on.
         monkeypatch.setattr("sandbox.forkserver.end_orphans", lambda _sessions: True)
-    async with supervised() as supervisor, pool_of(supervisor, tmp_path, breeds=True) as pool:
+    async with (
+        supervised() as supervisor,
+        homeless_pool_of(supervisor, tmp_path, breeds=True) as pool,
+    ):
         child = int(str(pool.loaded.hello["child"]))
         assert alive(child)
         first = process(supervisor)
         os.kill(first, signal.SIGKILL)
         assert await becomes(lambda: process(supervisor) != first)
-        async with pool_of(supervisor, tmp_path) as after:
+        async with homeless_pool_of(supervisor, tmp_path) as after:
             await run(after, "echo", 1)
 
         assert alive(child) is not ended
@@ -175,17 +139,17 @@ async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) 
     async with supervised() as supervisor:
         os.kill(process(supervisor), signal.SIGKILL)
         with suppress(ForkserverDied):
-            async with pool_of(supervisor, tmp_path):
+            async with homeless_pool_of(supervisor, tmp_path):
                 pass
 
-        async with pool_of(supervisor, tmp_path) as pool:
+        async with homeless_pool_of(supervisor, tmp_path) as pool:
             outcome = await run(pool, "echo", 1)
 
     assert outcome.answer == {"value": 1}
 
 
 async def test_a_stopped_forkserver_is_found_out_ended_and_replaced(tmp_path: Path) -> None:
-    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         stopped = process(supervisor)
         supervisor._current.order_s = 0.5
         os.kill(stopped, signal.SIGSTOP)
@@ -194,7 +158,7 @@ async def test_a_stopped_forkserver_is_found_out_ended_and_replaced(tmp_path: Pa
             await supervisor._current.zygote(pool.policy, {}, home_fd=None)
 
         assert not pool.alive
-        async with pool_of(supervisor, tmp_path) as after:
+        async with homeless_pool_of(supervisor, tmp_path) as after:
             assert (await run(after, "echo", 1)).answer == {"value": 1}
         assert not alive(stopped)
 
@@ -202,7 +166,7 @@ async def test_a_stopped_forkserver_is_found_out_ended_and_replaced(tmp_path: Pa
 async def test_an_order_that_a_stopped_forkserver_did_not_carry_out_is_given_to_the_next(
     tmp_path: Path,
 ) -> None:
-    async with supervised() as supervisor, pool_of(supervisor, tmp_path) as pool:
+    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         supervisor._current.order_s = 0.5
         os.kill(process(supervisor), signal.SIGSTOP)
 
@@ -228,7 +192,7 @@ async def test_a_stopped_forkserver_is_found_out_by_who_only_asks_whether_it_is_
 
 
 async def test_more_orders_than_its_socket_holds_reach_a_forkserver_that_was_stopped(tmp_path: Path) -> None:
-    async with supervised() as supervisor, pool_of(supervisor, tmp_path):
+    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path):
         await supervisor._current.answers()
         stopped = process(supervisor)
         os.kill(stopped, signal.SIGSTOP)
@@ -261,7 +225,7 @@ async def test_one_that_can_be_started_no_more_is_told_soon_and_tried_until_it_c
         assert "times in a row" in str(await supervisor.fault())
         program.write_text(source)
         assert await becomes(lambda: supervisor._fault is None)
-        async with pool_of(supervisor, tmp_path) as pool:
+        async with homeless_pool_of(supervisor, tmp_path) as pool:
             assert (await run(pool, "echo", 1)).answer == {"value": 1}
 
 
@@ -273,7 +237,7 @@ async def test_a_forkserver_that_may_start_no_process_says_so_and_lives(tmp_path
     group.mkdir()
     assert place.pids is not None
     try:
-        async with pool_of(server, tmp_path) as pool:
+        async with homeless_pool_of(server, tmp_path) as pool:
             (group / "cgroup.procs").write_text(str(server.process.pid))
             (group / place.pids).write_text("1")
 
@@ -282,7 +246,7 @@ async def test_a_forkserver_that_may_start_no_process_says_so_and_lives(tmp_path
 
             assert (await run(pool, "echo", 1)).answer == {"value": 1}
             (group / place.pids).write_text("100")
-            async with pool_of(server, tmp_path) as later:
+            async with homeless_pool_of(server, tmp_path) as later:
                 assert (await run(later, "echo", 2)).answer == {"value": 2}
     finally:
         await server.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import usage as usage_module
-from sandbox.home_usage import measure
+from sandbox.home_usage import OpenFiles, measure, open_files
 from sandbox.usage import memory_of, oom_kills, processes_of, read_process
 
 pytestmark = pytest.mark.kernel
@@ -75,10 +75,10 @@ sys.stdin.read()
 
 
 @contextmanager
-def running(code: str, **options: object) -> Iterator[tuple[int, str]]:
+def running(code: str, *words: object, **options: object) -> Iterator[tuple[int, str]]:
     """Run Python code; yield its process id and the line that it says. It stays until the block ends."""
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *map(str, words)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -117,6 +117,38 @@ def test_the_numbers_of_a_process_are_those_of_the_kernel() -> None:
     assert (process.pid, process.tasks) == (pid, 2)
     assert process.resident_bytes > process.private_bytes > 32 * MIB
     assert process.cpu_s > 0
+
+
+UNNAMED = """
+import os, sys, tempfile
+unnamed = tempfile.TemporaryFile(dir=sys.argv[1])
+unnamed.write(b"x" * (2 << 20))
+unnamed.flush()
+more = [os.dup(0) for _ in range(30)]
+print(len(os.listdir("/proc/self/fd")) - 1, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_process_has_open_and_holds_without_a_name_is_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, listed = tmp_path.stat().st_dev, list[str]()
+    listdir = os.listdir
+
+    def counting(path: str) -> list[str]:
+        listed.append(path)
+        return listdir(path)
+
+    with running(UNNAMED, tmp_path) as (pid, descriptors):
+        before = open_files(pid, None)
+        monkeypatch.setattr("sandbox.home_usage.os.listdir", counting)
+        found = open_files(pid, device)
+
+    assert before == OpenFiles(descriptors=int(descriptors), unnamed_bytes=0)
+    assert found == OpenFiles(descriptors=int(descriptors), unnamed_bytes=2 * MIB)
+    assert listed == [f"/proc/{pid}/fd"]
+    assert open_files(pid, device) == OpenFiles()
 
 
 def test_memory_that_two_processes_share_counts_once() -> None:

@@ -1,0 +1,80 @@
+"""How far `runner doctor` lists a bucket, and what it says where it stopped: a real S3."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from test_s3_doctor import settings_for
+
+from runner.doctor import Level, Line, report
+from runner.store.asking import lost_records
+from runner.store.s3_bucket import Address, Bucket
+from runner.store.s3_sweep import Bounds, Lost, count_lost
+
+USERS = ("ann", "ann.b", "bob", "cem")
+FILES = 3
+
+
+@pytest.fixture
+def bucket(rgw: Address, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A bucket in which each user has files with their records, but for one file of `cem`."""
+    # A record counts as lost when its artifact is five minutes old; here, at once.
+    monkeypatch.setattr("runner.store.s3_sweep.SETTLED_AFTER", timedelta(seconds=-5))
+    bucket = Bucket(rgw)
+    for user in USERS:
+        for number in range(FILES):
+            bucket.put(f"{rgw.prefix}{user}/artifacts/1/{user}{number}", b"bytes")
+            if (user, number) != ("cem", 0):
+                bucket.put(f"{rgw.prefix}{user}/index/one/names/{user}{number}/ticket", b"record")
+    yield bucket
+    bucket.close()
+
+
+def bounded(bucket: Bucket, rgw: Address, objects: int, *, seconds: float = 60) -> Lost:
+    return count_lost(bucket, rgw.prefix, bounds=Bounds(objects=objects, seconds=seconds))
+
+
+def test_without_bounds_all_is_listed(bucket: Bucket, rgw: Address) -> None:
+    assert count_lost(bucket, rgw.prefix) == Lost(files=1, users=4, objects=23, is_cut=False)
+    assert bounded(bucket, rgw, 23) == Lost(files=1, users=4, objects=23, is_cut=False)
+
+
+@pytest.mark.parametrize(("objects", "users"), [(3, 0), (6, 1), (8, 1), (12, 2), (17, 2), (18, 3), (22, 3)])
+def test_of_who_was_listed_in_part_nothing_is_said(
+    bucket: Bucket, rgw: Address, objects: int, users: int
+) -> None:
+    assert bounded(bucket, rgw, objects) == Lost(files=0, users=users, objects=objects, is_cut=True)
+
+
+def test_a_listing_ends_when_its_time_is_over(bucket: Bucket, rgw: Address) -> None:
+    assert bounded(bucket, rgw, 1000, seconds=0) == Lost(files=0, users=0, objects=0, is_cut=True)
+
+
+def test_the_doctor_says_where_it_stopped_and_how_to_see_all(
+    bucket: Bucket, rgw: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_for(rgw, tmp_path, store=f"s3://{rgw.bucket}/{rgw.prefix.rstrip('/')}")
+
+    def line(*, whole_bucket: bool) -> Line:
+        lines = report(settings, whole_bucket=whole_bucket).lines
+        return next(line for line in lines if line.name == "records")
+
+    monkeypatch.setattr("runner.store.asking.LISTED_OBJECTS", 12)
+    cut, whole = line(whole_bucket=False), line(whole_bucket=True)
+    monkeypatch.setattr("runner.store.asking.LISTED_OBJECTS", 21)
+    bucket.delete(f"{rgw.prefix}ann/index/one/names/ann0/ticket")
+    lost_and_cut = line(whole_bucket=False)
+
+    assert cut.level is Level.NOTE
+    assert "the listing was cut after 12 objects, 2 users whole" in cut.detail
+    assert "--whole-bucket" in str(cut.cure)
+    assert (whole.level, "1 files have lost" in whole.detail, "cut" in whole.detail) == (
+        Level.MISSING,
+        True,
+        False,
+    )
+    assert lost_and_cut.level is Level.MISSING
+    assert "1 files have lost" in lost_and_cut.detail
+    assert "cut after 21 objects, 3 users whole" in lost_and_cut.detail
+    assert lost_records(settings, in_all=True).files == 2

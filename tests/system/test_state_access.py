@@ -1,0 +1,137 @@
+"""Files of the state folder and the store that a runner who is not root may not use, each in turn."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unprivileged import NOBODY, run_as_nobody
+
+from runner.state_access import Denied, check_access, denied_in
+from runner.state_files import APART
+
+pytestmark = [pytest.mark.kernel, pytest.mark.long]
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "state_access.py"
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[dict[str, Any]]:
+    """What became of each file, in one world of nobody's: see the program."""
+    folder = Path(tempfile.mkdtemp(prefix="state-access-"))
+    try:
+        os.chown(folder, NOBODY, NOBODY)
+        done = run_as_nobody([sys.executable, str(PROGRAM), str(folder)], seconds=500)
+        assert done.returncode == 0, done.stderr
+        yield json.loads(done.stdout)
+    finally:
+        subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False)
+        shutil.rmtree(folder)
+
+
+# What a call, an upload, a browser session and a store in S3 that is away leave behind.
+EXPECTED = {
+    "state",
+    "state/browser-sessions",
+    "state/claims",
+    "state/homes/nobody.json",
+    "state/nobody-0.lock",
+    "state/sessions",
+    "state/spool",
+    "state/spool/*.bytes",
+    "state/spool/*.json",
+    "state/tokens-copy.json",
+    "state/tokens.json",
+    "state/uids-copy.json",
+    "state/uids.json",
+    "state/uids.lock",
+    "state/used-tokens",
+    "store",
+    "store/index.sqlite",
+    "store/users",
+    "store/users/*",
+    "store/users/*/journal",
+    "store/users/*/objects",
+}
+
+
+def test_every_file_of_state_and_store_is_tried_here(told: dict[str, Any]) -> None:
+    assert {entry["kind"] for entry in told["entries"]} >= EXPECTED
+
+
+def test_all_commands_work_before_and_after(told: dict[str, Any]) -> None:
+    assert told["before"] == told["after"] == {"doctor": 0, "call": 0}
+
+
+def test_a_start_names_the_file_says_what_is_wrong_and_what_to_do(told: dict[str, Any]) -> None:
+    wrong = {
+        entry["path"]: entry["call"]
+        for entry in told["entries"]
+        if not (
+            entry["call"]["status"] == 5
+            and f"{entry['path']} may not be read" in entry["call"]["said"]
+            and f"chmod {entry['rights']} {entry['path']}" in entry["call"]["said"]
+            and "Traceback" not in entry["call"]["said"]
+        )
+    }
+
+    assert wrong == {}
+
+
+def test_the_doctor_names_it_too_and_mends_nothing(told: dict[str, Any]) -> None:
+    wrong = {
+        entry["path"]: entry["doctor"]
+        for entry in told["entries"]
+        if not (
+            entry["doctor"]["status"] == 1
+            and "missing  access" in entry["doctor"]["said"]
+            and f"{entry['path']} may not be read" in entry["doctor"]["said"]
+            and f"chmod {entry['rights']} {entry['path']}" in entry["doctor"]["said"]
+            and "Traceback" not in entry["doctor"]["said"]
+        )
+    }
+
+    assert wrong == {}
+
+
+def test_nothing_is_overwritten_set_apart_or_taken_for_empty(told: dict[str, Any]) -> None:
+    assert [entry["path"] for entry in told["entries"] if entry["changed"]] == []
+
+
+def test_damaged_keys_stay_where_they_are_until_their_copy_may_be_read(told: dict[str, Any]) -> None:
+    refused, stayed, holds = told["running"]["keys"]
+
+    assert "tokens.json in the folder of the setting state_dir) cannot be used: Permission denied" in refused
+    assert (stayed, holds) == (True, True)
+
+
+def test_a_waiting_file_whose_note_may_not_be_read_is_named_and_kept(told: dict[str, Any]) -> None:
+    assert told["running"]["spool"] == [0, 1, 0, 1]
+
+
+def test_a_home_whose_note_may_not_be_read_is_not_taken_for_a_strangers(told: dict[str, Any]) -> None:
+    said, is_read_afterwards = told["running"]["home"]
+
+    assert "the note of a home cannot be read" in said
+    assert "state_dir" in said
+    assert is_read_afterwards
+
+
+def test_what_is_set_apart_and_links_are_nobodys_business(tmp_path: Path) -> None:
+    (tmp_path / f"tokens.json{APART}1").touch(0o000)
+    (tmp_path / "link").symlink_to("/nowhere")
+
+    assert list(denied_in(tmp_path, None)) == []
+    check_access(tmp_path, tmp_path / "no store yet")
+
+
+def test_a_denial_is_one_sentence(tmp_path: Path) -> None:
+    denied = Denied(path=tmp_path, problem="may not be read by ann", cure=f"chmod u+rwx {tmp_path}")
+
+    assert str(denied) == f"{tmp_path} may not be read by ann; chmod u+rwx {tmp_path}"
