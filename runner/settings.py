@@ -173,6 +173,11 @@ class Settings(BaseSettings):
     max_user_bytes: Count = Field(
         200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
     )
+    contract: Literal["auto", "full", "guard"] = Field(
+        "auto",
+        description="Whether `runner proxy` treats tools of other servers like our own (`full`) or guards "
+        "their results only (`guard`); `auto` decides by the arguments of each tool.",
+    )
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
     )
