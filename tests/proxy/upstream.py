@@ -154,6 +154,13 @@ async def ask(username: str, filename: str, ctx: Context) -> dict[str, Any]:
 
 
 @mcp.tool
+def large(username: str, size: int) -> dict[str, Any]:
+    """A file of random bytes, as text that base64 can have."""
+    content = base64.b64encode(os.urandom(size)).decode()
+    return {"results": "large", "artifacts": [{"name": "large.bin", "b64": content}]}
+
+
+@mcp.tool
 async def steps(username: str, ctx: Context) -> dict[str, Any]:
     for n in range(3):
         await ctx.report_progress(n, 3, f"step {n}")
