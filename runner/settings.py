@@ -239,7 +239,7 @@ class Settings(BaseSettings):
     max_queue_per_user: int = Field(
         32, ge=0, description="Calls of one user that may wait for a place; the next is told to come back."
     )
-    idle_workers: int = Field(2, ge=0, description="Workers kept ready for each zygote.")
+    idle_workers: int = Field(1, ge=0, description="Workers kept ready for each zygote.")
     max_idle_workers: int = Field(
         8, ge=0, description="The same, while calls come faster than workers get ready."
     )
