@@ -25,6 +25,7 @@ from runner.execution import (
 )
 from runner.isolation import ISOLATION_META, isolation_meta
 from runner.ladder import CallListener, Client
+from runner.links import without_tokens
 from runner.model_resources import RemoteError
 from runner.proxy.backend import Unreachable
 from runner.proxy.remote_call import RemoteCall, begun_task
@@ -33,6 +34,9 @@ from runner.rewriting import Inputs
 from runner.store.protocol import Record
 
 __all__ = ["answer", "answer_of_task", "remote_failure"]
+
+# What nests deeper nobody reads, and it could hold a token.
+_MAX_DEPTH = 50
 
 
 async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
@@ -94,6 +98,9 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
     """
     wire = await call.asked(listener, arguments=inputs.arguments)
     call.request.steps.done("run")
+    links = tuple(place for place in inputs.names if "token=" in place)
+    if links:
+        wire = _untold(wire, tuple(link.partition("token=")[2] for link in links))
     task = begun_task(wire)
     if task is not None:
         call.backend.began(str(task.get("taskId")), call.tool)
@@ -101,6 +108,21 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
         return
     wire = await call.linked(wire, call.guarded())
     yield Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
+
+
+def _untold(value: Any, tokens: tuple[str, ...], depth: int = 0) -> Any:
+    """Return a result without the tokens of links that the call was given: no model reads those."""
+    match value:
+        case str():
+            return without_tokens(value) if any(token in value for token in tokens) else value
+        case dict() if depth < _MAX_DEPTH:
+            return {key: _untold(item, tokens, depth + 1) for key, item in value.items()}
+        case list() if depth < _MAX_DEPTH:
+            return [_untold(item, tokens, depth + 1) for item in value]
+        case dict() | list():
+            return None
+        case _:
+            return value
 
 
 def _spec(call: RemoteCall) -> ToolSpec:

@@ -277,7 +277,8 @@ class Desk:
 
     async def links_for(self, server: str) -> DownloadLinks | None:
         """Return what makes links that a server can fetch; None if this proxy has no address for it."""
-        if self.ways[server].is_near:
+        way = self.ways[server]
+        if way.is_command or (way.is_near and self.settings.public_url is None):
             return replace(self.links, base=(await self._opened()).url)
         # Over HTTP without `public_url` the base is where we listen, which may be this machine's alone.
         host = urlsplit(self.links.base).hostname or ""

@@ -66,10 +66,16 @@ class RemoteCall:
         Raises:
             CallError: `E_BUSY`; there were that many already.
         """
+        if not self._goes_on():
+            self._count()
+
+    def _goes_on(self) -> bool:
+        """Say whether it was counted when it began, and goes on with the answer that it waited for."""
+        state = str(self.request.params.get("requestState"))
+        return self.desk.pausing.waits(state, self.request.user.name)
+
+    def _count(self) -> None:
         user, tool = self.request.user, self.request.tool
-        if self.desk.pausing.waits(str(self.request.params.get("requestState")), user.name):
-            # It was counted when it began, and goes on with the answer that it waited for.
-            return
         most = self.desk.settings.calls_per_minute(tool)
         self.desk.throttle.admit(user.segment, tool, most=most, now=time.monotonic())
 
@@ -99,7 +105,11 @@ class RemoteCall:
             # A server that has to start first is not silent: connecting has a limit of its own.
             modern = is_modern(await self.backend.connected())
             request.steps.done("admit")
-            if modern or has_sessions(self.ctx) or not self.backend.announced.can_be_asked:
+            waits = not (modern or has_sessions(self.ctx)) and self.backend.announced.can_be_asked
+            if self._goes_on() and not waits:
+                # It named a call of another server.
+                self._count()
+            if not waits:
                 return await act(client)
             state = params.get("requestState")
             token = (params.get("_meta") or {}).get("progressToken")

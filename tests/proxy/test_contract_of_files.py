@@ -1,6 +1,7 @@
 """Files of the user for tools of other servers behind `runner proxy`, and files that these name."""
 
 import base64
+import json
 import shutil
 import socket
 import tempfile
@@ -80,6 +81,8 @@ async def test_a_remote_server_gets_links_for_files_of_the_user(
     assert control["results"] == {"given": "rows.csv", "content": None}
     assert one["results"]["content"] == "a,b"
     assert one["results"]["given"].startswith("http://127.0.0.1:")
+    # The link is a permission, which the server had and no model reads.
+    assert "token" not in json.dumps([one, many, links])
     assert many["results"]["contents"] == ["a,b", "c,d"]
     assert links["results"]["contents"] == ["c,d", None]
     assert links["results"]["given"][1] == "no such file.csv"
