@@ -32,6 +32,8 @@ from runner.store.protocol import Origin
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.kernel,
+    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
 

@@ -21,6 +21,8 @@ from upstream import ENCODED, TOKEN
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.kernel,
+    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
 
