@@ -27,7 +27,7 @@ from sandbox.policy import Policy
 from sandbox.probe import Tier
 from sandbox.readable import default_read
 
-__all__ = ["GUARD_ONLY", "Bounds"]
+__all__ = ["GUARD_ONLY", "Bounds", "aliases"]
 
 GUARD_ONLY = ("landlock", "seccomp")
 """What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
@@ -63,7 +63,7 @@ class Bounds:
         environment = load_environment(self.environment, user=name, scratch=scratch)
         return Policy(
             home=home.path if home is not None and access is Access.WRITE else None,
-            aliases=_aliases(home) if access is Access.WRITE else (),
+            aliases=aliases(home) if access is Access.WRITE else (),
             scratch=scratch,
             read=read,
             homes=(self.settings.homes,),
@@ -132,7 +132,7 @@ class Bounds:
         return scratch_folder(self.settings.homes, owner=owner)
 
 
-def _aliases(home: HomeLease | None) -> tuple[Path, ...]:
+def aliases(home: HomeLease | None) -> tuple[Path, ...]:
     """Return what tools call a home that say `/tmp/{username}/`, where it lies elsewhere."""
     usual = None if home is None else USUAL_HOMES / home.segment
     return () if usual is None or home is None or usual == home.path else (usual,)

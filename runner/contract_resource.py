@@ -5,15 +5,15 @@ Source: `runner.contract.models`.
 
 import json
 
-from runner.cell import Cell
 from runner.contract.models import CONTRACT_URI, contract_schema
+from runner.execution import Service
 from runner.extras import ExtraResource
 from runner.identity import User
 
 __all__ = ["CONTRACT"]
 
 
-async def _text(_cell: Cell, _user: User) -> str:
+async def _text(_service: Service, _user: User) -> str:
     return json.dumps(contract_schema(), indent=2)
 
 

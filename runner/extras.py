@@ -6,7 +6,7 @@ The setting `extras` switches all of them off.
 
 One is added by making a value and naming it in `EXTRAS` of `runner.host`:
 
-    async def overview(cell: Cell, user: User) -> str: ...
+    async def overview(service: Service, user: User) -> str: ...
 
     FILES = ExtraResource(
         uri="runner://files", name="files", description="…", mime="text/plain", text=overview
@@ -20,12 +20,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.cell import Cell
+from runner.execution import Service
 from runner.identity import User
 
 __all__ = ["ExtraPrompt", "ExtraResource", "ExtraTemplate", "Extras", "Text"]
 
-Text = Callable[[Cell, User], Awaitable[str]]
+Text = Callable[[Service, User], Awaitable[str]]
 """Says the text of an extra for one user."""
 
 
@@ -97,7 +97,7 @@ class Extras:
                 return dict(result)
 
     async def answer(
-        self, method: str, params: Mapping[str, Any], cell: Cell, user: User
+        self, method: str, params: Mapping[str, Any], service: Service, user: User
     ) -> dict[str, Any] | None:
         """Return the wire result of reading one of ours, or None if it is none of ours.
 
@@ -107,12 +107,12 @@ class Extras:
         if method == "resources/read":
             resource = next((item for item in self.resources if item.uri == params.get("uri")), None)
             if resource is not None:
-                text = await resource.text(cell, user)
+                text = await resource.text(service, user)
                 return {"contents": [{"uri": resource.uri, "mimeType": resource.mime, "text": text}]}
         if method == "prompts/get":
             prompt = next((item for item in self.prompts if item.name == params.get("name")), None)
             if prompt is not None:
-                content = {"type": "text", "text": await prompt.text(cell, user)}
+                content = {"type": "text", "text": await prompt.text(service, user)}
                 messages = [{"role": "user", "content": content}]
                 return {"description": prompt.description, "messages": messages}
         return None

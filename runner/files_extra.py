@@ -3,8 +3,8 @@
 Source: document 001, section 4; requirement S1-38; `docs/files.md`.
 """
 
-from runner.cell import Cell
 from runner.contract.context import available_files, files_block
+from runner.execution import Service
 from runner.extras import ExtraPrompt, ExtraResource
 from runner.file_events import FILES_URI
 from runner.identity import User
@@ -14,13 +14,13 @@ __all__ = ["AVAILABLE_FILES", "FILES"]
 _NONE = "There are no files in the current session."
 
 
-async def _block(cell: Cell, user: User) -> str:
-    return files_block(available_files(await cell.files(user).all()))
+async def _block(service: Service, user: User) -> str:
+    return files_block(available_files(await service.files(user).all()))
 
 
-async def _message(cell: Cell, user: User) -> str:
+async def _message(service: Service, user: User) -> str:
     # A message has to say something.
-    return await _block(cell, user) or _NONE
+    return await _block(service, user) or _NONE
 
 
 FILES = ExtraResource(

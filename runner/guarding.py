@@ -71,6 +71,7 @@ class GuardedCall:
         server: Name of the remote server, if it is one's.
         schema: The schema that the structured content has to satisfy, if the tool declares one.
         is_own: Whether the message is the tool's own, and no contract value.
+        is_contract: Whether the message stands for a contract value whose `results` were guarded before.
     """
 
     tool: str
@@ -78,11 +79,17 @@ class GuardedCall:
     server: str | None = None
     schema: Mapping[str, Any] | None = None
     is_own: bool = False
+    is_contract: bool = False
 
     @property
     def is_message_made_by_tool(self) -> bool:
         """Whether what a client gets is made of the tool's own message, and not of the contract value."""
         return self.is_own or self.schema is not None
+
+    @property
+    def is_met_in_message(self) -> bool:
+        """Whether the operator's own function meets the message, and not the `results` before it."""
+        return self.is_message_made_by_tool or (self.server is not None and not self.is_contract)
 
     @property
     def scope(self) -> Scope:
@@ -158,7 +165,7 @@ class OutputGuard:
             store=call.files.library.store,
             scope=call.scope,
             # Other contract values have met it already, in `results`, and our own tools' answers are ours.
-            transformer=self._transformer(call) if call.server or call.is_message_made_by_tool else None,
+            transformer=self._transformer(call) if call.is_met_in_message else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value

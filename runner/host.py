@@ -6,7 +6,7 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, cast
@@ -19,7 +19,6 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
-from runner.artifacts.process import ArtifactFile, Processed
 from runner.authorization import authorize_widget, challenged, with_schemes
 from runner.call import Request, ask_route, execute, relay
 from runner.catalog import without_parameter
@@ -46,18 +45,15 @@ from runner.mcp_tasks import EXTENSION, McpTasks
 from runner.own_paths import OwnPaths
 from runner.own_resources import OwnResources
 from runner.reading import READING, described, reading_result
-from runner.render import Delivery, inline_limit, is_open_schema, render
-from runner.request import RequestFacts, WireError
+from runner.request import WireError
 from runner.resources import SCHEME, read_artifact
+from runner.result_messages import DownloadUrl, ResultMessages, inline_limit_of
 from runner.steps import REPORT, wants_report
 from runner.subscriptions import announced, offer_subscriptions
-from runner.telemetry import CallScope
 
 __all__ = ["DownloadUrl", "make_host"]
 
 log = logging.getLogger(__name__)
-
-DELIVERY_KEY = "toolcell/artifacts"
 
 _RELAYED = frozenset(
     {
@@ -81,8 +77,6 @@ _LISTS = {
 """What the items of a list are called."""
 
 _MAX_TEXT = 4096
-_OURS = ("artifact_errors", "denials")
-"""What of a good result's `meta_data` we say, not the tool."""
 
 EXTRAS = Extras(
     resources=(CONTRACT, FILES),
@@ -99,8 +93,6 @@ EXTRAS = Extras(
 
 _UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 """What a resource of the modern era says of its own keeping."""
-
-DownloadUrl = Callable[[User, ArtifactFile], str]
 
 
 class Host(FastMCP):
@@ -167,10 +159,12 @@ class _Relay:
         self._app = app
         self._cell = cell
         self._transport = transport
-        self._download_url = download_url
         self._own_paths = own_paths
         self._extras = EXTRAS if cell.settings.extras else Extras()
         self._guard = OutputGuard.of(cell.settings)
+        self._messages = ResultMessages(
+            settings=cell.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
+        )
         self._resources = OwnResources(cell, self._guard)
         self._connections = Connections()
         self._tasks = McpTasks(
@@ -289,7 +283,7 @@ class _Relay:
             facts=facts,
             client=DirectClient(call),
             levels=frozenset() if connection is None else connection_levels(self._app, connection),
-            inline_max_bytes=self._inline_limit(call.params, facts),
+            inline_max_bytes=inline_limit_of(self._cell.settings, call.params, facts),
         )
         message = await self._telling_of_reading(request, self._call_or_task(request))
         if "requestState" not in message:
@@ -310,33 +304,14 @@ class _Relay:
             return failed_result(told, protocol=request.facts.protocol)
 
     async def _answered(self, request: Request) -> dict[str, Any]:
-        delivery = self._delivery(request.params, request.facts)
         try:
             completed = await execute(self._cell, request)
         except WireError as error:
             raise _mcp_error(error) from error
         if completed.interim is not None:
             return dict(completed.interim)
-        processed = self._told(request, completed.processed)
-        url = self._download_url
-        schema = completed.spec.output_schema if completed.spec is not None else None
-        guarded = GuardedCall(
-            tool=str(request.params.get("name")),
-            files=self._cell.files(request.user, trace=request.id),
-            schema=None if is_open_schema(schema) else schema,
-            is_own=processed.is_own,
-        )
-        message = render(
-            await self._short(processed, guarded),
-            wire=completed.wire,
-            output_schema=schema,
-            delivery=delivery,
-            download_url=None if url is None else lambda file: url(request.user, file),
-            allowed_origins=self._cell.settings.iframe_origins,
-        )
-        request.steps.done("render")
-        message = await self._guard.message(message, guarded, media_stay=True)
-        request.steps.done("guard")
+        files = self._cell.files(request.user, trace=request.id)
+        message = await self._messages.of(completed, request, files)
         described = self._cell.settings.auth.resource_metadata
         message = challenged(message, completed.processed.failure, resource_metadata=described)
         message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
@@ -351,18 +326,6 @@ class _Relay:
         steps = request.steps
         worker = "fresh" if steps.is_fresh else "kept"
         return isolation_meta(self._cell.tier, worker=worker, goes_on=steps.goes_on)
-
-    def _told(self, request: Request, processed: Processed) -> Processed:
-        """Return a result as its client is told it: what we say in it names no path of ours."""
-        told = self._own_paths.told
-        with CallScope(request.id):
-            if processed.is_error:
-                return replace(processed, value=told(processed.value))
-            meta = processed.value.get("meta_data")
-            if isinstance(meta, Mapping):
-                ours = {key: told(meta[key]) for key in _OURS if key in meta}
-                return replace(processed, value={**processed.value, "meta_data": {**meta, **ours}})
-        return processed
 
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, for whoever asked."""
@@ -380,14 +343,6 @@ class _Relay:
             "deadlines": asdict(settings.deadlines(tool)),
             "limits": asdict(settings.limits(tool)),
         }
-
-    async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
-        """Return a contract value with guarded `results`, from which text and structured content are made."""
-        given = processed.value.get("results")
-        results = await self._guard.results(given, call)
-        if results is given:
-            return processed
-        return replace(processed, value={**processed.value, "results": results})
 
     def _reads_back(self, name: str) -> bool:
         return self._cell.settings.extras and name in READING and name not in self._cell.catalog.tools
@@ -460,24 +415,8 @@ class _Relay:
             facts=facts,
             client=McpClient(ctx),
             levels=message_levels(self._app, ctx),
-            inline_max_bytes=self._inline_limit(params, facts),
+            inline_max_bytes=inline_limit_of(self._cell.settings, params, facts),
         )
-
-    def _inline_limit(self, params: Mapping[str, Any], facts: RequestFacts) -> int:
-        return inline_limit(self._delivery(params, facts), self._cell.settings.inline_max_bytes)
-
-    def _delivery(self, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
-        """Decide how artifacts reach this client: by setting, else as it asks, else by its name."""
-        settings = self._cell.settings
-        if settings.artifact_delivery != "auto":
-            return Delivery(settings.artifact_delivery)
-        meta = params.get("_meta")
-        asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
-        named = (facts.client_info or {}).get("name") in settings.inline_clients
-        if settings.store_scheme == "none":
-            # Nothing could be read by reference.
-            return Delivery.INLINE
-        return Delivery.INLINE if asked == "inline" or (asked is None and named) else Delivery.REFERENCE
 
     def _with_capabilities(self, result: HandlerResult) -> HandlerResult:
         """Announce what the file's own server announces beside what every FastMCP server does."""

@@ -31,6 +31,7 @@ __all__ = [
     "asker",
     "direct_sender",
     "has_sessions",
+    "request_facts",
     "sender",
 ]
 
@@ -121,7 +122,12 @@ def sender(
     Raises:
         MCPError: It comes from nobody whom this server serves.
     """
-    return asker(settings, tokens, transport, ctx), facts_of(ctx, get_access_token())
+    return asker(settings, tokens, transport, ctx), request_facts(ctx)
+
+
+def request_facts(ctx: ServerRequestContext[Any, Any]) -> RequestFacts:
+    """Return what a tool may learn of a request."""
+    return facts_of(ctx, get_access_token())
 
 
 def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sender:

@@ -186,6 +186,11 @@ class Settings(BaseSettings):
     generated_except: Names = Field(
         (), description="Further patterns of names that are never such files, beside caches and the like."
     )
+    contract: Literal["auto", "full", "guard"] = Field(
+        "auto",
+        description="Whether `runner proxy` treats tools of other servers like our own (`full`) or guards "
+        "their results only (`guard`); `auto` decides by the arguments of each tool.",
+    )
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
     )

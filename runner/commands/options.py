@@ -17,6 +17,7 @@ __all__ = [
     "AsJson",
     "Bounds",
     "Config",
+    "Contract",
     "File",
     "Isolation",
     "Logs",
@@ -41,6 +42,10 @@ Isolation = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Instead of ./runner.toml.")]
 Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where My Files are kept.")]
+Contract = Annotated[
+    str | None,
+    typer.Option("--contract", help="full: tools are treated like our own; guard: results are guarded."),
+]
 Transport = Annotated[str | None, typer.Option(help="auto, stdio or http.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
 

@@ -10,7 +10,7 @@ import typer
 
 from runner.allocator import keep_little
 from runner.commands.ends import EXIT_INTERRUPTED, end_with
-from runner.commands.options import Address, Bounds, Config, Logs, Transport, Whose, Workers, given
+from runner.commands.options import Address, Bounds, Config, Contract, Logs, Transport, Whose, Workers, given
 from runner.commands.start import as_configured, explained, start
 from runner.importing import import_whole
 from runner.settings import Settings
@@ -67,11 +67,12 @@ def proxy(
     address: Address,
     whose: Whose,
     config: Config = None,
+    contract: Contract = None,
     bounds: Bounds,
     logs: Logs,
 ) -> None:
-    """Stand in front of other MCP servers: their results pass the output guard."""
-    flags = given(address, whose, bounds, logs, transport=transport)
+    """Stand in front of other MCP servers: their tools are treated like our own, or their results guarded."""
+    flags = given(address, whose, bounds, logs, transport=transport, contract=contract)
     end_with(lambda: _proxy(target, flags, config))
 
 

@@ -23,18 +23,21 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from runner.errors import CallError
 from runner.failed_requests import answer_failures
 from runner.guarding import GuardedCall
+from runner.host import EXTRAS
 from runner.identity import User, auth_provider
 from runner.incoming import McpClient, Transport, asker, has_sessions
 from runner.internals.connection import connection_levels, is_ready, message_levels
 from runner.internals.host import relay_innermost, use_input_schemas
 from runner.model_resources import Reader, RemoteError, resource_tools
-from runner.proxy.backend import Unreachable
+from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
+from runner.proxy.contract import without_identity
 from runner.proxy.desk import Desk
 from runner.proxy.rounds import answered
 from runner.reading import described
 from runner.render import MESSAGE_MAX_BYTES
 from runner.resources import SCHEME, read_artifact
+from runner.result_messages import DownloadUrl, ResultMessages
 from runner.subscriptions import offer_subscriptions
 
 __all__ = ["make_proxy"]
@@ -61,8 +64,14 @@ _TEMPLATE = {
 _Context = ServerRequestContext[Any, Any]
 
 
-def make_proxy(desk: Desk, *, transport: Transport) -> FastMCP:
-    """Return the application that stands in front of the servers of `desk`."""
+def make_proxy(desk: Desk, *, transport: Transport, download_url: DownloadUrl | None = None) -> FastMCP:
+    """Return the application that stands in front of the servers of `desk`.
+
+    Args:
+        desk: The servers.
+        transport: What it will be served over.
+        download_url: Makes download addresses, over HTTP.
+    """
     app: FastMCP = FastMCP(
         desk.about.name,
         instructions=desk.about.instructions,
@@ -70,7 +79,7 @@ def make_proxy(desk: Desk, *, transport: Transport) -> FastMCP:
         auth=auth_provider(desk.settings) if transport == "http" else None,
     )
     desk.levels = partial(connection_levels, app)
-    relay = _Proxy(app, desk, transport)
+    relay = _Proxy(app, desk, transport, download_url)
     relay_innermost(app, relay, around=answer_failures(desk.own_paths))
     offer_subscriptions(app, desk.events, relay.user_of, relay)
     # The remote servers know their schemas; nothing is checked against them on the way.
@@ -81,10 +90,15 @@ def make_proxy(desk: Desk, *, transport: Transport) -> FastMCP:
 class _Proxy:
     """Relays requests, inside the SDK's own middleware. A `runner.subscriptions.Beyond`."""
 
-    def __init__(self, app: FastMCP, desk: Desk, transport: Transport) -> None:
+    def __init__(
+        self, app: FastMCP, desk: Desk, transport: Transport, download_url: DownloadUrl | None
+    ) -> None:
         self._desk = desk
         self._transport = transport
-        calls = Calls(desk, partial(message_levels, app))
+        messages = ResultMessages(
+            settings=desk.settings, guard=desk.guard, own_paths=desk.own_paths, download_url=download_url
+        )
+        calls = Calls(desk, partial(message_levels, app), messages)
         self._acts = {
             **dict.fromkeys(_LISTS, self._list),
             **dict.fromkeys(TASKS, calls.task),
@@ -156,19 +170,33 @@ class _Proxy:
 
     async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            return await self._desk.backend(ctx, user, server).request(ctx.method, params)
+            backend = self._desk.backend(ctx, user, server)
+            result = await backend.request(ctx.method, params)
+            key = _LISTS[ctx.method]
+            return {**result, key: self._shown(backend, key, result.get(key))}
         except MCPError as error:
             if error.error.code != mcp_types.METHOD_NOT_FOUND:
                 raise
             # We announce what is ours too, so a client may ask what it would not ask the server itself.
             return {_LISTS[ctx.method]: []}
 
+    def _shown(self, backend: Backend, key: str, items: Any) -> Any:
+        """Return what of a server's list clients see, and note what it says of its tools."""
+        settings = self._desk.settings
+        if key != "tools" or not isinstance(items, list):
+            return items
+        backend.learn(items)
+        if settings.show_username or self._desk.ways[backend.name].contract == "guard":
+            return items
+        return [without_identity(item, settings.username_parameter) for item in items]
+
     async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
         """Return the items of all servers; one that fails does not take the others down."""
         found: list[dict[str, Any]] = []
         for server in self._desk.names.servers:
             try:
-                items = await self._desk.backend(ctx, user, server).pages(ctx.method, key)
+                backend = self._desk.backend(ctx, user, server)
+                items = self._shown(backend, key, await backend.pages(ctx.method, key))
             except (MCPError, RemoteError) as error:
                 facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
                 log.warning("server left out of a list", extra=facts)
@@ -181,6 +209,10 @@ class _Proxy:
         desk, ours = self._desk, list[dict[str, Any]]()
         if desk.settings.extras and key == "resourceTemplates":
             ours = [_TEMPLATE]
+        elif desk.offers_files and key == "resources":
+            ours = [item.listed() for item in EXTRAS.resources]
+        elif desk.offers_files and key == "prompts":
+            ours = [item.listed() for item in EXTRAS.prompts]
         elif key == "tools":
             ours = described() if desk.settings.extras and user.name in desk.guard.keepers else []
             if desk.offers_resource_tools:
@@ -192,6 +224,9 @@ class _Proxy:
         uri = str(params.get("uri", ""))
         if uri.startswith(SCHEME):
             return await read_artifact(self._desk.files(user), uri)
+        ours = await self._extra(ctx, params, user)
+        if ours is not None:
+            return ours
         if not self._desk.guard.config.resources.enabled:
             message = f"{uri!r} is not offered: output_guard.resources.enabled is off"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
@@ -209,6 +244,12 @@ class _Proxy:
             raise problem
         raise RemoteError(str(problem))
 
+    async def _extra(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any] | None:
+        """Return what is ours and no server's, where it is offered: nobody can say it in our place."""
+        if not self._desk.offers_files:
+            return None
+        return await EXTRAS.answer(ctx.method, params, self._desk, user)
+
     async def _large(self, ctx: _Context, user: User, server: str, uri: str) -> dict[str, Any]:
         """Return, for what no message can carry, references to what was kept of it."""
         backend, files = self._desk.backend(ctx, user, server), self._desk.files(user)
@@ -219,6 +260,9 @@ class _Proxy:
         return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
 
     async def _prompt(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        ours = await self._extra(ctx, params, user)
+        if ours is not None:
+            return ours
         found = self._desk.names.inside(str(params.get("name")))
         if found is None:
             message = f"there is no prompt {params.get('name')!r}"

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -26,13 +26,23 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
+from runner.catalog import ToolSpec
 from runner.dialects import WidgetRights, widget_rights
+from runner.homes import HomeLease
 from runner.internals.proxy import tell_remote
 from runner.ladder import PROGRESS, ClientRefusal
 from runner.messages import check_meta
 from runner.model_resources import RemoteError, RemoteResources
 from runner.proxy.pace import DROPPED, Pace
-from runner.proxy.remote import FAILURES, Announced, ConnectionLost, RemoteSession, client_for, is_modern
+from runner.proxy.remote import (
+    FAILURES,
+    Announced,
+    ConnectionLost,
+    HomedTransport,
+    RemoteSession,
+    client_for,
+    is_modern,
+)
 from runner.proxy.watch import Watched
 
 __all__ = ["BackOff", "Backend", "Front", "Unreachable"]
@@ -121,7 +131,10 @@ class Backend:
         changed: Hears that a resource, or a list, has changed: the notification's method and its URI.
         ends_with_its_connection: Whether dropping the connection ends the server.
         answer_s: How long an answer may take where nobody watches over the request.
+        identity: Name of the parameter of tools that says who calls.
+        learned: Hears of the tools that the server lists.
         schemas: Output schemas of the tools, once known.
+        specs: The tools, once known.
         widgets: What the tools say of calls that a widget asks for, once known.
         subscribed: How many listen to each resource.
         tasks: The tool of each task that the server has begun.
@@ -135,15 +148,20 @@ class Backend:
     changed: Callable[[str, str], Awaitable[None]]
     ends_with_its_connection: bool = False
     answer_s: float = 30.0
+    identity: str = "username"
+    learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
     schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    specs: dict[str, ToolSpec] = field(default_factory=dict)
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
     _asking: list[Watched] = field(default_factory=list)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _client: "Client[Any] | None" = None
+    _way: ClientTransport | None = None
+    _knows_all: bool = False
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _pace: Pace = field(default_factory=Pace)
 
@@ -151,6 +169,11 @@ class Backend:
     def busy(self) -> bool:
         """Whether a request is under way."""
         return bool(self._asking)
+
+    @property
+    def home(self) -> HomeLease | None:
+        """The home of its user in which the server runs, if it is a command that has one."""
+        return self._way.home if isinstance(self._way, HomedTransport) else None
 
     async def connected(self) -> "Client[Any]":
         """Return the client, connected.
@@ -233,15 +256,33 @@ class Backend:
 
     async def schema(self, tool: str) -> Mapping[str, Any] | None:
         """Return the output schema that the server declares for a tool."""
-        if not self.schemas:
+        if not self._knows_all:
             # Without the list the call is answered all the same.
             with contextlib.suppress(MCPError, RemoteError):
-                for item in await self.pages("tools/list", "tools"):
-                    if isinstance(item, Mapping):
-                        name = str(item.get("name"))
-                        self.schemas[name] = item.get("outputSchema")
-                        self.widgets[name] = widget_rights(item)
+                self.learn(await self.pages("tools/list", "tools"))
+                self._knows_all = True
         return self.schemas.get(tool)
+
+    async def spec(self, tool: str) -> ToolSpec | None:
+        """Return what the server says of a tool, or None if it lists none of that name."""
+        await self.schema(tool)
+        return self.specs.get(tool)
+
+    def learn(self, items: Iterable[Any]) -> None:
+        """Note what tools the server lists, as it lists them now."""
+        known: list[ToolSpec] = []
+        for item in items:
+            if not isinstance(item, Mapping):
+                continue
+            name = str(item.get("name"))
+            self.schemas[name] = item.get("outputSchema")
+            self.widgets[name] = widget_rights(item)
+            self.specs.pop(name, None)
+            # What is no tool is called as one that is not listed.
+            with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+                known.append(ToolSpec.of(item, identity=self.identity))
+        self.specs |= {spec.name: spec for spec in known}
+        self.learned(known)
 
     async def remote(self) -> RemoteSession:
         """Return the session, connecting first where there is none."""
@@ -283,8 +324,9 @@ class Backend:
     async def _connect(self) -> "Client[Any]":
         problem = ""
         for mode in _MODERN if self.front is None else _HANDSHAKE:
+            way = self.transport()
             client = client_for(
-                self.transport(),
+                way,
                 mode=mode,
                 announced=self.announced,
                 asked=self._asked,
@@ -297,6 +339,7 @@ class Backend:
                 problem = str(error) or type(error).__name__
                 continue
             log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
+            self._way = way
             return client
         raise Unreachable(f"the server {self.name} cannot be reached: {problem[:_PROBLEM_CHARS]}")
 
@@ -368,7 +411,7 @@ class Backend:
             await asyncio.sleep(backoff.wait_s(time.monotonic()))
 
     async def _close(self) -> None:
-        self._client = None
+        self._client = self._way = None
         stack, self._stack = self._stack, AsyncExitStack()
         try:
             await stack.aclose()
@@ -428,7 +471,9 @@ class Backend:
 
     async def _changed(self, method: str, uri: str) -> None:
         if not uri:
+            self._knows_all = False
             self.schemas.clear()
+            self.specs.clear()
             self.widgets.clear()
         await self.changed(method, uri)
 

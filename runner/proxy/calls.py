@@ -7,9 +7,8 @@ Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-8
 import asyncio
 import contextlib
 import logging
-import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,21 +22,22 @@ from runner.contract.envelope import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
+from runner.execution import Request
 from runner.failed_requests import told_result
 from runner.guarding import GuardedCall
 from runner.identity import User
-from runner.incoming import McpClient, has_sessions
+from runner.incoming import McpClient, request_facts
 from runner.inputs import check_json
 from runner.isolation import ISOLATION_META, isolation_meta
-from runner.ladder import CallListener, Client
-from runner.model_resources import Reader, RemoteError, blocks_of, resource_result
-from runner.proxy.backend import Backend, Unreachable
+from runner.ladder import Client
+from runner.model_resources import RemoteError, resource_result
+from runner.proxy.contract import contract_of
+from runner.proxy.contracted import answer, answer_of_task, remote_failure
 from runner.proxy.desk import Desk
-from runner.proxy.remote import is_modern
-from runner.proxy.rounds import answered
-from runner.proxy.watch import Watched, watch
+from runner.proxy.remote_call import RemoteCall, begun_task, reader_of
 from runner.reading import READING, reading_result
 from runner.render import Delivery, render
+from runner.result_messages import ResultMessages, inline_limit_of
 from runner.telemetry import CallScope
 
 __all__ = ["TASKS", "Calls"]
@@ -59,31 +59,41 @@ class Calls:
     Attributes:
         desk: The servers.
         levels: Says which log messages the client of a request wants to get.
+        messages: Makes the results of tools that are treated like our own.
     """
 
     desk: Desk
     levels: Callable[[_Context], Collection[str]]
+    messages: ResultMessages
 
     async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        """Return the result of a `tools/call`, guarded."""
-        trace = uuid.uuid4().hex[:12]
-        name = str(params.get("name"))
-        with CallScope(trace):
+        """Return the result of a `tools/call`, by the contract or guarded."""
+        request = self._request(ctx, params, user)
+        with CallScope(request.id):
             offered = user.name in self.desk.guard.keepers
             try:
-                result = await self._result(ctx, _tellable(params), user, trace)
+                result = await self._result(ctx, replace(request, params=_tellable(params)))
             except (RemoteError, CallError) as error:
-                ours = GuardedCall(tool=name, files=self.desk.files(user, trace=trace))
+                ours = GuardedCall(tool=request.tool, files=self.desk.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
                 result = await self.desk.guard.message(_failure(error), ours, media_stay=False)
+                _log_call(request, result)
             result = told_result(self.desk.own_paths, result)
-            outcome = "error" if result.get("isError") else "ok"
-            # Once the answer is on its way: nobody waits for a line of the log.
-            facts = {"user": user.name, "tool": name, "outcome": outcome}
-            asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))
         if not offered and user.name in self.desk.guard.keepers and self.desk.settings.extras:
             await self.desk.tell(ctx, user, "notifications/tools/list_changed")
         return result
+
+    def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
+        facts = request_facts(ctx)
+        return Request(
+            user=user,
+            method=ctx.method,
+            params=params,
+            facts=facts,
+            client=McpClient(ctx),
+            levels=frozenset(self.levels(ctx)),
+            inline_max_bytes=inline_limit_of(self.desk.settings, params, facts),
+        )
 
     async def task(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         """Return what a server says of a task; the result of one is guarded like that of a call."""
@@ -97,16 +107,19 @@ class Calls:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
         backend = known[0]
         result = await backend.request(ctx.method, params)
-        call = self._guarded(backend.tasks.get(task, "task"), backend.name, user, None)
-        if ctx.method == "tasks/result":
-            return await self.desk.guard.message(result, call, media_stay=False)
-        if isinstance(result.get("result"), Mapping):
-            # The later era has the result of the call inside of what is said of the task.
-            return {
-                **result,
-                "result": await self.desk.guard.message(result["result"], call, media_stay=False),
-            }
-        return result
+        whole = ctx.method == "tasks/result"
+        # The later era has the result of the call inside of what is said of the task.
+        wire = result if whole else result.get("result")
+        if not isinstance(wire, Mapping):
+            return result
+        tool = backend.tasks.get(task, "task")
+        said = {"name": self.desk.names.outside(backend.name, tool)}
+        call = await self._remote(ctx, self._request(ctx, said, user), backend.name, tool)
+        if call.contract == "full":
+            message = await answer_of_task(call, wire, self.messages)
+        else:
+            message = await self.desk.guard.message(wire, call.guarded(), media_stay=False)
+        return message if whole else {**result, "result": message}
 
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         servers = self.desk.names.servers
@@ -118,64 +131,89 @@ class Calls:
                 found += await self.desk.backend(ctx, user, server).pages(ctx.method, "tasks")
         return {"tasks": found}
 
-    async def _result(self, ctx: _Context, params: dict[str, Any], user: User, trace: str) -> dict[str, Any]:
-        name, desk = str(params.get("name")), self.desk
-        own = await self._own(ctx, name, params, user, trace)
+    async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
+        desk, params, user = self.desk, request.params, request.user
+        own = await self._own(ctx, request)
         if own is not None:
-            ours = GuardedCall(tool=name, files=desk.files(user, trace=trace))
-            return await desk.guard.message(own, ours, media_stay=False)
-        found = desk.names.inside(name)
+            ours = GuardedCall(tool=request.tool, files=desk.files(user, trace=request.id))
+            message = await desk.guard.message(own, ours, media_stay=False)
+            _log_call(request, message)
+            return message
+        found = desk.names.inside(request.tool)
         if found is None:
             raise CallError(
                 Code.E_TOOL_NOT_FOUND,
-                f"there is no tool {name!r}; names begin with one of {', '.join(desk.names.servers)}",
+                f"there is no tool {request.tool!r}; names begin with one of {', '.join(desk.names.servers)}",
             )
-        server, inner = found
-        backend = desk.backend(ctx, user, server)
+        call = await self._remote(ctx, request, *found)
         if WIDGET_CALL_META in (params.get("_meta") or {}):
-            await backend.schema(inner)
-            authorize_widget(name, backend.widgets.get(inner), params)
-        wire = await self._wire(ctx, backend, {**params, "name": inner}, name, user)
+            await call.backend.schema(call.tool)
+            authorize_widget(request.tool, call.backend.widgets.get(call.tool), params)
+        if call.contract == "full":
+            return await answer(call, self.messages)
+        return await self._guarded(call)
+
+    async def _remote(self, ctx: _Context, request: Request, server: str, tool: str) -> RemoteCall:
+        """Return a call with what is known of its tool."""
+        desk, wish = self.desk, self.desk.ways[server].contract
+        backend = desk.backend(ctx, request.user, server)
+        spec = None
+        if wish != "guard":
+            spec = await backend.spec(tool)
+            await desk.in_home(backend)
+        return RemoteCall(
+            desk=desk,
+            ctx=ctx,
+            request=request,
+            server=server,
+            tool=tool,
+            backend=backend,
+            spec=spec,
+            contract=contract_of(wish, spec, request.params.get("arguments")),
+        )
+
+    async def _guarded(self, call: RemoteCall) -> dict[str, Any]:
+        """Return what the server answers to what its client sent, guarded."""
+        desk, request = self.desk, call.request
+        call.admit()
+
+        async def act(client: Client) -> dict[str, Any]:
+            listener = call.listener(client)
+            user = request.user
+            listener.publish = partial(desk.events.publish, user=user.segment, session=user.session)
+            return await call.asked(listener)
+
+        wire = await call.reached(act)
         if wire.get("resultType") == "input_required":
             return {key: wire[key] for key in _QUESTION if key in wire}
-        begun = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
-        if isinstance(begun, Mapping):
-            backend.began(str(begun.get("taskId")), inner)
+        task = begun_task(wire)
+        if task is not None:
+            call.backend.began(str(task.get("taskId")), call.tool)
             return wire
-        call = self._guarded(inner, server, user, await backend.schema(inner), trace=trace)
-        message = await self._with_links(wire, backend, server, self._reader(call))
-        tier = desk.ways[server].tier
+        await call.backend.schema(call.tool)
+        guarded = call.guarded()
+        message = await call.linked(wire, guarded)
+        tier = desk.ways[call.server].tier
         if tier is not None:
             message["_meta"] = {**(message.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
         if message.get("isError"):
-            hint = desk.ways[server].hint("\n".join(_texts(message["content"])))
+            hint = desk.ways[call.server].hint("\n".join(_texts(message["content"])))
             # Behind what the server says, which stays as it is.
             message["content"] += [{"type": "text", "text": hint}] if hint else []
-        return await desk.guard.message(message, call, media_stay=False)
+        message = await desk.guard.message(message, guarded, media_stay=False)
+        _log_call(request, message)
+        return message
 
-    def _guarded(
-        self,
-        tool: str,
-        server: str,
-        user: User,
-        schema: Mapping[str, Any] | None,
-        *,
-        trace: str | None = None,
-    ) -> GuardedCall:
-        return GuardedCall(tool=tool, server=server, files=self.desk.files(user, trace=trace), schema=schema)
-
-    async def _own(
-        self, ctx: _Context, name: str, params: dict[str, Any], user: User, trace: str
-    ) -> dict[str, Any] | None:
+    async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
         """Return the result of one of our own tools; None if it is none, or a server's of that name."""
-        desk = self.desk
+        desk, name, params, user = self.desk, request.tool, request.params, request.user
         server, _, act = name.rpartition(".")
         if desk.offers_resource_tools and server in desk.names.servers:
             authorize_widget(name, NO_WIDGETS, params)
-            return await self._resource_tool(ctx, server, act, params.get("arguments"), user, trace)
+            return await self._resource_tool(ctx, request, server, act)
         if desk.settings.extras and name in READING and name not in await self._tools(ctx, user):
             authorize_widget(name, NO_WIDGETS, params)
-            return await reading_result(params, desk.files(user, trace=trace))
+            return await reading_result(params, desk.files(user, trace=request.id))
         return None
 
     async def _tools(self, ctx: _Context, user: User) -> Collection[str]:
@@ -187,89 +225,13 @@ class Calls:
         return backend.schemas
 
     async def _resource_tool(
-        self, ctx: _Context, server: str, act: str, arguments: Any, user: User, trace: str
+        self, ctx: _Context, request: Request, server: str, act: str
     ) -> dict[str, Any] | None:
-        backend = self.desk.backend(ctx, user, server)
-        reader = self._reader(GuardedCall(tool=act, files=self.desk.files(user, trace=trace)))
+        backend = self.desk.backend(ctx, request.user, server)
+        files = self.desk.files(request.user, trace=request.id)
+        reader = reader_of(self.desk, GuardedCall(tool=act, files=files))
+        arguments = request.params.get("arguments")
         return await resource_result(act, arguments, backend.resources, await backend.remote(), reader)
-
-    def _reader(self, call: GuardedCall) -> Reader:
-        return Reader(
-            store=call.files.library.store,
-            scope=call.scope,
-            kept=lambda records: self.desk.guard.kept(records, call),
-        )
-
-    async def _wire(
-        self, ctx: _Context, backend: Backend, params: dict[str, Any], name: str, user: User
-    ) -> dict[str, Any]:
-        """Return what the server answers, however the eras of client and server let it ask meanwhile."""
-        client, desk = McpClient(ctx), self.desk
-
-        async def act(client: Client) -> dict[str, Any]:
-            return await self._watched(ctx, client, backend, params, name, user)
-
-        async with desk.admission.admit(user.segment):
-            # A server that has to start first is not silent: connecting has a limit of its own.
-            modern = is_modern(await backend.connected())
-            if modern or has_sessions(ctx) or not backend.announced.can_be_asked:
-                return await act(client)
-            state = params.get("requestState")
-            token = (params.get("_meta") or {}).get("progressToken")
-            if state is not None:
-                answers = params.get("inputResponses")
-                return await desk.pausing.go_on(str(state), answers, client, user.name, token=token)
-            return await desk.pausing.run(act, client, user.name, token=token)
-
-    async def _watched(
-        self,
-        ctx: _Context,
-        client: Client,
-        backend: Backend,
-        params: dict[str, Any],
-        name: str,
-        user: User,
-    ) -> dict[str, Any]:
-        desk = self.desk
-        listener = CallListener(
-            client=client,
-            params=dict(ctx.params or {}),
-            levels=frozenset(self.levels(ctx)),
-            deadlines=desk.settings.deadlines(name),
-            user=user.segment,
-            state=desk.state,
-            publish=partial(desk.events.publish, user=user.segment, session=user.session),
-        )
-
-        async def act(watched: Watched) -> dict[str, Any]:
-            async def send(params: dict[str, Any]) -> dict[str, Any]:
-                return await backend.request("tools/call", params, watched)
-
-            return await answered(send, params, watched.ask if has_sessions(ctx) else None)
-
-        try:
-            async with desk.drain.call(listener.tell):
-                return await watch(act, listener)
-        except CallError:
-            if not backend.busy and backend.ends_with_its_connection:
-                # It was asked to stop; a process that does not listen is ended, and started anew.
-                await backend.drop()
-            raise
-
-    async def _with_links(
-        self, wire: Mapping[str, Any], backend: Backend, server: str, reader: Reader
-    ) -> dict[str, Any]:
-        blocks: list[Any] = []
-        for block in wire.get("content") or ():
-            if not isinstance(block, Mapping) or block.get("type") != "resource_link":
-                blocks.append(block)
-                continue
-            linked = dict(block)
-            if self.desk.guard.config.resources.auto_read_if_size_under_bytes:
-                linked = await backend.resources.linked(await backend.remote(), block, reader)
-            outside = {"uri": self.desk.names.uri_outside(server, str(block.get("uri")))}
-            blocks += blocks_of({**linked, **outside})
-        return {**wire, "content": blocks}
 
 
 def _texts(blocks: list[Any]) -> list[str]:
@@ -293,6 +255,12 @@ def _tellable(params: dict[str, Any]) -> dict[str, Any]:
 
 def _failure(error: RemoteError | CallError) -> dict[str, Any]:
     if isinstance(error, RemoteError):
-        code = Code.E_BUSY if isinstance(error, Unreachable) else Code.E_CRASHED
-        error = CallError(code, f"The remote server did not answer: {error}")
+        error = remote_failure(error)
     return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
+
+
+def _log_call(request: Request, result: Mapping[str, Any]) -> None:
+    outcome = "error" if result.get("isError") else "ok"
+    facts = {"user": request.user.name, "tool": request.tool, "outcome": outcome}
+    # Once the answer is on its way: nobody waits for a line of the log.
+    asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

@@ -16,18 +16,18 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastmcp.client.transports import ClientTransport
 from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 
-from runner.bounds import GUARD_ONLY
+from runner.bounds import GUARD_ONLY, aliases
 from runner.environment import call_environment, framework_environment, planned_environment
-from runner.errors import UsageError
-from runner.homes import Homes
+from runner.errors import RunnerError, UsageError
+from runner.homes import HomeLease, Homes
 from runner.identity import User
 from runner.isolation import in_force, uids_of, unfit
 from runner.lendable import of_the_system
@@ -35,7 +35,7 @@ from runner.lending import lend
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.hints import lending_hint
 from runner.proxy.process import spoken_with
-from runner.proxy.remote import Unreached
+from runner.proxy.remote import HomedTransport, Unreached
 from runner.proxy.stderr import LastWords
 from runner.proxy.targets import SCRIPTS, Target
 from runner.rights import interpreters_of, with_rights
@@ -133,10 +133,30 @@ def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
     return functools.partial(lending_hint, rights=settings.rights(), homes=settings.homes, unseen=unseen)
 
 
-class ConfinedTransport(ClientTransport):
-    """The way to one process of the command, which ends with the connection."""
+class ConfinedTransport(HomedTransport):
+    """The way to one process of the command, which ends with the connection.
 
-    def __init__(self, target: Target, program: Path, settings: Settings, user: User, tier: Tier) -> None:
+    Args:
+        target: The command.
+        program: Its program.
+        settings: The settings, with what is lent to it.
+        user: Whose it is.
+        tier: The tier that it runs in.
+        reach: Tells which addresses of ours it may reach, for a command that runs in the home of its user
+            (S1-57) and not in a folder of its own.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        program: Path,
+        settings: Settings,
+        user: User,
+        tier: Tier,
+        *,
+        reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None,
+    ) -> None:
+        self._reach = reach
         self._target = target
         self._program = program
         self._settings = settings
@@ -152,12 +172,12 @@ class ConfinedTransport(ClientTransport):
         Raises:
             Unreached: It did not start; with what it said last.
         """
-        settings, uid = self._settings, self._uid()
+        uid = self._uid()
         with LastWords() as said:
-            # In threads: how long it takes to remove what a server has written is the server's to say.
-            async with in_thread(scratch_folder(settings.homes, owner=uid)) as home:
+            async with self._folders(uid) as (scratch, home):
+                reach = () if self._reach is None else tuple(await self._reach())
                 # In a thread: what may be read is found by looking through folders.
-                arguments = await asyncio.to_thread(self._arguments, home, uid)
+                arguments = await asyncio.to_thread(self._arguments, scratch, home, uid, reach)
                 kind = (transport_options or TransportOptions()).session_class
                 async with (
                     spoken_with(
@@ -175,6 +195,32 @@ class ConfinedTransport(ClientTransport):
                             raise Unreached(await self._why(str(error), said)) from error
                         raise
 
+    @contextlib.asynccontextmanager
+    async def _folders(self, uid: int | None) -> AsyncIterator[tuple[Path, HomeLease | None]]:
+        """Yield a folder of the command's own and, if it is to run there, the home of its user.
+
+        Raises:
+            Unreached: The home cannot be used; the message says why.
+        """
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            # In threads: how long it takes to remove what a server has written is the server's to say.
+            folder = in_thread(scratch_folder(settings.homes, owner=uid))
+            scratch = await stack.enter_async_context(folder)
+            if self._reach is None:
+                yield scratch, None
+                return
+            homes = Homes.of(settings, uids_of(settings, self._tier))
+            try:
+                home = await stack.enter_async_context(in_thread(homes.lease(self._user.name)))
+            except (RunnerError, OSError) as error:
+                raise Unreached(str(error)) from error
+            self.home = home
+            try:
+                yield scratch, home
+            finally:
+                self.home = None
+
     async def _why(self, problem: str, said: LastWords) -> str:
         words = await said.wait()
         lending = hint_for(self._settings, self._tier)(words)
@@ -187,11 +233,17 @@ class ConfinedTransport(ClientTransport):
         uids = uids_of(self._settings, self._tier)
         return None if uids is None else uids.of(self._user.segment)
 
-    def _arguments(self, home: Path, uid: int | None) -> list[str]:
-        # Gone before the command starts; and with the home, if it never does.
-        descriptor, said = tempfile.mkstemp(dir=home, prefix=".policy-")
+    def _arguments(
+        self, scratch: Path, home: HomeLease | None, uid: int | None, reach: tuple[tuple[str, int], ...]
+    ) -> list[str]:
+        # Gone before the command starts; and with the folder, if it never does. Never in the home, where
+        # another server of the same user could write something else into it meanwhile.
+        descriptor, said = tempfile.mkstemp(dir=scratch, prefix=".policy-")
+        policy = self._policy(scratch if home is None else home.path, uid)
+        if home is not None:
+            policy = replace(policy, aliases=aliases(home), reach=(*policy.reach, *reach))
         with os.fdopen(descriptor, "w") as file:
-            json.dump(self._policy(home, uid).to_json(), file)
+            json.dump(policy.to_json(), file)
         command = (str(self._program), *self._target.command[1:])
         launcher = ("-P", "-m", "sandbox.inside.exec_main", said, str(os.getpid()))
         rights = self._settings.rights()

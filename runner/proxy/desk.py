@@ -8,32 +8,39 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastmcp.client.transports import ClientTransport
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 
 from runner.admission import Admission
+from runner.catalog import ToolSpec
 from runner.drain import Drain
 from runner.errors import CallError, UsageError
 from runner.events import LIST_CHANGED, Events
+from runner.execution import file_delivery_of
 from runner.file_events import tell as tell_of_file
 from runner.guarding import OutputGuard
-from runner.identity import User
+from runner.homes import Homes
+from runner.http.downloads import routes
+from runner.identity import User, is_loopback
 from runner.incoming import has_sessions
 from runner.internals.connection import connection_of
 from runner.isolation import in_force
 from runner.links import DownloadLinks
+from runner.loopback import Loopback
 from runner.model_resources import RemoteResources
 from runner.my_files import Library, MyFiles, open_library
 from runner.own_paths import OwnPaths
 from runner.proxy.backend import Backend, Unreachable
+from runner.proxy.contract import Wish, contract_of
 from runner.proxy.names import Names
 from runner.proxy.pausing import ANSWER_S, Pausing
 from runner.proxy.remote import Announced
@@ -42,21 +49,27 @@ from runner.settings import Settings
 from runner.state import SessionState
 from runner.store.spooling import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
+from runner.throttle import Throttle
 from runner.tokens import Tokens
 from sandbox import descriptors
 from sandbox.probe import Tier
 
-__all__ = ["About", "Desk", "Way"]
+__all__ = ["About", "Desk", "Reach", "Way"]
 
 log = logging.getLogger(__name__)
 
 _STATE = "toolcell_backends"
 _SWEEP_S = 30.0
 _MOST_BACKENDS = 64
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 
 _Context = ServerRequestContext[Any, Any]
+
+
+Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
+"""Tells which addresses of ours a command may reach."""
 
 
 def _no_hint(_said: str) -> None:
@@ -70,6 +83,9 @@ class Way:
     Attributes:
         name: Its name.
         transport: Makes a way to it for a user.
+        in_home: Makes a way to it in the home of a user, if it is a command.
+        contract: Whether its tools are treated like our own.
+        is_near: Whether it runs on this machine.
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
         files: The files that it is started from, as far as they are known.
         hint: Names the option that would have helped, from what the server says of a failure.
@@ -77,9 +93,17 @@ class Way:
 
     name: str
     transport: Callable[[User], ClientTransport]
+    in_home: Callable[[User, Reach], ClientTransport] | None = None
+    contract: Wish = "auto"
+    is_near: bool = False
     tier: Tier | None = None
     files: tuple[Path, ...] = ()
     hint: Callable[[str], str | None] = _no_hint
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a process of ours."""
+        return self.in_home is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +150,8 @@ class Desk:
         levels: Says which log messages a client with sessions wants to get outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
         drain: Ends calls when the server is to end.
+        throttle: How often users have called tools that have a limit.
+        contracted: The servers of which some tool is treated like our own, as far as is known.
     """
 
     settings: Settings
@@ -141,12 +167,21 @@ class Desk:
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
     drain: Drain = field(default_factory=Drain)
+    throttle: Throttle = field(default_factory=Throttle)
+    contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
     _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
+    _homed: set[str] = field(default_factory=set)
+    _fetching: set[str] = field(default_factory=set)
+    _loopback: "asyncio.Task[Loopback] | None" = None
 
     def __post_init__(self) -> None:
+        for way in self.ways.values():
+            if way.contract == "full":
+                self.contracted.add(way.name)
+                self._homed.add(way.name)
         self.own_paths = OwnPaths.of(self.settings, self.named_files)
 
     @classmethod
@@ -165,6 +200,8 @@ class Desk:
         events = Events()
         # After a crash homes of servers are left.
         await asyncio.to_thread(sweep, settings.homes, settings.uids)
+        if any(way.is_command and way.contract != "guard" for way in ways):
+            await asyncio.to_thread(Homes.of(settings).sweep)
         library = open_library(settings)
         library = Library(
             store=library.store,
@@ -199,6 +236,8 @@ class Desk:
             await desk.pausing.close()
             left = (*desk._of_users.values(), *desk._met.values())
             await asyncio.gather(*(backend.drop() for backend in left), *desk._closing)
+            if desk._loopback is not None:
+                await (await desk._loopback).close()
 
     @property
     def tier(self) -> Tier:
@@ -225,6 +264,34 @@ class Desk:
     def offers_resource_tools(self) -> bool:
         """Whether a model gets tools with which it reads the servers' resources."""
         return self.settings.resource_tools and self.guard.config.resources.enabled
+
+    @property
+    def claims(self) -> Path:
+        """Return the folder of the locks that say which call owns a staged name."""
+        return self.settings.state_dir / "claims"
+
+    @property
+    def offers_files(self) -> bool:
+        """Whether clients are told of the contract and of their files, as those of our own tools are."""
+        return self.settings.extras and bool(self.contracted)
+
+    async def links_for(self, server: str) -> DownloadLinks | None:
+        """Return what makes links that a server can fetch; None if this proxy has no address for it."""
+        way = self.ways[server]
+        if way.is_command or (way.is_near and self.settings.public_url is None):
+            return replace(self.links, base=(await self._opened()).url)
+        # Over HTTP without `public_url` the base is where we listen, which may be this machine's alone.
+        host = urlsplit(self.links.base).hostname or ""
+        is_open = self.settings.public_url is not None or (
+            host != "" and not is_loopback(host) and host not in _ANYWHERE
+        )
+        return self.links if is_open else None
+
+    async def in_home(self, backend: Backend) -> None:
+        """Let a command be started anew in the home of its user, if it runs elsewhere and should not."""
+        wants_home = self.ways[backend.name].is_command and backend.name in self._homed
+        if wants_home and backend.home is None and not backend.busy:
+            await backend.drop()
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return what was kept for a user."""
@@ -265,7 +332,9 @@ class Desk:
             self._publish_list(user, method)
 
     async def end_session(self, session: str) -> None:
-        """Nothing to do: connections end with their clients, and files of a session once it is idle."""
+        """End a session: its files go, where files do not persist. Connections end with their clients."""
+        with contextlib.suppress(CallError):
+            await self.library.end_sessions_named(session)
 
     async def faults(self) -> Mapping[str, str]:
         """Say nothing: who cannot reach one server is told so, and calls of the others work."""
@@ -298,14 +367,44 @@ class Desk:
         resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
         return Backend(
             name=server,
-            transport=lambda: way.transport(user),
+            transport=lambda: self._way_to(way, user),
             resources=resources,
             front=front,
             announced=announced,
             changed=changed,
             ends_with_its_connection=way.tier is not None,
             answer_s=self.settings.idle_timeout_s,
+            identity=self.settings.username_parameter,
+            learned=partial(self._learned, way),
         )
+
+    def _way_to(self, way: Way, user: User) -> ClientTransport:
+        if way.in_home is None or way.name not in self._homed:
+            return way.transport(user)
+        return way.in_home(user, partial(self._reach, way.name))
+
+    async def _reach(self, server: str) -> Sequence[tuple[str, int]]:
+        """Return the address at which a command fetches files, if a tool of it is given links."""
+        return ((await self._opened()).address,) if server in self._fetching else ()
+
+    def _learned(self, way: Way, tools: Iterable[ToolSpec]) -> None:
+        """Note what a server needs for the tools that it lists."""
+        for tool in tools:
+            if contract_of(way.contract, tool, {}) == "guard":
+                continue
+            self.contracted.add(way.name)
+            if tool.takes_username or tool.takes_files:
+                self._homed.add(way.name)
+            if tool.takes_links or (tool.takes_files and file_delivery_of(self.settings) == "url"):
+                self._fetching.add(way.name)
+                self._homed.add(way.name)
+
+    async def _opened(self) -> "Loopback":
+        """Return where servers on this machine fetch files, opened with the first that needs it."""
+        if self._loopback is None:
+            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
+            self._loopback = asyncio.create_task(Loopback.open(downloads))
+        return await asyncio.shield(self._loopback)
 
     def _publish_list(self, user: User, method: str) -> None:
         event = {"type": LIST_CHANGED, "list": method.split("/")[1]}
@@ -324,6 +423,9 @@ class Desk:
             backend = self._new(user, server, Announced(), None)
             try:
                 session = (await backend.connected()).session
+                if self.ways[server].contract != "guard":
+                    # What its tools need decides in which folder it is started for its clients.
+                    await backend.spec("")
             except Unreachable as error:
                 problems.append(str(error))
                 log.warning("server cannot be reached", extra={"server": server, "problem": str(error)})

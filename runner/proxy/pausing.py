@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import mcp_types
 from mcp.shared.exceptions import MCPError
@@ -28,7 +28,7 @@ ANSWER_S = 600.0
 _MOST_OF_A_USER = 16
 _MOST_HELD = 1000
 
-Act = Callable[[Client], Awaitable[dict[str, Any]]]
+R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class _Call:
     token: str | int | None
     answer_s: float
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
-    task: "asyncio.Task[dict[str, Any]]" = field(init=False)
+    task: "asyncio.Task[Any]" = field(init=False)
     questions: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, "asyncio.Future[dict[str, Any]]"] = field(default_factory=dict)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,9 +109,19 @@ class Pausing:
     answer_s: float = ANSWER_S
     _calls: dict[str, _Call] = field(default_factory=dict)
 
+    def waits(self, name: str, user: str) -> bool:
+        """Say whether a call of that name waits for an answer of this user."""
+        call = self._calls.get(name)
+        return call is not None and call.user == user and call.client is None
+
     async def run(
-        self, act: Act, client: Client, user: str, *, token: str | int | None = None
-    ) -> dict[str, Any]:
+        self,
+        act: Callable[[Client], Awaitable[R]],
+        client: Client,
+        user: str,
+        *,
+        token: str | int | None = None,
+    ) -> R | dict[str, Any]:
         """Return what `act` returns, or the question that it asks first, as a result of the later era.
 
         Args:
@@ -123,11 +133,12 @@ class Pausing:
         call = _Call(user, client, token, self.answer_s)
         call.task = asyncio.create_task(_awaited(act(call)))
         self._calls[call.name] = call
-        return await self._next(call)
+        done: R | dict[str, Any] = await self._next(call)
+        return done
 
     async def go_on(
         self, name: str, answers: object, client: Client, user: str, *, token: str | int | None = None
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Give a call the answers that it waits for; return what `run` returns.
 
         What was said meanwhile the client hears now.
@@ -157,7 +168,7 @@ class Pausing:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _next(self, call: _Call) -> dict[str, Any]:
+    async def _next(self, call: _Call) -> Any:
         try:
             await call.catch_up()
             while not call.task.done():
@@ -202,5 +213,5 @@ class Pausing:
             call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
-async def _awaited(result: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def _awaited(result: Awaitable[R]) -> R:
     return await result

@@ -30,10 +30,20 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.dialects import WIDGET_CALL_META
+from runner.homes import HomeLease
 from runner.internals.proxy import ask_remote, learn_tools, relaying_session
 from runner.model_resources import RemoteError
 
-__all__ = ["FAILURES", "Announced", "ConnectionLost", "RemoteSession", "Unreached", "client_for", "is_modern"]
+__all__ = [
+    "FAILURES",
+    "Announced",
+    "ConnectionLost",
+    "HomedTransport",
+    "RemoteSession",
+    "Unreached",
+    "client_for",
+    "is_modern",
+]
 
 FAILURES = (
     MCPError,
@@ -62,6 +72,16 @@ _GONE = ("session terminated", "session not found", "connection closed")
 
 class Unreached(RuntimeError):
     """A server did not start, or not as one; the message says why."""
+
+
+class HomedTransport(ClientTransport):
+    """A way to a command that may run in a home of its user.
+
+    Attributes:
+        home: The home, as long as the command runs in one.
+    """
+
+    home: HomeLease | None = None
 
 
 class ConnectionLost(RemoteError):

@@ -4,17 +4,19 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
 
 from runner.ahead import first_user, transport_of
-from runner.identity import User
+from runner.identity import User, is_loopback
 from runner.internals.proxy import mend_messages_over_http
 from runner.proxy.application import make_proxy
 from runner.proxy.confined import ConfinedTransport, check_command, hint_for, lent_to, tier_of
-from runner.proxy.desk import Desk, Way
+from runner.proxy.desk import Desk, Reach, Way
 from runner.proxy.targets import Target
+from runner.result_messages import DownloadUrl
 from runner.serve import serve_application
 from runner.settings import Settings
 
@@ -32,8 +34,8 @@ async def serve_proxy(settings: Settings, targets: Sequence[Target]) -> int:
     transport = transport_of(settings)
     opened = Desk.open(settings, ways_to(settings, targets), first_user(settings, transport))
 
-    def make(desk: Desk, _download_url: object) -> FastMCP:
-        return make_proxy(desk, transport=transport)
+    def make(desk: Desk, download_url: DownloadUrl | None) -> FastMCP:
+        return make_proxy(desk, transport=transport, download_url=download_url)
 
     return await serve_application(settings, transport, opened, make)
 
@@ -48,8 +50,12 @@ def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Way]:
 
 
 def _way(settings: Settings, target: Target) -> Way:
+    contract = target.contract or settings.contract
     if target.url:
-        return Way(name=target.name, transport=partial(_over_http, target))
+        is_near = is_loopback(urlsplit(target.url).hostname or "")
+        return Way(
+            name=target.name, transport=partial(_over_http, target), contract=contract, is_near=is_near
+        )
     program = check_command(target, settings)
     lent = lent_to(target, program, settings)
     tier = tier_of(target, program, lent)
@@ -57,9 +63,15 @@ def _way(settings: Settings, target: Target) -> Way:
     def start(user: User) -> ClientTransport:
         return ConfinedTransport(target, program, lent, user, tier)
 
+    def start_in_home(user: User, reach: Reach) -> ClientTransport:
+        return ConfinedTransport(target, program, lent, user, tier, reach=reach)
+
     return Way(
         name=target.name,
         transport=start,
+        in_home=start_in_home,
+        contract=contract,
+        is_near=True,
         tier=tier,
         files=tuple(_scripts(target)),
         hint=hint_for(lent, tier),

@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 from urllib.parse import urlsplit
 
 from runner.errors import UsageError
+from runner.proxy.contract import Contract
 
 __all__ = ["SCRIPTS", "Target", "read_targets"]
 
@@ -25,7 +26,7 @@ _TABLES = ("mcpServers", "servers")
 _KEYS = frozenset(
     {
         *("url", "headers", "command", "args", "env", "cwd", "type", "transport", "disabled"),
-        *("allow_read", "allow_write"),
+        *("allow_read", "allow_write", "contract"),
     }
 )
 
@@ -44,6 +45,7 @@ class Target:
         allow_read: What is lent to the command to read, instead of the setting; None if nothing is said.
         allow_write: The same, to read and write.
         source: The file that names it, if one does.
+        contract: Whether its tools are treated like our own, instead of the setting; None if nothing is said.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Target:
     allow_read: tuple[Path, ...] | None = None
     allow_write: tuple[Path, ...] | None = None
     source: Path | None = None
+    contract: Contract | None = None
 
 
 def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
@@ -114,7 +117,8 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
         raise UsageError(f"{where} needs one of `url` and `command`")
     if "url" in entry:
         headers = _strings(where, "headers", entry.get("headers", {}))
-        return Target(name=name, url=_address(where, entry["url"]), headers=headers)
+        address, contract = _address(where, entry["url"]), _contract(where, entry)
+        return Target(name=name, url=address, headers=headers, contract=contract)
     command, arguments = entry["command"], entry.get("args", [])
     if not isinstance(command, str) or not command:
         raise UsageError(f"{where}: `command` is the name of a program, got {command!r}")
@@ -127,7 +131,16 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
         folder=folder / str(entry.get("cwd", ".")),
         allow_read=_folders(where, "allow_read", entry, folder),
         allow_write=_folders(where, "allow_write", entry, folder),
+        contract=_contract(where, entry),
     )
+
+
+def _contract(where: str, entry: Mapping[str, Any]) -> Contract | None:
+    said = entry.get("contract")
+    if said is not None and said not in get_args(Contract):
+        words = " or ".join(f'"{word}"' for word in get_args(Contract))
+        raise UsageError(f"{where}: `contract` is {words}, got {said!r}; leave it out to decide by each tool")
+    return cast("Contract | None", said)
 
 
 def _folders(where: str, key: str, entry: Mapping[str, Any], folder: Path) -> tuple[Path, ...] | None:

@@ -119,6 +119,7 @@ def _become(
         )
         layers.apply(parent=parent)
         channel.close()
+        _make_folder(policy.environment.get("TMPDIR"))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             with contextlib.suppress(OSError):
                 signal.signal(number, signal.SIG_DFL)
@@ -130,6 +131,13 @@ def _become(
     except OSError as error:
         _say(f"{command[0]} cannot be run: {error.strerror}")
     os._exit(NOT_RUN)
+
+
+def _make_folder(path: str | None) -> None:
+    """Make the folder of temporary files, which a home that others use as well may lack. Runs confined."""
+    if path is not None:
+        with contextlib.suppress(OSError):
+            os.mkdir(path, 0o700)
 
 
 def _give(channel: socket.socket, gate: int) -> None:

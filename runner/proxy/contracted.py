@@ -1,0 +1,183 @@
+"""Calls of tools of other servers under the contract of our own: `runner.execution`, executed by a server.
+
+Source: requirements S0-19, S0-23, S0-70, S2-4; `docs/decisions/0033-one-spine-for-both-executors.md`.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from runner.catalog import ToolSpec
+from runner.errors import CallError, Code
+from runner.execution import (
+    SHORT_BYTES,
+    Completed,
+    Executed,
+    Place,
+    conclude,
+    file_delivery_of,
+    interim_of,
+    perform,
+    settle,
+)
+from runner.isolation import ISOLATION_META, isolation_meta
+from runner.ladder import CallListener, Client
+from runner.links import without_tokens
+from runner.model_resources import RemoteError
+from runner.proxy.backend import Unreachable
+from runner.proxy.remote_call import RemoteCall, begun_task
+from runner.result_messages import ResultMessages
+from runner.rewriting import Inputs
+from runner.store.protocol import Record
+
+__all__ = ["answer", "answer_of_task", "remote_failure"]
+
+# What nests deeper nobody reads, and it could hold a token.
+_MAX_DEPTH = 50
+
+
+async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
+    """Return the result of a `tools/call`, by the steps that a call of our own takes.
+
+    Raises:
+        MCPError: The server answered with an error of JSON-RPC, which goes to the client as it is.
+    """
+
+    async def act() -> Completed:
+        call.admit()
+        try:
+            done = await call.reached(partial(_performed, call))
+        except RemoteError as error:
+            raise remote_failure(error) from error
+        return done if isinstance(done, Completed) else interim_of(done, call.spec)
+
+    publish = call.listener(call.request.client).publish
+    completed = await conclude(
+        call.desk, call.request, act, spec=call.spec, publish=publish, through=MCPError
+    )
+    return await _message(call, completed, messages)
+
+
+async def answer_of_task(
+    call: RemoteCall, wire: Mapping[str, Any], messages: ResultMessages
+) -> dict[str, Any]:
+    """Return the result of a call that a server made a task of, once it is there.
+
+    Args:
+        call: The call, as far as it is known by now.
+        wire: What the server answers.
+        messages: Makes the message.
+    """
+    place, listener = await _place(call), call.listener(call.request.client)
+    spec, executed = _spec(call), Executed(wire=await call.linked(wire, call.guarded()))
+    completed = await settle(call.desk, call.request, spec, place, listener, executed)
+    return await _message(call, completed, messages)
+
+
+def remote_failure(error: RemoteError) -> CallError:
+    """Return the error of a call that a server did not answer."""
+    code = Code.E_BUSY if isinstance(error, Unreachable) else Code.E_CRASHED
+    return CallError(code, f"The remote server did not answer: {error}")
+
+
+async def _performed(call: RemoteCall, client: Client) -> Completed:
+    listener = call.listener(client)
+    async with call.desk.files(call.request.user).in_use():
+        place, at_the_server = await _place(call), partial(_at_the_server, call, listener)
+        return await perform(call.desk, call.request, _spec(call), place, listener, at_the_server)
+
+
+@asynccontextmanager
+async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Inputs) -> AsyncIterator[Executed]:
+    """Have the server execute its tool. A command goes on running while its outputs are read.
+
+    That harms nobody but itself: `runner.artifacts.collect` opens them as those of an enemy.
+    """
+    wire = await call.asked(listener, arguments=inputs.arguments)
+    call.request.steps.done("run")
+    links = tuple(place for place in inputs.names if "token=" in place)
+    if links:
+        wire = _untold(wire, tuple(link.partition("token=")[2] for link in links))
+    task = begun_task(wire)
+    if task is not None:
+        call.backend.began(str(task.get("taskId")), call.tool)
+        yield Executed(wire=wire, interim=wire)
+        return
+    wire = await call.linked(wire, call.guarded())
+    yield Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
+
+
+def _untold(value: Any, tokens: tuple[str, ...], depth: int = 0) -> Any:
+    """Return a result without the tokens of links that the call was given: no model reads those."""
+    match value:
+        case str():
+            return without_tokens(value) if any(token in value for token in tokens) else value
+        case dict() if depth < _MAX_DEPTH:
+            return {key: _untold(item, tokens, depth + 1) for key, item in value.items()}
+        case list() if depth < _MAX_DEPTH:
+            return [_untold(item, tokens, depth + 1) for item in value]
+        case dict() | list():
+            return None
+        case _:
+            return value
+
+
+def _spec(call: RemoteCall) -> ToolSpec:
+    """Return the tool; one that the server does not list declares nothing, and is given nothing of ours."""
+    if call.spec is not None:
+        return call.spec
+    identity = call.desk.settings.username_parameter
+    return ToolSpec(name=call.tool, parameters={}, output_schema=None, identity=identity)
+
+
+async def _place(call: RemoteCall) -> Place:
+    """Return where the files of a call are: in the home of a command, or behind links for a far server."""
+    desk, way, files = call.desk, call.desk.ways[call.server], call.desk.files(call.request.user)
+    home, spec = call.backend.home, _spec(call)
+    delivery = file_delivery_of(desk.settings) if way.is_command else "url"
+    takes_links = spec.takes_links or (spec.takes_files and delivery == "url")
+    links = await desk.links_for(call.server) if takes_links else None
+
+    def link(file: Record) -> str:
+        if links is None:
+            raise CallError(
+                Code.E_NETWORK_DENIED,
+                f"The server {call.server} cannot fetch the file {file.name!r}: this proxy has no address "
+                "that it could reach. For the operator: set public_url to the one by which others reach it",
+                details={"name": file.name, "server": call.server, "setting": "public_url"},
+            )
+        return links.to(files.holder, file.id)
+
+    return Place(inputs=home, outputs=home, link=link, file_delivery=delivery)
+
+
+async def _message(call: RemoteCall, completed: Completed, messages: ResultMessages) -> dict[str, Any]:
+    if completed.interim is not None:
+        return dict(completed.interim)
+    desk, request, way = call.desk, call.request, call.desk.ways[call.server]
+    files = desk.files(request.user, trace=request.id)
+    message = await messages.of(completed, request, files, tool=call.tool, server=call.server)
+    if way.tier is not None:
+        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation_meta(way.tier)}
+    if message["isError"]:
+        texts = [block["text"] for block in message["content"] if block.get("type") == "text"]
+        hint = way.hint("\n".join(texts))
+        # Behind what the server says, which stays as it is.
+        message["content"] += [{"type": "text", "text": hint}] if hint else []
+    return message
+
+
+def _length(wire: Mapping[str, Any]) -> int:
+    """Return about how long the texts of a result are, in characters."""
+    content = wire.get("content")
+    blocks = content if isinstance(content, list) else []
+    return sum(
+        len(part)
+        for block in blocks
+        if isinstance(block, Mapping)
+        for part in (block.get("text"), block.get("data"))
+        if isinstance(part, str)
+    )

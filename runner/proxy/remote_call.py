@@ -1,0 +1,183 @@
+"""One call of a tool of another server: whom it counts for, how it gets there, and what is heard meanwhile.
+
+Source: requirements S1-113 to S1-128, S3-141; architecture, "The proxy runs steps 1 to 2 and 7 to 11 around
+a remote server".
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from mcp.server.context import ServerRequestContext
+
+from runner.catalog import ToolSpec
+from runner.errors import CallError
+from runner.execution import Request, listener_of
+from runner.guarding import GuardedCall
+from runner.incoming import has_sessions
+from runner.ladder import CallListener, Client
+from runner.model_resources import Reader, blocks_of
+from runner.proxy.backend import Backend
+from runner.proxy.contract import Contract
+from runner.proxy.desk import Desk
+from runner.proxy.remote import is_modern
+from runner.proxy.rounds import answered
+from runner.proxy.watch import Watched, watch
+
+__all__ = ["RemoteCall", "begun_task", "reader_of"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteCall:
+    """One `tools/call` for another server.
+
+    Attributes:
+        desk: The servers.
+        ctx: The client's request.
+        request: The same as every call has it; the tool by the name that the client knows.
+        server: The server.
+        tool: The name that the tool has there.
+        backend: The connection to it.
+        spec: The tool, if the server lists it.
+        contract: Whether it is treated like a tool of our own.
+    """
+
+    desk: Desk
+    ctx: ServerRequestContext[Any, Any]
+    request: Request
+    server: str
+    tool: str
+    backend: Backend
+    spec: ToolSpec | None
+    contract: Contract
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """Return the output schema that the server declares."""
+        return self.backend.schemas.get(self.tool)
+
+    def admit(self) -> None:
+        """Count the call against what its user may make in a minute.
+
+        Raises:
+            CallError: `E_BUSY`; there were that many already.
+        """
+        if not self._goes_on():
+            self._count()
+
+    def _goes_on(self) -> bool:
+        """Say whether it was counted when it began, and goes on with the answer that it waited for."""
+        state = str(self.request.params.get("requestState"))
+        return self.desk.pausing.waits(state, self.request.user.name)
+
+    def _count(self) -> None:
+        user, tool = self.request.user, self.request.tool
+        most = self.desk.settings.calls_per_minute(tool)
+        self.desk.throttle.admit(user.segment, tool, most=most, now=time.monotonic())
+
+    def listener(self, client: Client) -> CallListener:
+        """Return who listens to it on behalf of its client.
+
+        Args:
+            client: The client, or what stands for it while it cannot be asked.
+        """
+        deadlines = self.desk.settings.deadlines(self.request.tool)
+        return listener_of(self.desk, replace(self.request, client=client), self.request.tool, deadlines)
+
+    async def reached(self, act: Callable[[Client], Awaitable[R]]) -> R | dict[str, Any]:
+        """Return what `act` returns once the call has a place, or the question that the client gets first.
+
+        Args:
+            act: Does the call, however the eras of client and server let the server ask meanwhile.
+
+        Raises:
+            CallError: `E_BUSY`: too many calls wait.
+            RemoteError: The server cannot be reached.
+            MCPError: It answered with an error of JSON-RPC.
+        """
+        desk, request, client = self.desk, self.request, self.request.client
+        user, params = request.user, request.params
+        async with desk.admission.admit(user.segment):
+            # A server that has to start first is not silent: connecting has a limit of its own.
+            modern = is_modern(await self.backend.connected())
+            request.steps.done("admit")
+            waits = not (modern or has_sessions(self.ctx)) and self.backend.announced.can_be_asked
+            if self._goes_on() and not waits:
+                # It named a call of another server.
+                self._count()
+            if not waits:
+                return await act(client)
+            state = params.get("requestState")
+            token = (params.get("_meta") or {}).get("progressToken")
+            if state is not None:
+                answers = params.get("inputResponses")
+                going_on: R | dict[str, Any] = await desk.pausing.go_on(
+                    str(state), answers, client, user.name, token=token
+                )
+                return going_on
+            return await desk.pausing.run(act, client, user.name, token=token)
+
+    async def asked(self, listener: CallListener, **changed: Any) -> dict[str, Any]:
+        """Return what the server answers, in the time that the call has.
+
+        Args:
+            listener: Who hears of it.
+            changed: Params that are others than the client sent.
+
+        Raises:
+            CallError: `E_TIMEOUT`, or the server is being stopped.
+            RemoteError: The server did not answer.
+            MCPError: It answered with an error of JSON-RPC.
+        """
+        params = {**self.request.params, **changed, "name": self.tool}
+
+        async def act(watched: Watched) -> dict[str, Any]:
+            send = partial(self.backend.request, "tools/call", watched=watched)
+            return await answered(send, params, watched.ask if has_sessions(self.ctx) else None)
+
+        try:
+            async with self.desk.drain.call(listener.tell):
+                return await watch(act, listener)
+        except CallError:
+            if not self.backend.busy and self.backend.ends_with_its_connection:
+                # It was asked to stop; a process that does not listen is ended, and started anew.
+                await self.backend.drop()
+            raise
+
+    async def linked(self, wire: Mapping[str, Any], guarded: GuardedCall) -> dict[str, Any]:
+        """Return a result whose links to resources are written as clients know them, or read."""
+        reader, blocks = reader_of(self.desk, guarded), list[Any]()
+        for block in wire.get("content") or ():
+            if not isinstance(block, Mapping) or block.get("type") != "resource_link":
+                blocks.append(block)
+                continue
+            read = dict(block)
+            if self.desk.guard.config.resources.auto_read_if_size_under_bytes:
+                read = await self.backend.resources.linked(await self.backend.remote(), block, reader)
+            outside = {"uri": self.desk.names.uri_outside(self.server, str(block.get("uri")))}
+            blocks += blocks_of({**read, **outside})
+        return {**wire, "content": blocks}
+
+    def guarded(self) -> GuardedCall:
+        """Return it as the output guard knows it."""
+        files = self.desk.files(self.request.user, trace=self.request.id)
+        return GuardedCall(tool=self.tool, server=self.server, files=files, schema=self.schema)
+
+
+def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the task that a server has made of a call, if it has, in either era."""
+    begun = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
+    return begun if isinstance(begun, Mapping) else None
+
+
+def reader_of(desk: Desk, call: GuardedCall) -> Reader:
+    """Return what keeps what is read of resources during a call."""
+    return Reader(
+        store=call.files.library.store,
+        scope=call.scope,
+        kept=lambda records: desk.guard.kept(records, call),
+    )

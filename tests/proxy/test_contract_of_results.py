@@ -1,0 +1,242 @@
+"""Tools of other servers behind `runner proxy`: who calls, and what becomes of their results."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contracting import (
+    NEWEST,
+    SESSION,
+    Front,
+    client_of,
+    front_of,
+    read_by_model,
+    upstream_over_http,
+    value_of,
+)
+from upstream import ENCODED, TOKEN
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
+
+VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with upstream_over_http(tmp_path_factory.mktemp("upstream")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def front(address: str) -> Iterator[Front]:
+    """What decides by the arguments of each tool."""
+    with front_of(address, settings='iframe_origins = ["https://pages.example"]') as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def full(address: str) -> Iterator[Front]:
+    with front_of("--contract", "full", address) as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def guarded(address: str) -> Iterator[Front]:
+    with front_of("--contract", "guard", address) as front:
+        yield front
+
+
+@VERSIONS
+async def test_a_tool_with_username_and_a_result_of_version_2_is_served_like_our_own(
+    front: Front, version: str
+) -> None:
+    async with client_of(front, version) as client:
+        called = await client.call_tool_mcp("whoami", {})
+
+        reference = called.structured_content["artifacts"][0]
+        fetched = await client.read_resource(reference["uri"])
+    assert called.structured_content["results"] == {"username": front.user}
+    assert fetched[0].blob == ENCODED
+    assert called.meta["toolcell/display"]["order"] == ["hello.pdf"]
+    assert "hello.pdf" in await front.files()
+
+
+@VERSIONS
+async def test_a_username_that_a_client_sends_never_reaches_the_server(
+    front: Front, guarded: Front, version: str
+) -> None:
+    async with client_of(guarded, version) as client:
+        control = await value_of(client, "whoami", username="mallory")
+    async with client_of(front, version) as client:
+        value = await value_of(client, "whoami", username="mallory")
+
+    assert control["results"] == {"username": "mallory"}
+    assert value["results"] == {"username": front.user}
+
+
+@VERSIONS
+async def test_a_username_for_a_tool_that_does_not_take_one_is_left_out(front: Front, version: str) -> None:
+    async with client_of(front, version) as client:
+        called = await client.call_tool_mcp("plain", {"text": "x", "username": "mallory"})
+
+    # Its author's server refuses what it does not know, and got none of it.
+    assert called.structured_content == {"result": "x"}
+    assert not called.is_error
+
+
+@VERSIONS
+async def test_clients_do_not_see_username_in_schemas(front: Front, guarded: Front, version: str) -> None:
+    async def arguments(front: Front) -> list[str]:
+        async with client_of(front, version) as client:
+            (tool,) = [tool for tool in await client.list_tools() if tool.name == "take_many"]
+            return sorted(tool.input_schema["properties"])
+
+    assert await arguments(guarded) == ["filenames", "username"]
+    assert await arguments(front) == ["filenames"]
+
+
+async def test_clients_see_username_where_the_operator_wants_it(address: str) -> None:
+    with front_of(address, settings="show_username = true") as front:
+        async with client_of(front, NEWEST) as client:
+            (tool,) = [tool for tool in await client.list_tools() if tool.name == "whoami"]
+            value = await value_of(client, "whoami", username="mallory")
+
+    assert "username" in tool.input_schema["properties"]
+    assert value["results"] == {"username": front.user}
+
+
+SHAPES: dict[str, tuple[Any, list[str]]] = {
+    "first_version": ("one", ["a.pdf", "b.pdf"]),
+    "whoami": (None, ["hello.pdf"]),
+    "newest_version": ({"n": 2}, ["c.pdf"]),
+    "content_blocks": ("two files", ["image_1.png", "d.pdf"]),
+    "envelope_as_text": ("in a text", ["e.pdf"]),
+}
+
+
+@VERSIONS
+@pytest.mark.parametrize("tool", sorted(SHAPES))
+async def test_a_result_of_any_shape_becomes_a_contract_value_without_base64_or_token(
+    front: Front, tool: str, version: str
+) -> None:
+    results, names = SHAPES[tool]
+    async with client_of(front, version) as client:
+        called = await client.call_tool_mcp(tool, {})
+
+    value = called.structured_content or called.meta["toolcell/result"]
+    read = read_by_model(called)
+    assert value["results"] == (results or {"username": front.user})
+    assert [item["name"] for item in value["artifacts"]] == names
+    assert all(item["uri"].startswith("artifact://") for item in value["artifacts"])
+    assert set(names) <= await front.files()
+    assert ENCODED[:100] not in read
+    assert TOKEN not in read
+    assert called.meta["toolcell/display"]["open"] is True
+
+
+@VERSIONS
+async def test_under_guard_bytes_become_observations_and_nothing_comes_to_my_files(
+    guarded: Front, version: str
+) -> None:
+    async with client_of(guarded, version) as client:
+        for tool in SHAPES:
+            called = await client.call_tool_mcp(tool, {"username": guarded.user})
+
+            assert ENCODED[:100] not in read_by_model(called)
+            assert "toolcell/display" not in (called.meta or {})
+    assert await guarded.files() == set()
+
+
+@VERSIONS
+async def test_the_token_of_a_page_is_for_its_host_alone(front: Front, version: str) -> None:
+    async with client_of(front, version) as client:
+        called = await client.call_tool_mcp("newest_version", {})
+
+    assert called.meta["toolcell/display"]["iframe"]["token"] == TOKEN
+    assert called.structured_content["canvas"] == {"type": "iframe", "url": "https://pages.example/x"}
+
+
+@VERSIONS
+async def test_what_a_tool_raises_is_told_in_its_authors_words(front: Front, version: str) -> None:
+    async with client_of(front, version) as client:
+        called = await client.call_tool_mcp("fails", {})
+
+    assert called.is_error
+    assert called.content[0].text.endswith(f"no rows for {front.user}")
+    assert called.meta["toolcell/result"]["meta_data"]["is_error"] is True
+
+
+@VERSIONS
+async def test_a_tool_without_our_words_is_left_alone_unless_all_are_to_be_treated_so(
+    front: Front, full: Front, guarded: Front, version: str
+) -> None:
+    async def said(front: Front) -> Any:
+        async with client_of(front, version) as client:
+            return (await client.call_tool_mcp("lone_envelope", {})).structured_content
+
+    left = {"results": "lone", "artifacts": [{"name": "small.txt", "b64": "aGVsbG8=", "mime": "text/plain"}]}
+    assert await said(guarded) == left
+    assert await said(front) == left
+    assert (await said(full))["artifacts"][0]["uri"].startswith("artifact://")
+    assert "small.txt" in await full.files()
+
+
+@VERSIONS
+async def test_a_server_says_in_its_configuration_how_it_is_treated(
+    address: str, version: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mcp.json"
+    servers = {
+        "ours": {"url": address, "contract": "full"},
+        "theirs": {"url": address, "contract": "guard"},
+    }
+    file.write_text(json.dumps({"mcpServers": servers}))
+    with front_of("--contract", "guard", str(file)) as front:
+        async with client_of(front, version) as client:
+            ours = await value_of(client, "ours_whoami", username="mallory")
+            theirs = await value_of(client, "theirs_whoami", username="mallory")
+
+    assert ours["results"] == {"username": front.user}
+    assert theirs["results"] == {"username": "mallory"}
+
+
+@VERSIONS
+async def test_steps_and_messages_reach_the_client_of_a_tool_under_the_contract(
+    front: Front, version: str
+) -> None:
+    heard: list[Any] = []
+
+    async def progress(*said: Any) -> None:
+        heard.append(said)
+
+    async with client_of(front, version) as client:
+        called = await client.call_tool("steps", {}, progress_handler=progress)
+
+    assert [said[:2] for said in heard] == [(0, 3), (1, 3), (2, 3)]
+    assert called.structured_content["artifacts"][0]["name"] == "steps.pdf"
+
+
+@VERSIONS
+async def test_the_files_of_the_user_are_offered_as_those_of_our_own_tools_are(
+    front: Front, guarded: Front, version: str
+) -> None:
+    await front.put("for the list.txt", b"x")
+    async with client_of(guarded, version) as client:
+        control = {str(item.uri) for item in await client.list_resources()}
+    async with client_of(front, version) as client:
+        offered = {str(item.uri) for item in await client.list_resources()}
+        listed = (await client.read_resource("runner://files"))[0].text
+        prompt = (await client.get_prompt("available_files")).messages[0].content.text
+
+    assert not {uri for uri in control if uri.startswith("runner://")}
+    assert {"runner://files", "runner://contract/2.1", "note://short"} <= offered
+    assert "for the list.txt" in listed
+    assert "for the list.txt" in prompt

@@ -1,0 +1,189 @@
+"""Official servers behind `runner proxy --contract full`: small results are theirs, others references."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contracting import NEWEST, SESSION, Front, client_of, front_of, read_by_model
+from everything import SERVER, Person, node, words
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
+
+VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
+OFFICIAL = SERVER.parents[2]
+PLAIN = "data:text/plain;base64,aGVsbG8gd29ybGQ="
+LONG = "".join(f"row {n} of many\n" for n in range(20_000))
+
+
+def script(name: str) -> str:
+    found = OFFICIAL / name / "dist" / "index.js"
+    assert found.is_file(), f"{name} is not installed; scripts/test runs npm ci in tests/npm"
+    return str(found)
+
+
+def alike(called: Any) -> Any:
+    """What a client gets, without what differs from call to call and from era to era."""
+    said = called.model_dump(mode="json", by_alias=True, exclude={"meta", "result_type"}, exclude_none=True)
+    return json.loads(re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", json.dumps(said)))
+
+
+@asynccontextmanager
+async def directly(*arguments: str, memory_file: Path | None = None) -> AsyncIterator[Any]:
+    """A client of a server itself, with nothing between them."""
+    environment = {} if memory_file is None else {"MEMORY_FILE_PATH": str(memory_file)}
+    transport = StdioTransport(node(), list(arguments), env=environment, keep_alive=False)
+    async with Client(transport, mode="legacy", **Person().options()) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def everything() -> Iterator[Front]:
+    with front_of("--contract", "full", "--", node(), str(SERVER), "stdio") as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def lent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lent")
+    (folder / "short.txt").write_text("a short text")
+    (folder / "long.txt").write_text(LONG)
+    (folder / "picture.png").write_bytes(bytes.fromhex("89504e470d0a1a0a") + bytes(range(256)) * 20)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def filesystem(lent: Path) -> Iterator[Front]:
+    words = ["--contract", "full", "--allow-write", str(lent), "--"]
+    with front_of(*words, node(), script("server-filesystem"), str(lent)) as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    entry = _memory_entry(tmp_path_factory.mktemp("memory"))
+    with front_of("--contract", "full", str(entry)) as front:
+        yield front
+
+
+def _memory_entry(folder: Path) -> Path:
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    entry = {
+        "command": node(),
+        "args": [script("server-memory")],
+        "env": {"MEMORY_FILE_PATH": str(data / "memory.json")},
+        "allow_write": [str(data)],
+    }
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"memory": entry}}))
+    return file
+
+
+HARMLESS: list[tuple[str, dict[str, Any]]] = [
+    ("echo", {"message": "hello"}),
+    ("get-annotated-message", {"messageType": "error"}),
+    ("get-resource-links", {"count": 2}),
+    ("get-resource-reference", {"resourceType": "Text", "resourceId": 1}),
+    ("get-structured-content", {"location": "Chicago"}),
+    ("get-sum", {"a": 1.5, "b": 2}),
+    # Images stay in the message, as those of our own tools do.
+    ("get-tiny-image", {}),
+    ("gzip-file-as-resource", {"name": "b.gz", "data": PLAIN, "outputType": "resourceLink"}),
+]
+
+
+@VERSIONS
+async def test_small_results_of_the_everything_server_are_as_it_sends_them(
+    everything: Front, version: str
+) -> None:
+    async with client_of(everything, version, **Person().options()) as behind:
+        through = [await behind.call_tool_mcp(tool, arguments) for tool, arguments in HARMLESS]
+    async with directly(str(SERVER), "stdio") as direct:
+        sent = [await direct.call_tool_mcp(tool, arguments) for tool, arguments in HARMLESS]
+
+    for (tool, _), ours, theirs in zip(HARMLESS, through, sent, strict=True):
+        assert alike(ours) == alike(theirs), tool
+
+
+@VERSIONS
+async def test_files_and_long_texts_of_the_everything_server_are_references(
+    everything: Front, version: str
+) -> None:
+    async with client_of(everything, version, **Person().options()) as behind:
+        embedded = {"name": "a.gz", "data": PLAIN, "outputType": "resource"}
+        zipped = await behind.call_tool_mcp("gzip-file-as-resource", embedded)
+        long = await behind.call_tool_mcp("echo", {"message": LONG})
+        asked = await behind.call_tool("trigger-elicitation-request", {})
+        link = next(block for block in zipped.content if block.type == "resource_link")
+        fetched = await behind.read_resource(str(link.uri))
+
+    assert fetched[0].blob.startswith("H4sI")
+    assert "H4sI" not in zipped.model_dump_json()
+    assert "a.gz" in await everything.files()
+    assert "artifact://" in words(long)
+    assert len(long.model_dump_json()) < 20_000
+    assert "Ann" in words(asked)
+
+
+async def test_every_result_of_the_everything_server_has_its_contract_value(everything: Front) -> None:
+    async with client_of(everything, NEWEST, **Person().options()) as behind:
+        called = await behind.call_tool_mcp("get-structured-content", {"location": "Chicago"})
+
+    assert called.meta["toolcell/result"]["results"] == called.structured_content
+
+
+@VERSIONS
+async def test_the_filesystem_server_reads_writes_and_lists_as_it_does_alone(
+    filesystem: Front, lent: Path, version: str
+) -> None:
+    def acts(name: str) -> list[tuple[str, dict[str, Any]]]:
+        return [
+            ("read_text_file", {"path": str(lent / "short.txt")}),
+            ("list_allowed_directories", {}),
+            ("write_file", {"path": str(lent / name), "content": "written"}),
+            ("get_file_info", {"path": "/etc/passwd"}),
+        ]
+
+    async with client_of(filesystem, version) as behind:
+        through = [await behind.call_tool_mcp(*act) for act in acts("same.txt")]
+        long = await behind.call_tool_mcp("read_text_file", {"path": str(lent / "long.txt")})
+        picture = await behind.call_tool_mcp("read_media_file", {"path": str(lent / "picture.png")})
+    async with directly(script("server-filesystem"), str(lent)) as direct:
+        sent = [await direct.call_tool_mcp(*act) for act in acts("same.txt")]
+
+    assert [alike(called) for called in through] == [alike(called) for called in sent]
+    assert (lent / "same.txt").read_text() == "written"
+    assert "artifact://" in read_by_model(long)
+    assert len(long.model_dump_json()) < 30_000
+    assert picture.meta["toolcell/display"]["order"] == ["image_1.png"]
+    assert "iVBORw0KGgo" not in read_by_model(picture)
+
+
+@VERSIONS
+async def test_the_memory_server_remembers_as_it_does_alone(
+    memory: Front, version: str, tmp_path: Path
+) -> None:
+    entity = {"name": f"bees {version}", "entityType": "insect", "observations": ["they fly"]}
+    acts: list[tuple[str, dict[str, Any]]] = [
+        ("create_entities", {"entities": [entity]}),
+        ("open_nodes", {"names": [entity["name"]]}),
+        ("search_nodes", {"query": "nothing of that name"}),
+    ]
+    async with client_of(memory, version) as behind:
+        through = [await behind.call_tool_mcp(*act) for act in acts]
+    async with directly(script("server-memory"), memory_file=tmp_path / "memory.json") as direct:
+        sent = [await direct.call_tool_mcp(*act) for act in acts]
+
+    assert [alike(called) for called in through] == [alike(called) for called in sent]
