@@ -86,8 +86,16 @@ def _survey_others(
         with _site() as port:
             here = [tier for tier in TIERS if _is_here(tier, view.pythons["tools"])]
             tried = [tier for tier in here if tier in tiers]
-            runs = Runs(laid=view, scratch=scratch, port=port, tiers=tried, sessions_in=here[-1])
-            asyncio.run(_all(chosen, runs, at_once, outcomes, record))
+            with tempfile.TemporaryDirectory(dir=cache) as private:
+                runs = Runs(
+                    laid=view,
+                    scratch=scratch,
+                    private=Path(private),
+                    port=port,
+                    tiers=tried,
+                    sessions_in=here[-1],
+                )
+                asyncio.run(_all(chosen, runs, at_once, outcomes, record))
 
 
 async def _all(

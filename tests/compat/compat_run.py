@@ -30,6 +30,7 @@ class Runs:
     Attributes:
         laid: What is installed.
         scratch: A folder for this run, which every user id may enter.
+        private: Where the runners keep state and store, which nobody else may enter.
         port: Of a web server on this machine, which answers tools that ask one.
         tiers: The tiers that are tried.
         sessions_in: The tier in which servers are spoken to with sessions as well.
@@ -37,6 +38,7 @@ class Runs:
 
     laid: Laid
     scratch: Path
+    private: Path
     port: int
     tiers: Sequence[str] = TIERS
     sessions_in: str = TIERS[-1]
@@ -85,7 +87,15 @@ class _Side:
         file = str(self._tool_file())
         if self.tier:
             return [str(python), "-m", "runner", "serve", *options, file]
-        return [str(python), str(python.parent / "fastmcp"), "run", file, "--no-banner"]
+        return [
+            str(python),
+            str(python.parent / "fastmcp"),
+            "run",
+            file,
+            "--no-banner",
+            "--transport",
+            "stdio",
+        ]
 
     def _options(self) -> list[str]:
         flags = [_fill(flag, self.places) for flag in self.entry.flags if flag.startswith("--")]
@@ -104,8 +114,8 @@ class _Side:
         said = {name: _fill(value, self.places) for name, value in self.entry.variables.items()}
         flags = [flag.split("=", 1) for flag in self.entry.flags if not flag.startswith("--")]
         ours = {
-            "RUNNER_STATE_DIR": str(self.folder / "state"),
-            "RUNNER_STORE": (self.folder / "store").as_uri(),
+            "RUNNER_STATE_DIR": str(self.runs.private / self.folder.name / "state"),
+            "RUNNER_STORE": (self.runs.private / self.folder.name / "store").as_uri(),
             **({name: _fill(value, self.places) for name, value in flags} if self.flagged else {}),
         }
         return {
@@ -204,7 +214,7 @@ async def _answers(
                 for label, answer in await _asked(peer, entry, side.places)
             }
     finally:
-        for own in (folder, Path(f"/tmp/{side.user}")):
+        for own in (folder, runs.private / folder.name, Path(f"/tmp/{side.user}")):
             await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
 
 

@@ -34,7 +34,14 @@ def use() -> int:
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
     laid = Laid(pythons={"tools": Path(sys.executable)}, versions={"tools": {"polars": "0"}}, checkout=ROOT)
-    return Runs(laid=laid, scratch=tmp_path, port=9, tiers=("process",), sessions_in="process")
+    return Runs(
+        laid=laid,
+        scratch=tmp_path / "scratch",
+        private=tmp_path / "private",
+        port=9,
+        tiers=("process",),
+        sessions_in="process",
+    )
 
 
 def found(entry: Entry, runs: Runs) -> dict[str, Any]:
