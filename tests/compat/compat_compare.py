@@ -154,4 +154,7 @@ def _differing(left: Any, right: Any, where: str) -> Iterator[tuple[str, Any, An
 def _excerpt(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = " ".join(text.split())
-    return f'"{text[:_EXCERPT]}…"' if len(text) > _EXCERPT else f'"{text}"'
+    if len(text) <= _EXCERPT:
+        return f'"{text}"'
+    # Between words: half a word would be one that is spelled wrongly.
+    return f'"{text[:_EXCERPT].rpartition(" ")[0]} …"'

@@ -113,8 +113,8 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """Return what changes when the entry does."""
-        said = json.dumps(asdict(self), sort_keys=True)
+        """Return what changes when something else is run; a reason for people may be mended."""
+        said = json.dumps({**asdict(self), "why": ""}, sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 

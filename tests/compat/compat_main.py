@@ -86,7 +86,7 @@ def _survey_others(
         with _site() as port:
             here = [tier for tier in TIERS if _is_here(tier, view.pythons["tools"])]
             tried = [tier for tier in here if tier in tiers]
-            with tempfile.TemporaryDirectory(dir=cache) as private:
+            with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="toolcell-compat-") as private:
                 runs = Runs(
                     laid=view,
                     scratch=scratch,

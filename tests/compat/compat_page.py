@@ -17,12 +17,17 @@ compared: lists of tools, resources and prompts, and every call of its entry in
 [packages.toml](../tests/compat/packages.toml) or [servers.toml](../tests/compat/servers.toml).
 A package is used by a small tool, served by `fastmcp run` and by `runner serve`; so is a server that is a
 tool file. A server that is a command is started directly and by `runner proxy`. Servers are spoken to
-without sessions (2026-07-28) and, in the strongest tier, with them (2025-06-18).
+without sessions (2026-07-28) and, in the strongest tier, with
+them (2025-06-18).
 
 - *yes*: the answers are equal, with the defaults.
 - *with options*: they are equal with the options in the column beside, and not without them.
 - *no*: something differs; the remark has the reason, and the first difference of the run.
+- *not tried*: the run did not get there, or the entry has changed since.
 - *plain fails*: it does not work here without the runner either, so it shows nothing.
+
+Folders of a run lie below `/var/tmp`, with the state of the runners that serve there. What lies there could
+be read in every tier, so an entry that reads a folder says *yes* where it needs `--allow-read` elsewhere.
 
 Left out of the comparison on both sides, for all entries:
 
@@ -49,15 +54,14 @@ def others(sections: Mapping[str, Sequence[Entry]], outcomes: Mapping[str, Mappi
 
 
 def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how many entries give equal answers, in a sentence."""
-    cells = [[cell_of(_found(entry, outcomes), tier) for tier in TIERS] for entry in entries]
-    everywhere = sum(set(row) == {"yes"} for row in cells)
-    with_options = sum(set(row) <= {"yes", "with options"} and "with options" in row for row in cells)
-    rest = len(cells) - everywhere - with_options
-    return (
-        f"Of {len(cells)}: {everywhere} answer alike in every tier with the defaults, "
-        f"{with_options} with options, {rest} not everywhere or not tried."
-    )
+    """Return how many entries give equal answers in each tier, in a sentence."""
+    said = []
+    for tier in TIERS:
+        cells = [cell_of(_found(entry, outcomes), tier) for entry in entries]
+        tried = [cell for cell in cells if cell.split()[0] in ("yes", "with", "no")]
+        alike, optional = tried.count("yes"), tried.count("with options")
+        said.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")
+    return f"{len(entries)} entries; {'; '.join(said)} that were tried."
 
 
 def cell_of(found: Mapping[str, Any], tier: str) -> str:
@@ -97,7 +101,7 @@ def _remarks(entry: Entry, found: Mapping[str, Any], cells: Sequence[str]) -> It
         return
     if found.get("sessions"):
         yield "Plain, it knows sessions only."
-    if any(cell.startswith("no") for cell in cells):
+    if any(cell.split()[0] == "no" for cell in cells):
         yield entry.why
         yield f"First difference: {_first(found)}"
 
