@@ -22,16 +22,20 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.store.protocol import ArtifactRef
-from runner.warmups import warm_up
 
-__all__ = ["PUT", "ArtifactError", "ArtifactRef", "Artifacts", "artifacts", "connect", "warm_up"]
+__all__ = ["PUT", "WARM_UPS", "ArtifactError", "ArtifactRef", "Artifacts", "artifacts", "connect", "warm_up"]
 
 log = logging.getLogger(__name__)
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+F = TypeVar("F", bound=Callable[[], Any])
+
+WARM_UPS: list[Callable[[], Any]] = []
+"""The functions that the tool file has named with `warm_up`, in their order."""
 
 PUT = "artifacts/put"
 """The request by which a worker asks its host to keep a file."""
@@ -156,6 +160,16 @@ def _written(content: bytes) -> Path:
 
 artifacts = Artifacts()
 """The artifacts of the running call."""
+
+
+def warm_up(act: F) -> F:
+    """Name a function to be called once before the first call, in the process that calls are forked from.
+
+    What it imports, builds and caches is there in every call. It is tried in a process of its own first, and
+    left out, with a line in the log, where it fails, starts a thread, or takes longer than 20 seconds.
+    """
+    WARM_UPS.append(act)
+    return act
 
 
 def connect(ask: Ask) -> None:

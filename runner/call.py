@@ -10,15 +10,17 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.process import Keep, Processed, failed, process_artifacts
 from runner.authorization import authorize, authorize_widget
 from runner.catalog import ToolSpec
 from runner.cell import Cell
+from runner.changes import Change, Changes
 from runner.contract.announce import announce
 from runner.contract.display import decide
 from runner.contract.envelope import file_not_found, lost, no_process, tool_not_found
@@ -217,6 +219,7 @@ async def _in_a_seat(
     links = _takes_links(cell, spec)
     async with (
         cell.admission.admit(request.user.segment),
+        _entered(cell.call_locks.calling(request.user.segment)),
         cell.seat(request.user, cell.access(spec), links=links, tool=spec.name, at=at) as seat,
     ):
         request.steps.done("admit")
@@ -264,6 +267,7 @@ async def ask_route(cell: Cell, user: User, asked: Mapping[str, Any]) -> Mapping
 async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outcome:
     async with (
         cell.admission.admit(request.user.segment),
+        _entered(cell.call_locks.calling(request.user.segment)),
         cell.seat(request.user, cell.access(), at=cell.apart(request.user)) as seat,
     ):
         lease, outcome = await _lease(cell, request, request.params, seat, listener, spec=None)
@@ -286,13 +290,17 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
         file_delivery="url" if cell.settings.file_delivery == "url" else "path",
     )
     most, total = cell.settings.max_artifact_bytes, cell.settings.max_call_bytes
-    listener.keep = Puts(files=files, home=home, max_bytes=most, total_max_bytes=total).put
+    puts = Puts(files=files, home=home, max_bytes=most, total_max_bytes=total)
+    listener.keep = puts.put
+    changes = Changes(further=cell.settings.generated_except) if home is not None else None
     async with staging as inputs:
         if cell.events.heard(user=request.user.segment, session=request.facts.session_id):
             listener.publish({"type": "tool_start", "arguments": inputs.shown()})
         params = {**request.params, "arguments": inputs.arguments}
         request.steps.done("stage")
-        lease, outcome = await _lease(cell, request, params, seat, listener, spec=spec)
+        with contextlib.closing(changes) if changes is not None else contextlib.nullcontext():
+            lease, outcome = await _lease(cell, request, params, seat, listener, spec=spec, changes=changes)
+            is_last = changes is not None and changes.end()
         try:
             wire = judge(
                 outcome,
@@ -309,12 +317,16 @@ async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listene
                 return Completed(processed=Processed(value={}), wire=wire, spec=spec, interim=question)
             read = _at_once if outcome.answer_bytes <= _SHORT_BYTES else asyncio.to_thread
             normalised = await read(_normalise, cell, wire, spec)
-            if any(normalised.value.get(key) for key in _FILES):
+            left = _left(cell, normalised, spec, home, changes, puts) if is_last else []
+            if left or any(normalised.value.get(key) for key in _FILES):
                 # Outputs are read now, and no process of the call may go on to change them.
                 request.steps.done("normalise")
                 await lease.at_rest()
                 request.steps.done("end")
             processed = await _collect(cell, request, normalised, home, files)
+            if left and home is not None and changes is not None:
+                rules = _generated(cell, spec, home, files, lease)
+                processed = await keep_generated(processed, left, rules, beyond=changes.beyond)
         finally:
             _release(cell, lease)
         request.steps.done("collect")
@@ -340,6 +352,7 @@ async def _lease(
     listener: CallListener,
     *,
     spec: ToolSpec | None,
+    changes: Changes | None = None,
 ) -> tuple[Lease, Outcome]:
     """Lease a worker, run the request in it, and discard what an ended call left behind.
 
@@ -354,7 +367,9 @@ async def _lease(
         "known_state": cell.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
         "answer_bytes": limits.frame_bytes,
     }
-    leftovers = await Leftovers.before(seat.home.fd) if seat.home is not None else None
+    if seat.home is not None and changes is not None:
+        changes.begin(seat.home.fd)
+    leftovers = await Leftovers.before(seat.home.fd, changes) if seat.home is not None else None
     wants_job = spec is not None and spec.wants_background
     lease = await seat.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
@@ -431,6 +446,12 @@ async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: st
                 await listener.rung(Rung.IDLE_END)
 
 
+@contextlib.asynccontextmanager
+async def _entered(manager: contextlib.AbstractContextManager[None]) -> AsyncIterator[None]:
+    with manager:
+        yield
+
+
 async def _at_once(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     return act(*args, **kwargs)
 
@@ -495,6 +516,34 @@ async def _collect(
         max_bytes=cell.settings.max_artifact_bytes,
         total_max_bytes=cell.settings.max_call_bytes,
         keep=_keep(files),
+    )
+
+
+def _left(
+    cell: Cell,
+    normalised: Normalised,
+    spec: ToolSpec,
+    home: HomeLease | None,
+    changes: Changes | None,
+    puts: Puts,
+) -> list[Change]:
+    """Return the files that a call has changed in its home and does not return, if anybody wants to know."""
+    if home is None or changes is None or not changes.found:
+        return []
+    if cell.settings.generated_by(spec.name, wish=spec.generated) == "ignore":
+        return []
+    return not_returned(changes.found, normalised, home, put=puts.kept)
+
+
+def _generated(cell: Cell, spec: ToolSpec, home: HomeLease, files: MyFiles, lease: Lease) -> Generated:
+    mode = cell.settings.generated_by(spec.name, wish=spec.generated)
+    return Generated(
+        mode="report" if mode == "report" else "keep",
+        home=home,
+        files=files,
+        max_bytes=cell.settings.max_artifact_bytes,
+        total_max_bytes=cell.settings.max_call_bytes,
+        why_not="job_goes_on" if lease.worker.goes_on or cell.has_jobs(home.segment) else None,
     )
 
 

@@ -10,13 +10,24 @@ from typing import Any
 from runner.challenge import SCHEMES_META
 from runner.dialects import NO_WIDGETS, WidgetRights, unversioned, widget_rights
 
-__all__ = ["FILE_ARGUMENTS", "LINK_ARGUMENTS", "WISHES_META", "Catalog", "ToolSpec", "without_parameter"]
+__all__ = [
+    "FILE_ARGUMENTS",
+    "GENERATED",
+    "LINK_ARGUMENTS",
+    "WISHES_META",
+    "Catalog",
+    "ToolSpec",
+    "without_parameter",
+]
 
 FILE_ARGUMENTS = ("filename", "filenames")
 """The only argument names that are resolved to staged input files (S1-28 to S1-30)."""
 
 WISHES_META = "toolcell"
 """Key of a tool's `meta` under which its author says how it is to be run."""
+
+GENERATED = ("keep", "report", "ignore")
+"""What may become of files that a call writes and does not return."""
 
 _MIRRORED = '"x-mcp-header"'
 
@@ -37,6 +48,8 @@ class ToolSpec:
         wants_fresh_worker: Whether its author wants a worker for each call that has served none before.
         identity: Name of the parameter that is filled in with who calls.
         wants_background: Whether its author wants what it begins to go on between calls.
+        generated: What its author wants of files that it writes and does not return: `keep`, `report` or
+            `ignore`; None where the author says nothing.
         mirrors_arguments: Whether clients must repeat arguments of it in HTTP headers.
     """
 
@@ -49,6 +62,7 @@ class ToolSpec:
     wants_fresh_worker: bool = False
     identity: str = "username"
     wants_background: bool = False
+    generated: str | None = None
 
     @classmethod
     def of(cls, tool: Mapping[str, Any], *, identity: str = "username") -> "ToolSpec":
@@ -74,6 +88,7 @@ class ToolSpec:
             wants_fresh_worker=_wish(tool.get("_meta"), "worker") == "fresh",
             identity=identity,
             wants_background=_wish(tool.get("_meta"), "background") is True,
+            generated=wish if (wish := _wish(tool.get("_meta"), "generated")) in GENERATED else None,
         )
 
     def declares(self, argument: str) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from runner.admission import Admission
 from runner.background import warn_of_refused_jobs
 from runner.bounds import Bounds
+from runner.call_locks import CallLocks
 from runner.catalog import Catalog, ToolSpec
 from runner.drain import Drain
 from runner.environment import framework_environment
@@ -205,6 +206,11 @@ class Cell:
             for sweeper in sweepers:
                 sweeper.cancel()
             await cell._close()
+
+    @property
+    def call_locks(self) -> CallLocks:
+        """Return what says whose calls are under way, for every process with the same state folder."""
+        return CallLocks(self.settings.state_dir)
 
     @property
     def kind(self) -> str:
@@ -478,6 +484,10 @@ class Cell:
                     if all(other.segment != key.segment for other in self._seats):
                         self.state.forget(key.segment)
             await self._end_idle_files()
+
+    def has_jobs(self, segment: str) -> bool:
+        """Say whether something that a call of this user began goes on between calls."""
+        return any(seat.pool.has_jobs for seat in self._seated() if seat.key.segment == segment)
 
     def make_room(self) -> bool:
         """End the workers that nobody has used for longest; False if all are in use. Homes stay."""

@@ -19,6 +19,7 @@ from runner.commands.projects import init, install
 from runner.commands.reports import check, doctor, schema, selftest, show_config
 from runner.commands.servers import dev, proxy, serve
 from runner.commands.user_files import files
+from runner.commands.users import users
 from runner.errors import UsageError
 from runner.rights import spell_out
 from sandbox.launch import Launched
@@ -36,6 +37,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "init": init,
     "install": install,
     "files": files,
+    "users": users,
     "selftest": selftest,
     "schema": schema,
 }

@@ -15,7 +15,10 @@ from runner.my_files import Change
 from runner.store.protocol import Origin, Record
 from runner.usernames import home_segment
 
-__all__ = ["REMOVED", "STORED", "tell"]
+__all__ = ["FILES_URI", "REMOVED", "STORED", "tell"]
+
+FILES_URI = "runner://files"
+"""The resource that lists a user's files, as a model may read them."""
 
 STORED = "artifact_stored"
 REMOVED = "artifact_removed"

@@ -6,6 +6,7 @@ Source: document 001, section 4; requirement S1-38; `docs/files.md`.
 from runner.cell import Cell
 from runner.contract.context import available_files, files_block
 from runner.extras import ExtraPrompt, ExtraResource
+from runner.file_events import FILES_URI
 from runner.identity import User
 
 __all__ = ["AVAILABLE_FILES", "FILES"]
@@ -23,7 +24,7 @@ async def _message(cell: Cell, user: User) -> str:
 
 
 FILES = ExtraResource(
-    uri="runner://files",
+    uri=FILES_URI,
     name="files",
     description="The user's files, by the names that tools take in `filename` and `filenames`.",
     mime="text/plain",

@@ -46,6 +46,7 @@ from runner.own_folders import (
 from runner.settings import Settings
 from runner.uids import Uids
 from runner.usernames import home_segment
+from sandbox.home_usage import HomeUsage, measure
 
 __all__ = ["INPUT_FOLDER", "USUAL_HOMES", "HomeLease", "Homes"]
 
@@ -152,6 +153,20 @@ class Homes:
         except HomeError:
             # Whoever needs a home there is told.
             return ()
+
+    def usage(self, user: str, *, most_entries: int) -> HomeUsage | None:
+        """Return what the home of a user holds, as far as `most_entries`; None where there is none.
+
+        Raises:
+            HomeError: The folder of homes cannot be used.
+            ValueError: The name cannot name a home.
+        """
+        segment = home_segment(user)
+        with open_homes(self.root) as root_fd:
+            if segment not in self._segments(root_fd):
+                return None
+            with self._opened(root_fd, segment) as held:
+                return None if held is None else measure(held, most_entries=most_entries)
 
     def end(self, user: str) -> bool:
         """End the session that a home is kept for; say whether it was emptied, now or before.

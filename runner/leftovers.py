@@ -13,6 +13,7 @@ import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 
+from runner.changes import Changes
 from runner.emptying import remove
 from runner.openat import CONFINED, openat2
 from sandbox.home_usage import HomeUsage, measure
@@ -39,22 +40,42 @@ class Leftovers:
     Attributes:
         known: The inodes, or None where there are too many.
         usage: What the home held, as far as it was walked.
+        changes: What hears of the files of the home when the call has answered, if anybody wants to know.
     """
 
     known: frozenset[int] | None
     usage: HomeUsage = field(default_factory=HomeUsage)
+    changes: Changes | None = None
 
     @classmethod
-    async def before(cls, home_fd: int) -> "Leftovers":
-        """Remember what is in the home now."""
+    async def before(cls, home_fd: int, changes: Changes | None = None) -> "Leftovers":
+        """Remember what is in the home now.
+
+        Args:
+            home_fd: The home.
+            changes: What hears of the files that are there now, and of those that are there afterwards.
+        """
+        found = cls(None, HomeUsage(), changes)
         known: set[int] = set()
-        usage = HomeUsage()
         entries = walk(home_fd)
         # A home with much in it would hold up every other call.
-        all_known = _remember(entries, known, usage, min(_FEW_ENTRIES, _MAX_ENTRIES)) or (
-            await asyncio.to_thread(_remember, entries, known, usage, _MAX_ENTRIES)
+        all_known = found._remember(entries, known, min(_FEW_ENTRIES, _MAX_ENTRIES)) or (
+            await asyncio.to_thread(found._remember, entries, known, _MAX_ENTRIES)
         )
-        return cls(frozenset(known) if all_known else None, usage)
+        return replace(found, known=frozenset(known) if all_known else None)
+
+    def _remember(self, entries: Walk, known: set[int], limit: int) -> bool:
+        """Add the inodes and sizes of further entries until there are `limit`; say whether that was all."""
+        for _folder, entry in entries:
+            known.add(entry.inode())
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                self.usage.count(found)
+                if self.changes is not None:
+                    self.changes.there_before(found)
+            if len(known) > limit:
+                return False
+        return True
 
     def room(self, limits: Limits) -> Limits:
         """Return the limits of a call with as much room as the home takes already, if that is more."""
@@ -69,10 +90,11 @@ class Leftovers:
     async def overfilled(self, home_fd: int, limits: Limits) -> Reached | None:
         """Return the limit that a call has exceeded which has answered; a home may stay as full as it was."""
         room = self.room(limits)
-        usage = measure(home_fd, most_entries=min(_FEW_ENTRIES, room.home_entries))
+        seen = None if self.changes is None else self.changes.there_after
+        usage = measure(home_fd, most_entries=min(_FEW_ENTRIES, room.home_entries), seen=seen)
         if _FEW_ENTRIES < usage.entries <= room.home_entries:
             # A home with much in it would hold up every other call.
-            usage = await asyncio.to_thread(measure, home_fd, most_entries=room.home_entries)
+            usage = await asyncio.to_thread(measure, home_fd, most_entries=room.home_entries, seen=seen)
         return overfull(usage, room)
 
     def _is_over(self, limits: Limits) -> bool:
@@ -130,17 +152,6 @@ def _holds(folder: int, name: str, known: frozenset[int]) -> bool:
     except OSError:
         # Nobody honest makes a folder that cannot be listed.
         return False
-
-
-def _remember(entries: Walk, known: set[int], usage: HomeUsage, limit: int) -> bool:
-    """Add the inodes and sizes of further entries until there are `limit`; say whether that was all."""
-    for _folder, entry in entries:
-        known.add(entry.inode())
-        with contextlib.suppress(OSError):
-            usage.count(entry.stat(follow_symlinks=False))
-        if len(known) > limit:
-            return False
-    return True
 
 
 def walk(home_fd: int) -> Walk:

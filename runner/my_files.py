@@ -92,7 +92,9 @@ def _unheard(_: Change) -> None:
 def open_library(settings: Settings) -> "Library":
     """Return the library that the settings name."""
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
-    quota = Quota(max_file_bytes=largest, max_user_bytes=settings.max_user_bytes)
+    quota = Quota(
+        max_file_bytes=largest, max_user_bytes=settings.max_user_bytes, max_age_s=settings.max_file_age_s
+    )
     return Library(
         store=open_store(settings, Rules(files=quota, observations=budgets_of(settings.output_guard))),
         sessions=Sessions(settings.state_dir / "sessions"),

@@ -8,6 +8,7 @@ Source: document 004, Phase 0; requirements S4-3, S4-63, S4-85; architecture, de
 """
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,12 +37,14 @@ class Puts:
         home: The home of the call, or None if its tool has none.
         max_bytes: Largest file.
         total_max_bytes: Most that all of them have together.
+        kept: Change times of the files that were kept, in ns since 1970, by inode.
     """
 
     files: MyFiles
     home: OpenHome | None
     max_bytes: int
     total_max_bytes: int
+    kept: dict[int, int] = field(default_factory=dict)
     _kept_bytes: int = 0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -66,6 +69,7 @@ class Puts:
         async with in_thread(opened) as found:
             if found.size > left:
                 raise too_large(found.size, left)
+            read = os.fstat(found.fd)
             record = await self.files.put(
                 found.fd,
                 name=name if isinstance(name, str) else "artifact",
@@ -74,6 +78,7 @@ class Puts:
                 about=_small(params.get("source")),
             )
         self._kept_bytes += record.size
+        self.kept[read.st_ino] = read.st_ctime_ns
         return record
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
-from runner.request import VISIBILITY_SUFFIX
-from runner.state import full_key
+from runner.request import VISIBILITY_SUFFIX, full_key
 
 __all__ = ["RemoteState"]
 

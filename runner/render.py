@@ -226,6 +226,9 @@ def human(processed: Processed) -> str:
         for entry in value.get("deferred_artifacts", [])
     ]
     lines += [f"not delivered: {refusal.name}: {refusal.error.message}" for refusal in processed.errors]
+    for entry in processed.generated:
+        said = "kept in My Files" if entry["kept"] else f"not kept: {entry['reason']}"
+        lines.append(f"{entry['name']}  ({human_size(entry['size'])}, not returned by the tool; {said})")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """A request on its way from the host to a worker. Imports no framework, so that `runner call` starts fast."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ __all__ = [
     "VISIBILITY_SUFFIX",
     "RequestFacts",
     "WireError",
+    "full_key",
 ]
 
 LATEST_PROTOCOL = "2026-07-28"
@@ -71,3 +73,8 @@ class WireError(Exception):
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(str(error.get("message", "")))
         self.error = dict(error)
+
+
+def full_key(collection: str | None, key: str) -> str:
+    """Return what tells a key of session state in one collection from the same key in another."""
+    return json.dumps([collection, key])

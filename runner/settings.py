@@ -112,6 +112,9 @@ class ToolSettings(BaseModel):
         None, description="Instead of `worker_reuse`, for this tool."
     )
     background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
+    generated: Literal["keep", "report", "ignore"] | None = Field(
+        None, description="Instead of `generated`, and of what the author says, for this tool."
+    )
     calls_per_minute: Count | None = Field(
         None, description="Calls of this tool that each user may make in any minute; by default no limit."
     )
@@ -172,6 +175,15 @@ class Settings(BaseSettings):
     max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")
     max_user_bytes: Count = Field(
         200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
+    )
+    max_file_age_s: Seconds | None = Field(
+        None, description="Age at which a file of My Files goes, since it was last put; by default none."
+    )
+    generated: Literal["keep", "report", "ignore"] = Field(
+        "keep", description="What becomes of files that a call wrote into its home and did not return."
+    )
+    generated_except: Names = Field(
+        (), description="Further patterns of names that are never such files, beside caches and the like."
     )
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
@@ -234,7 +246,7 @@ class Settings(BaseSettings):
     max_queue_per_user: int = Field(
         32, ge=0, description="Calls of one user that may wait for a place; the next is told to come back."
     )
-    idle_workers: int = Field(2, ge=0, description="Workers kept ready for each zygote.")
+    idle_workers: int = Field(1, ge=0, description="Workers kept ready for each zygote.")
     max_idle_workers: int = Field(
         8, ge=0, description="The same, while calls come faster than workers get ready."
     )
@@ -405,6 +417,16 @@ class Settings(BaseSettings):
     def calls_per_minute(self, tool: str) -> int | None:
         """Return how many calls of a tool each user may make in any minute, if there is a limit."""
         return self.tools.get(tool, ToolSettings()).calls_per_minute
+
+    def generated_by(self, tool: str | None = None, *, wish: str | None = None) -> str:
+        """Return what becomes of files that a call of a tool does not return: keep, report or ignore.
+
+        Args:
+            tool: The tool.
+            wish: What its author says.
+        """
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        return own.generated or wish or self.generated
 
     def keeps_worker(self, tool: str | None = None) -> bool:
         """Say whether the workers of a tool, or of any, stay with their user."""

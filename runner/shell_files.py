@@ -18,6 +18,7 @@ from runner.contract.context import available_files, files_block, human_facts, h
 from runner.contract.envelope import envelope, file_not_found
 from runner.errors import CallError, UsageError
 from runner.openat import rename_noreplace
+from runner.paging import MOST, CursorError, page
 from runner.store.protocol import Origin, Record
 
 __all__ = ["ACTIONS", "Files", "FilesOptions", "files_from_shell"]
@@ -62,6 +63,8 @@ class FilesOptions:
         name: Name to keep one file by, instead of its own.
         out: Where `get` writes to, a file or a folder.
         force: Whether `get` may overwrite.
+        limit: Most files that `ls` lists; None: all.
+        cursor: Where `ls` goes on, as the page before said.
 
     Raises:
         UsageError: There is no such action, or something given has no meaning for it.
@@ -73,6 +76,8 @@ class FilesOptions:
     name: str | None = None
     out: Path | None = None
     force: bool = False
+    limit: int | None = None
+    cursor: str | None = None
 
     def __post_init__(self) -> None:
         rule = _RULES.get(self.action)
@@ -85,6 +90,10 @@ class FilesOptions:
             raise UsageError("--name belongs to `runner files put` with one path")
         if self.action != "get" and (self.out is not None or self.force):
             raise UsageError("--out and --force belong to `runner files get`")
+        if self.action != "ls" and (self.limit is not None or self.cursor is not None):
+            raise UsageError("--limit and --cursor belong to `runner files ls`")
+        if self.limit is not None and not 1 <= self.limit <= MOST:
+            raise UsageError(f"--limit is how many files are listed at most, from 1 to {MOST}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +151,7 @@ async def files_from_shell(files: Files, options: FilesOptions) -> int:
 async def _answer(files: Files, options: FilesOptions) -> _Answer:
     match options.action:
         case "ls":
-            return await _list(files)
+            return await _list(files, options)
         case "put":
             return await _put(files, options)
         case "get":
@@ -156,10 +165,19 @@ async def _answer(files: Files, options: FilesOptions) -> _Answer:
             return _Answer(ended, "\n".join(f"{key}: {value}" for key, value in ended.items()))
 
 
-async def _list(files: Files) -> _Answer:
+async def _list(files: Files, options: FilesOptions) -> _Answer:
     records = await files.list()
-    document = {"files": [_described(record) for record in records]}
-    return _Answer(document, _table([_cells(record) for record in records]))
+    if options.limit is None and options.cursor is None:
+        document = {"files": [_described(record) for record in records]}
+        return _Answer(document, _table([_cells(record) for record in records]))
+    try:
+        part = page(records, limit=options.limit, cursor=options.cursor)
+    except CursorError as error:
+        raise UsageError(f"--cursor: {error}; leave it out for the first page") from error
+    paged = {"files": [_described(record) for record in part.files], "next": part.next}
+    more = [] if part.next is None else [f"more: --cursor {part.next}"]
+    table = _table([_cells(record) for record in part.files])
+    return _Answer(paged, "\n".join([*filter(None, [table]), *more]))
 
 
 async def _put(files: Files, options: FilesOptions) -> _Answer:

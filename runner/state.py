@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.request import full_key
+
 __all__ = ["SessionState", "StateRefused"]
 
 _MAX_VALUE_BYTES = 1024 * 1024
@@ -78,8 +80,3 @@ class SessionState:
     def forget(self, user: str) -> None:
         """Drop everything of one user."""
         self._users.pop(user, None)
-
-
-def full_key(collection: str | None, key: str) -> str:
-    """Return what tells a key of one collection from the same key of another."""
-    return json.dumps([collection, key])

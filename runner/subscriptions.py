@@ -33,8 +33,7 @@ from mcp.shared.exceptions import MCPError
 
 from runner.errors import RunnerError
 from runner.events import LIST_CHANGED, LISTENERS_PER_USER, UPDATED, Events, Subscription
-from runner.file_events import REMOVED, STORED
-from runner.files_extra import FILES
+from runner.file_events import FILES_URI, REMOVED, STORED
 from runner.identity import User
 from runner.internals.connection import connection_of
 from runner.internals.host import serve_subscriptions
@@ -113,7 +112,7 @@ class _Subscriptions:
         if self.beyond is not None and not _is_ours(uri):
             await self.beyond.subscribe(ctx, uri)
         elif not _is_ours(uri):
-            message = f"{uri!r} announces no changes; {FILES.uri} and the files of artifact:// do"
+            message = f"{uri!r} announces no changes; {FILES_URI} and the files of artifact:// do"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
         if watch.task is None:
             user = self._one_more(ctx)
@@ -198,8 +197,8 @@ def _updated(event: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the URIs that an event is news of."""
     if event.get("type") == UPDATED:
         return (str(event["uri"]),)
-    return (FILES.uri, str(event["uri"])) if event.get("type") in (STORED, REMOVED) else ()
+    return (FILES_URI, str(event["uri"])) if event.get("type") in (STORED, REMOVED) else ()
 
 
 def _is_ours(uri: str) -> bool:
-    return uri == FILES.uri or uri.startswith(SCHEME)
+    return uri == FILES_URI or uri.startswith(SCHEME)

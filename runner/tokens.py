@@ -9,6 +9,9 @@ The secrets have a copy beside them, which is used where they are damaged: links
 Where they are gone somebody has removed them, which is how all links and sessions are ended at once; then
 the copy counts no more.
 
+Those of one user can be revoked, all that were made until now or those that begin in one way: that is noted
+beside the secrets, and read for each token. A token says when it was made; one that does not is an old one.
+
 Source: RFC 2104, RFC 4648 section 5; requirements S0-39, S0-46, S0-52, S0-53.
 """
 
@@ -20,7 +23,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from runner.errors import RunnerError, StartError
@@ -33,6 +36,8 @@ SECRET_BYTES = 32
 TOKEN_MAX_CHARS = 4096
 
 _USED = "used-tokens"
+_REVOKED = "revoked-tokens"
+_NEVER = -1
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +72,8 @@ class Tokens:
         """
         name, secret = next(iter(self._secrets().items()))
         number = secrets.token_hex(16) if once else ""
-        claims = _encode(json.dumps([name, user, int(now + ttl_s), *([number] if once else [])]).encode())
+        made_ms = int(now * 1000)
+        claims = _encode(json.dumps([name, user, int(now + ttl_s), number, made_ms]).encode())
         return f"{claims}.{_mac(secret, claims, purpose, key)}"
 
     def verify(self, token: str, *, purpose: str, key: str, now: float) -> str:
@@ -80,7 +86,7 @@ class Tokens:
         if len(token) > TOKEN_MAX_CHARS or not token.isascii():
             raise refused
         claims, _, mac = token.partition(".")
-        name, user, expires, number = _claims(claims, refused)
+        name, user, expires, number, made_ms = _claims(claims, refused)
         secret = self._secrets().get(name)
         # Compared even without a secret, so that time does not tell which names exist.
         right = hmac.compare_digest(_mac(secret or b"", claims, purpose, key), mac)
@@ -88,6 +94,8 @@ class Tokens:
             raise refused
         if now >= expires:
             raise TokenError("this link has expired; ask for a new one")
+        if self._is_revoked(token, user, made_ms):
+            raise TokenError("this link was revoked; ask for a new one")
         if number and not self._use(number, expires, now):
             raise TokenError("this link was for a single use and has been used; ask for a new one")
         return user
@@ -126,6 +134,44 @@ class Tokens:
         with holding(self._path.parent):
             kept = list(self._read().items())[: KEYS_KEPT - 1]
             self._write(dict([_new_secret(), *kept]))
+
+    def revoke(self, users: Iterable[str], *, prefix: str = "", now: float) -> None:
+        """Let tokens of users hold no longer.
+
+        Args:
+            users: The users, as they were named when the tokens were signed.
+            prefix: How the tokens begin that are meant; by default all that were made until now are.
+            now: Seconds since the epoch.
+
+        Raises:
+            OSError: It cannot be written down; nothing has changed.
+        """
+        folder = self._path.parent / _REVOKED
+        make_folder(folder.parent, folder.name)
+        with holding(folder):
+            for user in users:
+                before_ms, prefixes = self._revoked(user)
+                if prefix:
+                    prefixes = sorted({*prefixes, prefix})
+                else:
+                    before_ms = int(now * 1000)
+                said = {"user": user, "before_ms": before_ms, "prefixes": prefixes}
+                write_whole(folder / _note_of(user), json.dumps(said).encode())
+
+    def _is_revoked(self, token: str, user: str, made_ms: int) -> bool:
+        before_ms, prefixes = self._revoked(user)
+        return made_ms <= before_ms or token.startswith(tuple(prefixes))
+
+    def _revoked(self, user: str) -> tuple[int, list[str]]:
+        """Return until when tokens of a user were revoked, in ms since the epoch, and by which beginnings."""
+        try:
+            said = json.loads(read_whole(self._path.parent / _REVOKED / _note_of(user)))
+            return int(said["before_ms"]), list(map(str, said["prefixes"]))
+        except FileNotFoundError:
+            return _NEVER, []
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            # Nobody knows what was revoked, so nothing of this user's holds.
+            raise TokenError("this link cannot be checked at present; try again later") from error
 
     def fault(self) -> str | None:
         """Say why no link or session can be signed or checked now, as a sentence; None if they can."""
@@ -274,15 +320,21 @@ def _written(keys: Mapping[str, bytes]) -> bytes:
     return json.dumps({"keys": [(name, secret.hex()) for name, secret in keys.items()]}).encode("ascii")
 
 
-def _claims(claims: str, refused: TokenError) -> tuple[str, str, int, str]:
+def _note_of(user: str) -> str:
+    return hashlib.sha256(user.encode(errors="surrogatepass")).hexdigest()
+
+
+def _claims(claims: str, refused: TokenError) -> tuple[str, str, int, str, int]:
     try:
         said = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
-        name, user, expires, number = said if len(said) == 4 else (*said, "")
+        # Those of earlier versions are shorter.
+        name, user, expires, number, made_ms = [*said, "", 0] if len(said) == 3 else [*said, 0][:5]
     except (ValueError, TypeError, RecursionError) as error:
         raise refused from error
-    if not (isinstance(expires, int) and all(isinstance(text, str) for text in (name, user, number))):
+    numbers, texts = (expires, made_ms), (name, user, number)
+    if not (all(isinstance(n, int) for n in numbers) and all(isinstance(text, str) for text in texts)):
         raise refused
-    return name, user, expires, number
+    return name, user, expires, number, made_ms
 
 
 def _mac(secret: bytes, claims: str, purpose: str, key: str) -> str:

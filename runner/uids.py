@@ -66,6 +66,10 @@ class Uids:
         with self._record() as given:
             return self._given(given, segment, first=int.from_bytes(digest[:8]))
 
+    def given(self) -> dict[str, int]:
+        """Return the ids that are recorded, by the segments of the users' homes."""
+        return {name: uid for name, uid in self._read().items() if not name.startswith(_NOBODY)}
+
     @contextmanager
     def of_nobody(self) -> Iterator[int]:
         """Hold an id that is no user's, and that nobody else holds who shares the state folder.

@@ -11,7 +11,7 @@ import hashlib
 import re
 from functools import lru_cache
 
-__all__ = ["home_segment"]
+__all__ = ["home_segment", "user_of"]
 
 _MAX_BYTES = 200
 _STAYS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
@@ -36,3 +36,15 @@ def home_segment(username: str) -> str:
         raise ValueError("a user name must be Unicode text; this one holds half of a character") from error
     quoted = "=q" + "".join(chr(byte) if byte in _PLAIN else f"={byte:02X}" for byte in encoded)
     return quoted if len(quoted) <= _MAX_BYTES else f"=h{hashlib.sha256(encoded).hexdigest()}"
+
+
+def user_of(segment: str) -> str:
+    """Return the user of a path segment; the segment itself where it is a digest, which names nobody."""
+    if not segment.startswith("=q"):
+        return segment
+    quoted = segment.removeprefix("=q").encode()
+    try:
+        name = re.sub(rb"=([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), quoted).decode()
+    except UnicodeDecodeError:
+        return segment
+    return name if name.strip("\0") and home_segment(name) == segment else segment

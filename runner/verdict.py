@@ -35,7 +35,8 @@ __all__ = ["judge"]
 _SAID = ("tool error", "raised")
 _WRAPPED = "Error calling tool "
 # What a worker may say that it ran into; what else is limited the host sees for itself.
-_TOLD = ("memory_bytes", "open_files", "file_bytes", "processes", DISK_FULL)
+_FILE = "file_bytes"
+_TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,10 @@ def _ran_into(limit: str, limits: Limits, memory_peak_bytes: int | None = None) 
     """Return the error of a limit that the tool has run into and says so."""
     if limit == DISK_FULL:
         return disk_full()
-    return over_limit(Reached(limit=limit, value=getattr(limits, limit)), memory_peak_bytes=memory_peak_bytes)
+    value = getattr(limits, limit)
+    # A write across the limit is done up to it and no further: the file has that size, and was to be larger.
+    used = value if limit == _FILE else None
+    return over_limit(Reached(limit=limit, value=value, used=used), memory_peak_bytes=memory_peak_bytes)
 
 
 def _answered(

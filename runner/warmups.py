@@ -3,7 +3,7 @@
 The first use of a library costs more than all later ones: modules are imported late, tables are built, code
 runs that nobody has run before. A worker lives for one call, so each call would pay that. Therefore the
 libraries that tool files are known to import are used once on data of ours, after the load and before the
-first fork; and an author can name functions for the same purpose with `warm_up`.
+first fork; and an author can name functions for it with `runner.author.warm_up`.
 
 Each is tried in a fork of the zygote first. What fails there, takes too long, or starts a thread, is left
 out: a zygote with a second thread could not be forked any more.
@@ -18,13 +18,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
+from runner.author import WARM_UPS
 from sandbox.outcome import describe_status
 
-__all__ = ["Warmups", "warm_up"]
-
-F = TypeVar("F", bound=Callable[[], Any])
+__all__ = ["Warmups"]
 
 _LONGEST_S = 20
 _REASON_BYTES = 1000
@@ -58,7 +57,7 @@ class Warmups:
 
     def run(self) -> None:
         """Do all that can be done, in a zygote; write a line for each function of the author that cannot."""
-        for warmup in (*_KNOWN, *_AUTHORS):
+        for warmup in (*_KNOWN, *map(_of_author, WARM_UPS)):
             if warmup.needs is not None and warmup.needs not in sys.modules:
                 continue
             fault = _fault(warmup)
@@ -78,10 +77,8 @@ class Warmups:
                 _do(warmup)
 
 
-def warm_up(act: F) -> F:
-    """Name a function to be called before the first call of a tool; for `runner.author`."""
-    _AUTHORS.append(_Warmup(act=act, name=getattr(act, "__qualname__", repr(act)), is_authors=True))
-    return act
+def _of_author(act: Callable[[], Any]) -> _Warmup:
+    return _Warmup(act=act, name=getattr(act, "__qualname__", repr(act)), is_authors=True)
 
 
 def _do(warmup: _Warmup) -> None:
@@ -165,4 +162,3 @@ _KNOWN = (
     _Warmup(act=_more_pandas, name="more of pandas", needs="pandas"),
     _Warmup(act=_matplotlib, name="matplotlib", needs="matplotlib.figure"),
 )
-_AUTHORS: list[_Warmup] = []

@@ -15,14 +15,17 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sandbox.guise import guise_of
 from sandbox.syscalls import Resolve, openat2
 from sandbox.usage import threads_of
 
-__all__ = ["Disk", "HomeUsage", "measure", "unnamed_bytes"]
+__all__ = ["Disk", "HomeUsage", "Seen", "measure", "unnamed_bytes"]
+
+Seen = Callable[[str, os.stat_result], None]
+"""Hears of each entry that is counted: its path below the home, as `./folder/file`, and what it is."""
 
 _BLOCK_BYTES = 512
 _WITHIN = Resolve.BENEATH | Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS | Resolve.NO_XDEV
@@ -103,7 +106,12 @@ class Disk:
 
 
 def measure(
-    home_fd: int, *, most_entries: int, processes: Iterable[int] = (), origin: int | None = None
+    home_fd: int,
+    *,
+    most_entries: int,
+    processes: Iterable[int] = (),
+    origin: int | None = None,
+    seen: Seen | None = None,
 ) -> HomeUsage:
     """Measure a home.
 
@@ -114,6 +122,7 @@ def measure(
             id can be seen with CAP_SYS_PTRACE only.
         origin: The process that they were forked from. Libraries that it has mapped may have lost their
             names too, when a newer version came.
+        seen: Hears of each entry of the home.
     """
     usage = HomeUsage()
     pending = ["."]
@@ -124,7 +133,7 @@ def measure(
             usage.entries += most_entries + 1
             break
         with contextlib.suppress(OSError):
-            pending += _count_folder(home_fd, path, usage, most_entries)
+            pending += _count_folder(home_fd, path, usage, most_entries, seen)
     device = os.fstat(home_fd).st_dev
     inherited = frozenset[int]()
     if origin is not None:
@@ -162,7 +171,9 @@ def unnamed_bytes(pid: int, device: int) -> int:
     return usage.bytes
 
 
-def _count_folder(home_fd: int, path: str, usage: HomeUsage, most_entries: int) -> list[str]:
+def _count_folder(
+    home_fd: int, path: str, usage: HomeUsage, most_entries: int, seen: Seen | None
+) -> list[str]:
     """Count what lies in a folder; return the folders in it."""
     folders: list[str] = []
     folder = _open(home_fd, path)
@@ -170,7 +181,10 @@ def _count_folder(home_fd: int, path: str, usage: HomeUsage, most_entries: int) 
         with os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
-                    usage.count(entry.stat(follow_symlinks=False))
+                    found = entry.stat(follow_symlinks=False)
+                    usage.count(found)
+                    if seen is not None:
+                        seen(f"{path}/{entry.name}", found)
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{path}/{entry.name}")
                 if usage.entries > most_entries:

@@ -26,7 +26,7 @@ from runner.my_files import Deferral
 from runner.store.protocol import Record
 from runner.threads import finished, in_thread
 
-__all__ = ["ArtifactFile", "Keep", "Processed", "failed", "process_artifacts"]
+__all__ = ["REASONS", "ArtifactFile", "Keep", "Processed", "failed", "process_artifacts"]
 
 _log = logging.getLogger(__name__)
 
@@ -34,13 +34,14 @@ _log = logging.getLogger(__name__)
 _SHORT_BYTES = 64 * 1024
 
 _REPLACED = ("artifacts", "deferred_artifacts")
-_REASONS = {
+REASONS = {
     Code.E_INVALID_PATH: "invalid_path",
     Code.E_FILE_TOO_LARGE: "file_too_large",
     Code.E_INVALID_RESULT: "missing_path",
     Code.E_STORE: "store_unavailable",
     Code.E_QUOTA: "quota_exceeded",
 }
+"""Why a file was refused, as the contract says it in a word."""
 
 
 class Keep(Protocol):
@@ -103,6 +104,8 @@ class Processed:
         texts: Texts of the tool beside the payload.
         failure: The error that the whole result is, if the runner or a file made it one.
         is_own: Whether the tool returned no contract value, but one of its own that is handed on as it is.
+        inodes: Inodes of the files of the home that were read.
+        generated: What was found in the home and is not in the result: see `runner.artifacts.generated`.
     """
 
     # Not in its repr: `asyncio.run` writes the one of what it returns, and a value may hold 400 MB.
@@ -113,6 +116,8 @@ class Processed:
     texts: tuple[str, ...] = field(default=(), repr=False)
     failure: CallError | None = None
     is_own: bool = False
+    inodes: frozenset[int] = frozenset()
+    generated: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -140,6 +145,7 @@ class _Progress:
     deferred: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
+    inodes: set[int] = field(default_factory=set)
     total_bytes: int = 0
     inline_bytes: int = 0
 
@@ -230,6 +236,8 @@ async def _kept(
     try:
         async with _reading(entry, rules) as source:
             way = _way(source.size, rules, progress)
+            if "path" in entry:
+                progress.inodes.add(os.fstat(source.fd).st_ino)
             # Whoever defers a file wants it later, whatever becomes of the others.
             passing = rules.temporary and wanted is None
             name, mime = entry["name"], entry["mime"]
@@ -337,7 +345,7 @@ def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]
 
 
 def _refused(entry: Mapping[str, Any], error: CallError) -> Refusal:
-    reason = _REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
+    reason = REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
     return Refusal(name=entry["name"], reason=reason, error=error)
 
 
@@ -361,6 +369,7 @@ def _result(normalised: Normalised, progress: _Progress) -> Processed:
         texts=normalised.texts,
         failure=failure,
         is_own=failure is None and not normalised.speaks_contract,
+        inodes=frozenset(progress.inodes),
     )
 
 

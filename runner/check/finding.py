@@ -89,6 +89,7 @@ _SHOULD = (
     "slow-import",
     "threads-at-import",
     "store-in-memory",
+    "unreturned-file",
     "widget-visibility",
 )
 

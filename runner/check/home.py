@@ -14,7 +14,7 @@ from runner.check.offers import Offer
 from runner.check.source import Function, Source, own_nodes
 from runner.check.templates import HOLE, USERNAME, Template
 
-__all__ = ["HomeRules"]
+__all__ = ["HomeRules", "strays"]
 
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _TMP = "/tmp/"  # noqa: S108 - where homes are, in every tool's eyes
@@ -97,7 +97,7 @@ class HomeRules:
     def _strayed(self) -> Iterator[Access]:
         for access in self._writes:
             running = self._running(access.node)
-            if running and all(map(_has_home, running)) and _strays(access):
+            if running and all(map(_has_home, running)) and strays(access):
                 yield access
 
     def _running(self, node: ast.AST) -> list[Offer]:
@@ -144,7 +144,8 @@ def _fixed(target: Template, folder: str) -> Iterator[Finding]:
         yield Finding.at(target.node, "fixed-path", message, _BRING_ALONG)
 
 
-def _strays(access: Access) -> bool:
+def strays(access: Access) -> bool:
+    """Say whether a write surely goes elsewhere than into the home."""
     if access.target is None:
         return False
     makes_folder = getattr(access.node.func, "attr", "") in ("mkdir", "makedirs")

@@ -17,6 +17,7 @@ from runner.check.reach import Reach
 from runner.check.signature import signatures
 from runner.check.source import Function, Source
 from runner.check.state import stores_in_memory
+from runner.check.unreturned import unreturned
 from runner.check.widgets import WidgetRules
 from runner.check.written import Written
 
@@ -68,6 +69,7 @@ def check_text(text: str, folder: Path) -> TextReport:
         prints(source, running),
         waits_at_import(source),
         stores_in_memory(source, reached),
+        unreturned(source, disk, reached),
         WidgetRules(source, Written(source, disk.bindings, folder)).all(),
     )
     return TextReport(

@@ -26,6 +26,12 @@ def files(
     name: Annotated[str | None, typer.Option(metavar="NAME", help="put: keep the file by this name.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="get: file or folder to write.")] = None,
     force: Annotated[bool, typer.Option("--force", help="get: overwrite.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="ls: list so many at most, and say how to go on.")
+    ] = None,
+    cursor: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="ls: go on where a page has ended.")
+    ] = None,
     whose: Whose,
     config: Config = None,
     logs: Logs,
@@ -33,7 +39,8 @@ def files(
     """List, put, get and remove a user's files, tell a model of them, or end their session."""
     flags = {"log_level": "warning", **given(whose, logs)}
     told = {"action": action, "words": tuple(words or ()), "as_json": as_json, "name": name}
-    end_with(lambda: _files(flags, config, session, {**told, "out": out, "force": force}))
+    pages = {"limit": limit, "cursor": cursor}
+    end_with(lambda: _files(flags, config, session, {**told, "out": out, "force": force, **pages}))
 
 
 def _files(flags: Mapping[str, Any], config: Path | None, session: str, told: Mapping[str, Any]) -> int:

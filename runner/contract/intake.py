@@ -129,6 +129,8 @@ class Intake:
         """Take the two arrays of the first version, paired by position."""
         called = names if isinstance(names, list) else []
         held = contents if isinstance(contents, list) else []
+        if called or held:
+            self.warnings.append(_deprecated(called))
         if len(called) != len(held) and not (not called and all(isinstance(c, Mapping) for c in held)):
             self.warnings.append(f"mismatch: {len(called)} returned_file_names, {len(held)} contents")
         for position, content in enumerate(held):
@@ -229,3 +231,13 @@ def _from_blob(resource: Mapping[str, Any]) -> dict[str, Any]:
     declared = mime if isinstance(mime, str) else DEFAULT_MIME
     name = last if last.strip() else f"resource{extension(declared)}"
     return {"name": name, "b64": resource.get("blob"), "mime": mime, "source": {"uri": legible(place)}}
+
+
+def _deprecated(called: list[Any]) -> str:
+    """Return what to write instead of the arrays of version 1."""
+    first = next((name for name in called if isinstance(name, str)), "report.csv")
+    name = legible(first, 100)
+    return (
+        "returned_file_names and returned_file_contents are deprecated; write instead "
+        f'"artifacts": [{{"name": {name!r}, "path": f"/tmp/{{username}}/{name}"}}] (docs/migration.md)'
+    )

@@ -29,6 +29,7 @@ from runner.http.visitors import who, with_session
 from runner.identity import User
 from runner.links import LINK_S, DownloadLinks
 from runner.my_files import MyFiles
+from runner.paging import MOST, CursorError, page
 from runner.store.protocol import Content, Origin, Record
 
 __all__ = ["routes"]
@@ -61,9 +62,17 @@ class _FilesApi:
 
     async def all(self, request: Request) -> JSONResponse:
         files = self._of(await who(self.site, request))
+        limit, cursor = _limit(request), request.query_params.get("cursor")
         async with files.in_use(to_read=True):
-            shown = [_shown(file) for file in await files.all()]
-        return JSONResponse({"files": shown}, headers=SAFE_HEADERS)
+            found = await files.all()
+        if limit is None and cursor is None:
+            return JSONResponse({"files": [_shown(file) for file in found]}, headers=SAFE_HEADERS)
+        try:
+            part = page(found, limit=limit, cursor=cursor)
+        except CursorError as error:
+            raise Refusal(400, f"{error}; leave it out for the first page") from error
+        shown = [_shown(file) for file in part.files]
+        return JSONResponse({"files": shown, "next": part.next}, headers=SAFE_HEADERS)
 
     async def put(self, request: Request) -> JSONResponse:
         user = await who(self.site, request)
@@ -127,6 +136,16 @@ class _FilesApi:
             self._uploads[user.segment] -= 1
             if not self._uploads[user.segment]:
                 del self._uploads[user.segment]
+
+
+def _limit(request: Request) -> int | None:
+    """Return how many files a page has at most, or None where all are wanted."""
+    given = request.query_params.get("limit")
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:8]) <= MOST):
+        raise Refusal(400, f"limit is how many files a page has, from 1 to {MOST}; {given[:20]!r} is not")
+    return int(given)
 
 
 def _shown(file: Record) -> dict[str, Any]:

@@ -88,6 +88,28 @@ class Logins:
             return
         sync_folder(path.parent)
 
+    def count(self, name: str, *, now: float) -> int:
+        """Return how many sessions of a user hold."""
+        found = (_read(each) for each in self._notes(name))
+        return sum(login is not None and login.end > now for login in found)
+
+    def end_all(self, name: str) -> int:
+        """End every session of a user for good; return how many notes went.
+
+        Raises:
+            OSError: A note cannot be taken away.
+        """
+        notes = self._notes(name)
+        for note in notes:
+            note.unlink(missing_ok=True)
+        if notes:
+            sync_folder(self._folder / _name(name))
+        return len(notes)
+
+    def _notes(self, name: str) -> list[Path]:
+        folder = self._folder / _name(name)
+        return [each for each in folder.iterdir() if each.is_symlink()] if folder.is_dir() else []
+
     def _path(self, user: User) -> Path:
         return self._folder / _name(user.name) / _name(user.session or "")
 

@@ -24,7 +24,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from runner.errors import CallError, Code
 from runner.filenames import safe_name
-from runner.store.areas import place_of, places_for
+from runner.store.areas import Place, place_of, places_for
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
 from runner.store.damage import damaged
@@ -36,7 +36,7 @@ from runner.store.orphans import Orphans
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
 from runner.store.reserve import Reserve, is_unwritten
-from runner.store.retention import Rules, check_quota
+from runner.store.retention import Rules, check_quota, has_ended
 from runner.store.row import Bytes, Row
 from runner.store.sources import opened
 from runner.store.verifying import Verdict
@@ -50,6 +50,7 @@ _FULL = (
 )
 
 _ATTEMPTS = 4
+_USERS = "users/"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -136,6 +137,29 @@ class LocalStore:
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind."""
         return await finished(self._surely, self._sweep)
+
+    async def users(self) -> Sequence[str]:
+        """Return the areas of users who have anything here, as the segments of their names."""
+        return await finished(self._read, LocalStore._users)
+
+    async def all_of(self, user: str) -> Sequence[Record]:
+        """Return all that a user has here, of every session, observations too."""
+        return await finished(self._read, LocalStore._all_of, user)
+
+    def _users(self) -> Sequence[str]:
+        with _as_call_errors(), self._index.read() as rows:
+            areas = rows.areas()
+        return [area.removeprefix(_USERS) for area in areas if area.startswith(_USERS)]
+
+    def _all_of(self, user: str) -> Sequence[Record]:
+        area = place_of(Scope(user_id=user)).area
+        with _as_call_errors(), self._index.read([area]) as rows:
+            found, now = rows.of_area(area), self.clock()
+        records = []
+        for row in found:
+            session = row.session.removeprefix(":") if row.session else None
+            records.append(row.record({Place(area, row.session): Scope(user_id=user, session_id=session)}))
+        return [record for record in records if not has_ended(record.expires_at, now=now)]
 
     async def check(self) -> None:
         """Read all of the index; where it is missing or damaged, it is made anew from the journals.

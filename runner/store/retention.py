@@ -16,7 +16,18 @@ from datetime import datetime, timedelta
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Reason, Retention
 
-__all__ = ["Budgets", "Cleanup", "Held", "Quota", "Rules", "check_quota", "ends_at", "has_ended", "make_room"]
+__all__ = [
+    "Budgets",
+    "Cleanup",
+    "Held",
+    "Quota",
+    "Rules",
+    "check_quota",
+    "end_of_touched",
+    "ends_at",
+    "has_ended",
+    "make_room",
+]
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB
@@ -60,10 +71,12 @@ class Quota:
     Attributes:
         max_file_bytes: Largest one.
         max_user_bytes: All of one user; equal content counts once.
+        max_age_s: Age at which one goes, in seconds since it was last put; None: never.
     """
 
     max_file_bytes: int = 50 * _GIB
     max_user_bytes: int = 200 * _GIB
+    max_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +108,26 @@ class Held:
 
 def ends_at(about: Put, *, now: datetime, rules: Rules) -> datetime | None:
     """Return the last moment at which something put now is found; None: it never ends by itself."""
-    ttl_s = rules.observations.ttl_s
-    if about.retention is Retention.FILES or ttl_s <= 0:
+    is_file = about.retention is Retention.FILES
+    ttl_s = rules.files.max_age_s if is_file else rules.observations.ttl_s
+    if ttl_s is None or ttl_s <= 0:
         return about.expires_at
     lifetime = now + timedelta(seconds=ttl_s)
     return lifetime if about.expires_at is None else min(lifetime, about.expires_at)
+
+
+def end_of_touched(
+    about: Put, expires_at: datetime | None, *, now: datetime, rules: Rules
+) -> datetime | None:
+    """Return the last moment of something that is touched now: an observation lives anew, a file does not.
+
+    Args:
+        about: What is said of it.
+        expires_at: Its last moment until now.
+        now: The present time.
+        rules: What may be kept.
+    """
+    return expires_at if about.retention is Retention.FILES else ends_at(about, now=now, rules=rules)
 
 
 def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:

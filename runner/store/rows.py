@@ -9,13 +9,13 @@ Source: sqlite.org, "Row Values"; rules ST1 to ST4 of the conformance cases; con
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from runner.filenames import safe_name, unique_name
 from runner.mime import DEFAULT_MIME, guess
 from runner.store.areas import Place, place_of, places_for
 from runner.store.protocol import Put, Reason, Record, Retention, Scope
-from runner.store.retention import Held, Rules, check_quota, ends_at, make_room
+from runner.store.retention import Held, Rules, check_quota, end_of_touched, ends_at, make_room
 from runner.store.row import Bytes, Row, said_of, written
 
 __all__ = ["COLUMNS", "MARKS", "Added", "Rows"]
@@ -114,7 +114,8 @@ class Rows:
         rows = list(self._visible(places_for(scope), now, "id = ?", id_))
         for row in rows:
             said = said_of(row) if expires_at is None else replace(said_of(row), expires_at=expires_at)
-            until = expires_at or ends_at(said, now=now, rules=rules)
+            held = None if row.expires is None else datetime.fromtimestamp(row.expires, UTC)
+            until = expires_at or end_of_touched(said, held, now=now, rules=rules)
             query = "UPDATE artifacts SET said = ?, expires = ? WHERE number = ?"
             seconds = None if until is None else until.timestamp()
             later = replace(row, said=written(said), expires=seconds)

@@ -32,7 +32,16 @@ from runner.store.content import span
 from runner.store.damage import damaged
 from runner.store.protocol import Put, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
-from runner.store.retention import Cleanup, Held, Rules, check_quota, ends_at, has_ended, make_room
+from runner.store.retention import (
+    Cleanup,
+    Held,
+    Rules,
+    check_quota,
+    end_of_touched,
+    ends_at,
+    has_ended,
+    make_room,
+)
 from runner.store.s3_bucket import Address, Bucket, Missing, Stream
 from runner.store.s3_content import S3Content, problem_of
 from runner.store.s3_entry import Entry, id_prefix, renewed
@@ -352,7 +361,8 @@ class S3Store:
         for entry in found:
             said = entry.record.said
             said = said if expires_at is None else replace(said, expires_at=expires_at)
-            until = expires_at or ends_at(said, now=self._now(), rules=self._rules)
+            held = entry.record.expires_at
+            until = expires_at or end_of_touched(said, held, now=self._now(), rules=self._rules)
             self._index.change(entry.until(until, said=said))
         return bool(found)
 

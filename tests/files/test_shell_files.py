@@ -222,6 +222,22 @@ def test_put_keeps_all_files_or_says_which_is_none(files: Run, table: Path, fold
     assert files("ls").out == ""
 
 
+def test_a_long_list_is_read_page_by_page(command: Run, folder: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).write_text(name)
+    command("put", "a.txt", "b.txt", "c.txt")
+
+    first = command("ls", "--limit", "2", "--json")
+    second = command("ls", "--limit", "2", "--cursor", first.json["next"], "--json")
+    wrong = command("ls", "--cursor", "nowhere")
+
+    assert [file["name"] for file in first.json["files"]] == ["a.txt", "b.txt"]
+    assert [file["name"] for file in second.json["files"]] == ["c.txt"]
+    assert second.json["next"] is None
+    assert wrong.status == 2
+    assert "leave it out for the first page" in wrong.err
+
+
 def test_users_do_not_see_each_other(files: Run, table: Path) -> None:
     files("put", table)
 

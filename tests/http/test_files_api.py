@@ -23,6 +23,37 @@ def ann(served: Served) -> Iterator[TestClient]:
         yield client
 
 
+def test_pages_list_every_file_once_although_files_come_and_go(served: Served, ann: TestClient) -> None:
+    for number in range(7):
+        served.keep(b"%d" % number, f"m{number}.txt")
+    first = ann.get("/api/files?limit=3").json()
+    served.keep(b"before", "a.txt")
+    served.keep(b"behind", "z.txt")
+    ann.delete(f"/api/files/{first['files'][0]['key']}")
+
+    second = ann.get(f"/api/files?limit=3&cursor={first['next']}").json()
+    third = ann.get(f"/api/files?limit=3&cursor={second['next']}").json()
+
+    names = [[file["filename"] for file in page["files"]] for page in (first, second, third)]
+    assert names == [["m0.txt", "m1.txt", "m2.txt"], ["m3.txt", "m4.txt", "m5.txt"], ["m6.txt", "z.txt"]]
+    assert third["next"] is None
+    assert len(ann.get("/api/files").json()["files"]) == 8
+
+
+@pytest.mark.parametrize(
+    "asked", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
+)
+def test_a_page_that_nobody_can_have_is_refused_with_a_sentence(
+    served: Served, ann: TestClient, asked: str
+) -> None:
+    served.keep(b"mine", "mine.txt")
+
+    answer = ann.get(f"/api/files?{asked}")
+
+    assert answer.status_code == 400
+    assert "page" in answer.text
+
+
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 786_432, 1_048_577, len(DATA)])
 def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: TestClient, size: int) -> None:
     key = served.keep(DATA[:size], "table.csv").id

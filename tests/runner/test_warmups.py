@@ -109,14 +109,15 @@ ACTS = {
 def test_whatever_a_function_does_the_zygote_goes_on(act: str) -> None:
     code, reason = ACTS[act]
     program = f"""
+import runner.author
 import runner.warmups
 runner.warmups._LONGEST_S = 1
 
-@runner.warmups.warm_up
+@runner.author.warm_up
 def act():
     {code}
 
-@runner.warmups.warm_up
+@runner.author.warm_up
 def after():
     global done
     done = True

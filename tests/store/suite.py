@@ -387,6 +387,28 @@ class StoreSuite:
         assert [record.name for record in await store.list(scope=ALICE)] == ["stays"]
         assert list(await store.sweep()) == []
 
+    async def test_where_files_have_an_age_limit_each_goes_that_long_after_it_was_last_put(
+        self, make_store: MakeStore, clock: Clock
+    ) -> None:
+        store = make_store(Rules(files=Quota(max_age_s=3600)), clock)
+        for name in ("old", "renewed", "touched"):
+            await store.put_bytes(name.encode(), Put(name=name), scope=ALICE)
+        clock.advance(3000)
+        await store.put_bytes(b"renewed", Put(name="renewed"), scope=ALICE)
+        (touched,) = [record for record in await store.list(scope=ALICE) if record.name == "touched"]
+        await store.touch(touched.id, scope=ALICE)
+        before = [record.name for record in await store.list(scope=ALICE)]
+        clock.advance(601)
+
+        removed = await store.sweep()
+
+        assert before == ["old", "renewed", "touched"]
+        assert {(one.name, one.reason.value) for one in removed} == {
+            ("old", "expired"),
+            ("touched", "expired"),
+        }
+        assert [record.name for record in await store.list(scope=ALICE)] == ["renewed"]
+
     async def test_an_observation_does_not_hide_a_file_of_the_same_content(
         self, store: ArtifactStore
     ) -> None:

@@ -37,7 +37,7 @@ async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
     with caplog.at_level(logging.WARNING):
         denied = await call(cell, user, "act", name=name, path=path)
 
-    assert allowed.processed.value == {"results": "done"}
+    assert allowed.processed.value["results"] == "done"
     assert error_code(denied) == "E_INVALID_PATH"
     assert details(denied)["attempted_path"] == path
     assert details(denied)["allowed_prefix"] == f"/tmp/{user}/"
@@ -48,14 +48,17 @@ async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
 @pytest.mark.parametrize(
     ("name", "path", "operation"), [("list", "/", "os.listdir"), ("read", "/etc/shadow", "open")]
 )
-async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed(
-    name: str, path: str, operation: str, cell: Cell, user: str
+async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
+    name: str, path: str, operation: str, cell: Cell, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    completed = await call(cell, user, "swallow", name=name, path=path)
+    with caplog.at_level(logging.WARNING):
+        completed = await call(cell, user, "swallow", name=name, path=path)
 
     value = completed.processed.value
     assert value["results"] == "kept quiet"
     assert value["meta_data"]["denials"] == [{"operation": operation, "path": path, "layer": "kernel"}]
+    logged = [vars(record) for record in caplog.records if record.getMessage() == "denied"]
+    assert [(said["path"], said["user"]) for said in logged] == [(path, user)]
 
 
 async def test_a_denial_that_ends_the_call_is_told_once(cell: Cell, user: str) -> None:

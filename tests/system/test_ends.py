@@ -137,7 +137,7 @@ async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, newc
         made = [mark.exists() for mark in marks.values()]
         living = [way for way, mark in marks.items() if held(mark)]
 
-    assert completed.processed.value == {"results": "left"}
+    assert completed.processed.value["results"] == "left"
     assert made == [True] * len(WAYS_TO_STAY)
     assert living == []
 

@@ -19,13 +19,13 @@ def primes(limit: int) -> list[int]:
 
 
 @mcp.tool
-def letters(text: str, username: str) -> dict[str, int]:
+def letters(text: str, username: str) -> dict[str, object]:
     """Count letters and write the table."""
     counts = {letter: text.count(letter) for letter in sorted(set(text))}
     with Path(f"/tmp/{username}/letters.csv").open("w") as file:
         for letter, count in counts.items():
             file.write(f"{letter},{count}\n")
-    return counts
+    return {"results": counts, "artifacts": [{"name": "letters.csv", "path": f"/tmp/{username}/letters.csv"}]}
 
 
 @mcp.tool

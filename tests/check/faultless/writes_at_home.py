@@ -18,7 +18,7 @@ def home_of(username: str) -> Path:
 
 
 @mcp.tool
-def write_all(username: str) -> list[str]:
+def write_all(username: str) -> dict[str, object]:
     """Write in many ways."""
     home = home_of(username)
     os.makedirs(os.path.join("/tmp", username, "deep"), exist_ok=True)
@@ -36,4 +36,5 @@ def write_all(username: str) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "inner").write_text("inner")
     os.replace(home / "d.txt", home / "e.txt")
-    return sorted(os.listdir(home))
+    names = ["deep/a.txt", "b.txt", "relative.txt", "table.csv", "all.zip", "e.txt"]
+    return {"results": len(names), "artifacts": [{"name": name, "path": str(home / name)} for name in names]}

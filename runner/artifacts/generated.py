@@ -1,0 +1,219 @@
+"""Keep the files that a call wrote into its home and did not return: no output vanishes with the home.
+
+What is kept lies in My Files as any artifact does. A file that later calls change again replaces what was
+kept of it, so a file of state is there once, not once for each call. Nothing here makes an error of a call:
+what cannot be kept is told, with the reason.
+
+Source: requirements S1-24, S1-27; `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import posixpath
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from runner.artifacts.collect import Collected, OpenHome, collect, relative_to_home
+from runner.artifacts.process import REASONS, Processed
+from runner.changes import Change
+from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
+from runner.errors import CallError
+from runner.filenames import safe_name
+from runner.mime import guess
+from runner.my_files import MyFiles
+from runner.store.protocol import Origin, Record
+from runner.threads import finished, in_thread
+
+__all__ = ["Generated", "keep_generated", "not_returned"]
+
+_log = logging.getLogger(__name__)
+
+_MOST_KEPT = 100
+_MOST_S = 5.0
+# What of `meta_data` is for these files: a model reads 4096 bytes of it, and a tool has its own to say.
+_MOST_LISTED_BYTES = META_DATA_MAX_BYTES // 2
+# Under this name the source of a kept file says where in the home it lay.
+_LAY_AT = "generated"
+_UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """How files that are not returned are kept.
+
+    Attributes:
+        mode: Whether they are kept, or only told of.
+        home: The home of the call.
+        files: My Files of the user.
+        max_bytes: Largest file.
+        total_max_bytes: Most that all of them have together.
+        why_not: Why none is kept, where that is for another reason than the mode.
+        clock: Says the time, in seconds that only grow.
+    """
+
+    mode: Literal["keep", "report"]
+    home: OpenHome
+    files: MyFiles
+    max_bytes: int
+    total_max_bytes: int
+    why_not: str | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(slots=True)
+class _Kept:
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    count: int = 0
+    total_bytes: int = 0
+
+
+def not_returned(
+    found: Collection[Change], normalised: Normalised, home: OpenHome, *, put: Mapping[int, int]
+) -> list[Change]:
+    """Return the files that a result does not name, and that the tool has not put into My Files itself.
+
+    Args:
+        found: The files that changed.
+        normalised: The result.
+        home: The home.
+        put: Change times of the files that the tool has put, by inode.
+    """
+    named = {
+        relative_to_home(entry["path"], home.path)
+        for name in ("artifacts", "deferred_artifacts")
+        for entry in normalised.value.get(name, ())
+        if "path" in entry
+    }
+    return [
+        change for change in found if change.file not in named and put.get(change.inode) != change.changed_ns
+    ]
+
+
+async def keep_generated(
+    processed: Processed, found: Collection[Change], rules: Generated, *, beyond: int = 0
+) -> Processed:
+    """Keep files, and list them in `meta_data.generated_files` of the result.
+
+    No process of the call may execute an instruction any more, as for artifacts.
+
+    Args:
+        processed: The result, with the files that it names.
+        found: The files that it does not name.
+        rules: How to keep them.
+        beyond: How many more there are, that nobody has looked at.
+    """
+    kept, ends_at = _Kept(), rules.clock() + _MOST_S
+    for change in found:
+        if change.inode in processed.inodes:
+            # Named by way of a link.
+            continue
+        await _take(change, rules, kept, is_late=rules.clock() > ends_at)
+    if not kept.entries and not beyond:
+        return processed
+    told = [entry for entry in kept.entries if not entry["kept"]]
+    _log.info("files that were not returned", extra={"kept": kept.count, "not_kept": len(told) + beyond})
+    meta = processed.value.get("meta_data")
+    meta = dict(meta) if isinstance(meta, Mapping) else {}
+    meta |= _listed(kept.entries, meta, beyond)
+    value = {**processed.value, "meta_data": meta}
+    return replace(processed, value=value, generated=tuple(kept.entries))
+
+
+async def _take(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) -> None:
+    name = posixpath.basename(change.file)
+    entry = {"name": name, "file": change.file, "size": change.size, "mime": guess(name), "kept": False}
+    why_not = _refused(change, rules, kept, is_late=is_late)
+    done = why_not or await _tried(change, name, rules)
+    if isinstance(done, Record):
+        kept.count += 1
+        kept.total_bytes += done.size
+        entry |= {"name": done.shown, "size": done.size, "kept": True, "uri": f"artifact://{done.id}"}
+        kept.entries.append(entry)
+    elif done is not None:
+        kept.entries.append({**entry, "reason": done})
+
+
+def _refused(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) -> str | None:
+    """Return why a file is not even opened, if so."""
+    if rules.mode == "report":
+        return "reported_only"
+    if rules.why_not is not None:
+        return rules.why_not
+    if is_late or kept.count >= _MOST_KEPT:
+        return "too_many"
+    return "file_too_large" if kept.total_bytes + change.size > rules.total_max_bytes else None
+
+
+async def _tried(change: Change, name: str, rules: Generated) -> Record | str | None:
+    try:
+        return await _keep(change, name, rules)
+    except CallError as error:
+        return REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
+    except (OSError, EOFError) as error:
+        _log.warning("a file cannot be kept", extra={"problem": str(error)})
+        return _UNREADABLE
+
+
+async def _keep(change: Change, name: str, rules: Generated) -> Record | str | None:
+    """Put a file into My Files; return why not, or None where it is there already under this name."""
+    async with _opened(change, rules) as source:
+        before = os.fstat(source.fd).st_ctime_ns
+        there = await rules.files.find(safe_name(name))
+        if there is not None and await _is_equal(there, source):
+            return None
+        if there is not None and _is_earlier(there, change):
+            await rules.files.remove_found(there)
+        record = await rules.files.put(
+            source.fd, name=name, origin=Origin.GENERATED, about={_LAY_AT: change.file}
+        )
+        if os.fstat(source.fd).st_ctime_ns != before:
+            # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
+            await rules.files.remove_found(record)
+            return "changed_meanwhile"
+    return record
+
+
+def _opened(change: Change, rules: Generated) -> Any:
+    manager: AbstractContextManager[Collected] = collect(change.file, rules.home, max_bytes=rules.max_bytes)
+    return in_thread(manager)
+
+
+async def _is_equal(there: Record, source: Collected) -> bool:
+    return there.size == source.size and there.sha256 == await finished(_digest, source.fd)
+
+
+def _is_earlier(there: Record, change: Change) -> bool:
+    """Say whether a stored file is what was kept of a file after an earlier call."""
+    return there.said.origin is Origin.GENERATED and there.said.source.get(_LAY_AT) == change.file
+
+
+def _digest(fd: int) -> str:
+    with os.fdopen(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listed(entries: list[dict[str, Any]], meta: Mapping[str, Any], beyond: int) -> dict[str, Any]:
+    """Return what `meta_data` says of the files, as far as there is room for it."""
+    room = min(_MOST_LISTED_BYTES, META_DATA_MAX_BYTES - 200 - len(_dumped(meta)))
+    listed: list[dict[str, Any]] = []
+    # What is not kept is told first: of the rest My Files says the same.
+    for entry in sorted(entries, key=lambda entry: bool(entry["kept"])):
+        room -= len(_dumped(entry)) + 2
+        if room < 0:
+            break
+        listed.append(entry)
+    said: dict[str, Any] = {"generated_files": listed}
+    if len(listed) < len(entries):
+        said["generated_files_unlisted"] = len(entries) - len(listed)
+    if beyond:
+        said["generated_files_not_looked_at"] = beyond
+    return said
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")

@@ -1,0 +1,70 @@
+"""The page on migration: each pair of examples is run, and gives callers one and the same."""
+
+import logging
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, call, open_cell
+
+from runner.cell import Cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+PAGE = (ROOT / "docs" / "migration.md").read_text()
+EXAMPLES = re.findall(r"(?s)```python\n(.*?)```", PAGE)
+HEAD = (
+    "import base64\nfrom pathlib import Path\n\nfrom fastmcp import FastMCP\n\nmcp = FastMCP('migration')\n\n"
+)
+PAIRS = re.findall(r"def old_(\w+)\(", PAGE)
+
+
+@pytest.fixture(scope="module")
+async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    folder = tmp_path_factory.mktemp("migration")
+    file = folder / "examples.py"
+    file.write_text(HEAD + "\n\n".join(EXAMPLES))
+    folder.chmod(0o755)
+    file.chmod(0o644)
+    async with open_cell(file, folder) as it:
+        yield it
+
+
+def seen(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what callers get of a result, without what a type that was given adds."""
+    files = [(file["name"], file["b64"], file["size"]) for file in value.get("artifacts", [])]
+    return {"results": value["results"], "meta_data": value.get("meta_data"), "artifacts": files}
+
+
+def test_there_is_an_example_of_each_change() -> None:
+    assert PAIRS == ["text", "file", "facts"]
+    assert re.findall(r"def new_(\w+)\(", PAGE) == PAIRS
+
+
+@pytest.mark.parametrize("name", PAIRS)
+async def test_both_examples_of_a_change_give_callers_the_same(cell: Cell, user: str, name: str) -> None:
+    old = await call(cell, user, f"old_{name}")
+    new = await call(cell, user, f"new_{name}")
+
+    assert seen(old.processed.value) == seen(new.processed.value)
+    assert new.processed.failure is None
+
+
+async def test_the_arrays_of_version_1_are_deprecated_with_the_line_to_write(
+    cell: Cell, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        await call(cell, user, "new_text")
+        quiet = [vars(record).get("detail", "") for record in caplog.records]
+        await call(cell, user, "old_text")
+
+    said = [vars(record).get("detail", "") for record in caplog.records]
+    assert not any("deprecated" in detail for detail in quiet)
+    (deprecated,) = [detail for detail in said if "deprecated" in detail]
+    assert '"artifacts": [{"name": \'table.csv\', "path": f"/tmp/{username}/table.csv"}]' in deprecated
+
+
+def test_the_page_is_linked_from_the_contract() -> None:
+    assert "(migration.md)" in Path(ROOT / "docs" / "contract.md").read_text()
