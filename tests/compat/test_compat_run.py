@@ -81,7 +81,7 @@ def test_what_only_an_option_allows_is_found_with_the_option_and_not_without(run
     outcome = found(entry, runs)
 
     assert cell_of(outcome, "process") == "with options", outcome
-    assert "outside allowed directory" in outcome["cells"]["process"]["2026-07-28"]["bare"]
+    assert "File operation outside allowed" in outcome["cells"]["process"]["2026-07-28"]["bare"]
 
 
 def test_an_answer_that_differs_is_named_with_both_values(runs: Runs) -> None:
