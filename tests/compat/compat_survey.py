@@ -1,6 +1,6 @@
 """Run every tool of `compat_tools.py` through the runner in every tier, and write down what worked.
 
-usage: python tests/compat/compat_survey.py       writes docs/compatibility.md; `scripts/compat` does it
+`scripts/compat` writes it into docs/compatibility.md.
 """
 
 import contextlib
@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -90,9 +89,12 @@ ROWS = (
 _INTRODUCTION = """\
 # Compatibility
 
+`scripts/compat` writes this page from what it runs.
+
+## What tools do
+
 What tools do elsewhere, tried in every [isolation tier](isolation.md). Each line is a tool of
-`tests/compat/compat_tools.py` that checks what it did. `scripts/compat` writes this page, and a test
-holds it against what really happens.
+`tests/compat/compat_tools.py` that checks what it did. A test holds this table against what really happens.
 
 | what | process | user | namespace | remark |
 | --- | --- | --- | --- | --- |
@@ -100,7 +102,7 @@ holds it against what really happens.
 
 
 def survey(outcomes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the page that says what worked.
+    """Return the first part of the page, which says what worked.
 
     Args:
         outcomes: For each tier how each tool ended, `works` or its error.
@@ -157,19 +159,3 @@ def for_anybody() -> Iterator[tuple[Path, Path]]:
         yield interpreter_for_anybody(top), opened(HERE, top / "compat") / "compat_tools.py"
     finally:
         shutil.rmtree(top)
-
-
-def main() -> None:
-    """Write the page."""
-    sys.path[:0] = [str(ROOT / "tests")]
-    with for_anybody() as (python, tool_file):
-        outcomes = outcomes_in_every_tier(python, tool_file)
-    DOCUMENT.write_text(survey(outcomes))
-    for tier in TIERS:
-        for tool, outcome in outcomes[tier].items():
-            if outcome != "works":
-                print(f"{tier:10} {tool:18} {outcome}")
-
-
-if __name__ == "__main__":
-    main()

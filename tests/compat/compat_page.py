@@ -1,0 +1,121 @@
+"""What the survey found of others' packages and servers, as the second part of docs/compatibility.md."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from compat_compare import ADDED
+from compat_entries import Entry
+from compat_run import SAME, TIERS
+
+__all__ = ["OTHERS", "cell_of", "others", "summary"]
+
+OTHERS = "## Packages and servers of others\n"
+_INTRODUCTION = """\
+
+Each runs unchanged, plain and behind the runner, in one run of `scripts/compat`, and the answers are
+compared: lists of tools, resources and prompts, and every call of its entry in
+[packages.toml](../tests/compat/packages.toml) or [servers.toml](../tests/compat/servers.toml).
+A package is used by a small tool, served by `fastmcp run` and by `runner serve`; so is a server that is a
+tool file. A server that is a command is started directly and by `runner proxy`. Servers are spoken to
+without sessions (2026-07-28) and, in the strongest tier, with
+them (2025-06-18).
+
+- *yes*: the answers are equal, with the defaults.
+- *with options*: they are equal with the options in the column beside, and not without them.
+- *no*: something differs; the remark has the reason, and the first difference of the run.
+- *not tried*: the run did not get there, or the entry has changed since.
+- *plain fails*: it does not work here without the runner either, so it shows nothing.
+
+Folders of a run lie below `/var/tmp`, with the state of the runners that serve there. What lies there could
+be read in every tier, so an entry that reads a folder says *yes* where it needs `--allow-read` elsewhere.
+
+Left out of the comparison on both sides, for all entries:
+
+"""
+
+
+def others(sections: Mapping[str, Sequence[Entry]], outcomes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the second part of the page.
+
+    Args:
+        sections: The entries, by the heading that they stand under.
+        outcomes: What was found of each entry, by its name; a changed entry counts as not tried.
+    """
+    lines = [OTHERS, _INTRODUCTION]
+    lines += [f"- {what}: {why}\n" for what, why in ADDED.items()]
+    lines.append("- folders of the run, which are its own on each side\n")
+    for heading, entries in sections.items():
+        lines.append(f"\n### {heading}\n\n{summary(entries, outcomes)}\n\n")
+        lines.append(f"| what | version | {' | '.join(TIERS)} | options | remark |\n")
+        lines.append(f"| --- | --- | {' --- |' * len(TIERS)} --- | --- |\n")
+        lines += [_row(entry, _found(entry, outcomes)) for entry in entries]
+        lines += _rules(entries)
+    return "".join(lines)
+
+
+def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how many entries give equal answers in each tier, in a sentence."""
+    said = []
+    for tier in TIERS:
+        cells = [cell_of(_found(entry, outcomes), tier) for entry in entries]
+        tried = [cell for cell in cells if cell.split()[0] in ("yes", "with", "no")]
+        alike, optional = tried.count("yes"), tried.count("with options")
+        said.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")
+    return f"{len(entries)} entries; {'; '.join(said)} that were tried."
+
+
+def cell_of(found: Mapping[str, Any], tier: str) -> str:
+    """Return what the table says of an entry in a tier."""
+    if not found:
+        return "not tried"
+    if found["plain"]:
+        return "not installed" if found["plain"].startswith("not installed") else "plain fails"
+    eras = found["cells"].get(tier)
+    if not eras:
+        return "not tried"
+    if all(cell["bare"] == SAME for cell in eras.values()):
+        return "yes"
+    if all(SAME in cell.values() for cell in eras.values()):
+        return "with options"
+    differing = [era for era, cell in eras.items() if SAME not in cell.values()]
+    return "no" if len(differing) in (0, len(eras)) else f"no ({', '.join(differing)})"
+
+
+def _found(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    found = outcomes.get(entry.name, {})
+    return found if found.get("digest") == entry.digest else {}
+
+
+def _row(entry: Entry, found: Mapping[str, Any]) -> str:
+    cells = [cell_of(found, tier) for tier in TIERS]
+    options = ", ".join(f"`{flag}`" for flag in entry.flags) if "with options" in cells else ""
+    words = [entry.name, found.get("version", ""), *cells, options, " ".join(_remarks(entry, found, cells))]
+    return f"| {' | '.join(' '.join(word.split()).replace('|', chr(92) + '|') for word in words)} |\n"
+
+
+def _remarks(entry: Entry, found: Mapping[str, Any], cells: Sequence[str]) -> Iterator[str]:
+    if not found:
+        return
+    if found["plain"]:
+        yield found["plain"]
+        return
+    if found.get("sessions"):
+        yield "Plain, it knows sessions only."
+    if any(cell.split()[0] == "no" for cell in cells):
+        yield entry.why
+        yield f"First difference: {_first(found)}"
+
+
+def _first(found: Mapping[str, Any]) -> str:
+    for eras in found["cells"].values():
+        for cell in eras.values():
+            if SAME not in cell.values():
+                return f"`{cell.get('flagged', cell['bare']).replace('`', chr(39))}`"
+    return ""
+
+
+def _rules(entries: Sequence[Entry]) -> Iterator[str]:
+    lines = [f"- {entry.name}: `{rule.pattern}` ({rule.why})\n" for entry in entries for rule in entry.rules]
+    if lines:
+        yield "\nExpected to differ, and replaced on both sides before they are compared:\n\n"
+        yield from lines

@@ -1,0 +1,164 @@
+"""What the survey of others' servers calls equal, what it calls different, and what it says of that."""
+
+from pathlib import Path
+
+import pytest
+from compat_compare import Difference, compared, failed, normalised
+from compat_entries import FaultyEntry, Rule, read_entries
+from compat_page import cell_of, others
+
+MODERN, SESSION = "2026-07-28", "2025-06-18"
+
+
+def said(text: str, **more: object) -> dict[str, object]:
+    return {"result": {"content": [{"type": "text", "text": text}], **more}}
+
+
+def test_equal_answers_have_no_difference() -> None:
+    assert compared({"a": said("1")}, {"a": said("1")}) is None
+
+
+def test_the_first_difference_names_the_call_the_place_and_both_values() -> None:
+    found = compared({"a": said("1"), "b": said("x")}, {"a": said("1"), "b": said("y")})
+
+    assert found == Difference("b.result.content[0].text", '"x"', '"y"')
+    assert str(found) == 'b.result.content[0].text: plain "x", runner "y"'
+
+
+def test_an_answer_that_is_missing_is_a_difference() -> None:
+    assert compared({"a": said("1")}, {}) == Difference("a", "an answer", "none")
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, True), (1, 1.0), ("1", 1), ([1], [1, 2]), (None, False)])
+def test_values_of_other_types_or_lengths_differ(left: object, right: object) -> None:
+    assert compared({"a": {"result": {"x": left}}}, {"a": {"result": {"x": right}}}) is not None
+
+
+def test_what_the_runner_adds_to_an_answer_is_left_out() -> None:
+    plain = said("1", _meta={"own": 1})
+    ours = said(
+        "1",
+        _meta={"own": 1, "toolcell/result": {}, "io.modelcontextprotocol/serverInfo": {"name": "x"}},
+        resultType="complete",
+        isError=False,
+    )
+
+    assert normalised(ours, (), {}) == normalised(plain, (), {})
+
+
+def test_what_a_server_says_in_its_own_meta_is_compared() -> None:
+    plain, ours = normalised(said("1", _meta={"own": 1}), (), {}), normalised(said("1"), (), {})
+
+    assert compared({"a": plain}, {"a": ours}) is not None
+
+
+def test_resources_and_prompts_of_the_runner_are_left_out_and_those_of_the_server_are_not() -> None:
+    ours = {
+        "result": {
+            "resources": [{"uri": "runner://files"}, {"uri": "a://b"}],
+            "prompts": [{"name": "available_files"}],
+        }
+    }
+
+    assert normalised(ours, (), {}) == {"result": {"resources": [{"uri": "a://b"}], "prompts": []}}
+
+
+def test_the_envelope_behind_an_error_is_left_out_and_an_envelope_alone_is_not() -> None:
+    envelope = {"type": "text", "text": '{"results": {}, "meta_data": {"error_code": "E_TOOL"}}'}
+    words = {"type": "text", "text": "Error calling tool 'a': no"}
+
+    behind = normalised({"result": {"isError": True, "content": [words, envelope]}}, (), {})
+    alone = normalised({"result": {"isError": True, "content": [envelope]}}, (), {})
+
+    assert behind == {"result": {"isError": True, "content": [words]}}
+    assert alone == {"result": {"isError": True, "content": [envelope]}}
+
+
+def test_folders_of_a_run_are_replaced_the_longer_one_first() -> None:
+    answer = said("/tmp/u/lent/a and /tmp/u/b")
+
+    found = normalised(answer, (), {"work": "/tmp/u", "lent": "/tmp/u/lent"})
+
+    assert found == said("{lent}/a and {work}/b")
+
+
+def test_a_rule_replaces_texts_and_whole_numbers_and_nothing_else() -> None:
+    rule = Rule("[0-9]+ ms|12", "<time>", "how long it took")
+    answer = {"result": {"text": "took 7 ms", "n": 12, "m": 123, "is": True}}
+
+    found = normalised(answer, (rule,), {})
+
+    assert found == {"result": {"text": "took <time>", "n": "<time>", "m": 123, "is": True}}
+
+
+def test_an_error_is_known_in_both_of_its_shapes() -> None:
+    assert failed({"error": {"code": -1, "message": "no"}}) == "no"
+    assert failed({"result": {"isError": True, "content": [{"type": "text", "text": "no"}]}}) == "no"
+    assert failed(said("yes")) == ""
+
+
+@pytest.mark.parametrize(
+    ("eras", "cell"),
+    [
+        ({MODERN: {"bare": "same"}, SESSION: {"bare": "same"}}, "yes"),
+        ({MODERN: {"bare": "a", "flagged": "same"}, SESSION: {"bare": "same"}}, "with options"),
+        ({MODERN: {"bare": "a", "flagged": "b"}}, "no"),
+        ({MODERN: {"bare": "same"}, SESSION: {"bare": "a"}}, "no (2025-06-18)"),
+        ({}, "not tried"),
+    ],
+)
+def test_a_cell_says_what_was_found(eras: dict[str, dict[str, str]], cell: str) -> None:
+    assert cell_of({"plain": "", "cells": {"process": eras}}, "process") == cell
+
+
+def test_a_cell_shows_nothing_where_the_plain_server_fails() -> None:
+    assert cell_of({"plain": "it ended", "cells": {}}, "process") == "plain fails"
+    assert cell_of({"plain": "not installed: no such version", "cells": {}}, "process") == "not installed"
+    assert cell_of({}, "process") == "not tried"
+
+
+def test_what_was_found_of_an_entry_counts_until_the_entry_changes(tmp_path: Path) -> None:
+    entry = written(tmp_path, 'name = "one"\ncode = "x"\nwhy = "It may not."')
+    differing = {
+        tier: {MODERN: {"bare": "use: plain 1, runner 2"}} for tier in ("process", "user", "namespace")
+    }
+    found = {"digest": entry[0].digest, "version": "1.2", "plain": "", "cells": differing}
+
+    page = others({"Packages": entry}, {"one": found})
+    changed = others({"Packages": entry}, {"one": {**found, "digest": "another"}})
+
+    assert (
+        "| one | 1.2 | no | no | no |  | It may not. First difference: `use: plain 1, runner 2` |\n" in page
+    )
+    assert "| one |  | not tried | not tried | not tried |  |  |\n" in changed
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ('name = "a"', "a: give one of code, file, command, not 0 of them"),
+        ('name = "a"\ncode = "x"\nfile = "y"', "a: give one of code, file, command, not 2 of them"),
+        ('name = "a"\ncode = "x"\nflag = []', "a: no such field: flag"),
+        ('name = "a"\ncode = "x"\ncalls = [{ what = "b" }]', "a: a call names a tool or a method"),
+        ('name = "a"\ncode = "x"\nrules = [["p", "q"]]', "a: a rule is [pattern, becomes, why]"),
+        ('name = "a"\ncode = "x"\n[[entry]]\nname = "a"\ncode = "x"', "several entries are named a"),
+    ],
+)
+def test_a_faulty_entry_is_named_with_what_is_wrong(tmp_path: Path, table: str, sentence: str) -> None:
+    with pytest.raises(FaultyEntry) as told:
+        written(tmp_path, table)
+
+    assert sentence in str(told.value)
+
+
+def written(folder: Path, table: str) -> list:
+    file = folder / "entries.toml"
+    file.write_text(f"[[entry]]\n{table}\n")
+    return read_entries(file)
+
+
+def test_every_entry_of_the_survey_can_be_read_and_has_a_name_of_its_own() -> None:
+    here = Path(__file__).parent
+    entries = [entry for name in ("packages.toml", "servers.toml") for entry in read_entries(here / name)]
+
+    assert len({entry.name for entry in entries}) == len(entries) > 70
