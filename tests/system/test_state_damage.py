@@ -47,6 +47,8 @@ ENTRIES = (
     "browser-sessions",
     "browser-sessions/*",
     "browser-sessions/*/*",
+    "calls",
+    "calls/*.lock",
 )
 
 
