@@ -35,7 +35,9 @@ _LOOK_EVERY_S = 0.01
 
 
 def settings_in(folder: Path, **more: Any) -> Settings:
-    return Settings(state_dir=folder / "state", store=(folder / "store").as_uri(), **more)
+    """Return settings whose state and store are in a folder; what calls leave in homes is not told of."""
+    usual = {"state_dir": folder / "state", "store": (folder / "store").as_uri(), "generated": "ignore"}
+    return Settings(**(usual | more))
 
 
 def strongest_tier() -> str:

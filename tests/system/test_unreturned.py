@@ -4,6 +4,7 @@ import asyncio
 import base64
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 FILE = TOOLS / "leaves.py"
 
 
+def open_leaves(folder: Path, **more: Any) -> AbstractAsyncContextManager[Cell]:
+    return open_cell(FILE, folder, **({"generated": "keep"} | more))
+
+
 @pytest.fixture(scope="module")
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with open_cell(FILE, tmp_path_factory.mktemp("leaves")) as it:
+    async with open_leaves(tmp_path_factory.mktemp("leaves")) as it:
         yield it
 
 
@@ -161,7 +166,7 @@ async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_fil
 
 async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_cell(FILE, tmp_path, max_user_bytes=10) as cell:
+        async with open_leaves(tmp_path, max_user_bytes=10) as cell:
             completed = await call(
                 cell, user, "leaves_write", files={"large.txt": "x" * 11, "small.txt": "x"}
             )
@@ -190,7 +195,7 @@ async def test_the_settings_and_the_author_say_what_becomes_of_them(
     tmp_path: Path, settings: dict[str, Any], tool: str, names: list[str], stored: list[str]
 ) -> None:
     with somebody() as user:
-        async with open_cell(FILE, tmp_path, **settings) as cell:
+        async with open_leaves(tmp_path, **settings) as cell:
             completed = await call(cell, user, tool, name="a.txt")
 
             assert [entry["name"] for entry in told(completed)] == names
@@ -199,7 +204,7 @@ async def test_the_settings_and_the_author_say_what_becomes_of_them(
 
 async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_cell(FILE, tmp_path, generated_except=("old",)) as cell:
+        async with open_leaves(tmp_path, generated_except=("old",)) as cell:
             await call(cell, user, "leaves_old", count=10_000)
 
             completed = await call(cell, user, "leaves_write", files={"new.txt": "new"})
@@ -209,7 +214,7 @@ async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not
 
 async def test_of_very_many_files_some_are_kept_and_how_many_are_not_is_said(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_cell(FILE, tmp_path) as cell:
+        async with open_leaves(tmp_path) as cell:
             completed = await call(
                 cell, user, "leaves_write", files={f"{n}.txt": f"{n}" for n in range(1100)}
             )
@@ -271,7 +276,7 @@ async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(
 
 
 async def test_beside_a_job_that_goes_on_files_are_told_of_and_not_read(tmp_path: Path, user: str) -> None:
-    async with open_cell(FILE, tmp_path, background_jobs=True) as cell:
+    async with open_leaves(tmp_path, background_jobs=True) as cell:
         begun = await call(cell, user, "leaves_job")
 
         assert [(entry["name"], entry["reason"]) for entry in told(begun)] == [("job.txt", "job_goes_on")]
