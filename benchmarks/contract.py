@@ -23,10 +23,10 @@ from typing import Any
 
 from benchmarks.calm import Calm
 from benchmarks.figures import Target
-from runner.artifacts.process import Processed, process_artifacts
+from runner.artifacts.accept import Processed, process_artifacts
 from runner.contract.normalise import normalise
-from runner.my_files import Deferral
-from runner.render import Delivery, inline_limit, render
+from runner.files.my_files import Deferral
+from runner.steps.render import Delivery, inline_limit, render
 from runner.store.protocol import Put, Record, Scope
 
 __all__ = ["report"]
@@ -141,7 +141,7 @@ async def _once(wire: dict[str, Any], home: _Home) -> tuple[float, float, float]
 
 
 async def _keep(fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool) -> Record:
-    """Say that a file was kept: a `runner.artifacts.process.Keep` that costs nothing."""
+    """Say that a file was kept: a `runner.artifacts.accept.Keep` that costs nothing."""
     return Record(
         id="art_000000000000",
         name=name,

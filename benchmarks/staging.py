@@ -15,11 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from runner.doctor import reflinks
-from runner.homes import Homes
-from runner.my_files import open_library
-from runner.settings import Settings
-from runner.staging import stage
+from runner.doctor.report import reflinks
+from runner.files.my_files import open_library
+from runner.homes.homes import Homes
+from runner.settings.model import Settings
+from runner.steps.staging import stage
 from runner.store.protocol import Origin
 
 MIB = 1024 * 1024

@@ -32,8 +32,8 @@ from botocore.config import Config
 from pydantic import SecretStr
 
 from runner.store.protocol import Put, Scope
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address
+from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
 
 __all__ = ["main"]
 

@@ -18,8 +18,8 @@ from benchmarks.blocks import Block, Load, run_block
 from benchmarks.calm import Calm
 from benchmarks.figures import Target, table
 from benchmarks.servers import USER, Server, serving
-from runner.isolation import lacking
-from runner.settings import Settings
+from runner.settings.isolation import lacking
+from runner.settings.model import Settings
 
 __all__ = ["main"]
 

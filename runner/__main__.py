@@ -20,9 +20,9 @@ if (
 ):
     del sys.path[0]
 
-from runner.environment import framework_environment  # noqa: E402
-from runner.importing import import_whole  # noqa: E402
-from sandbox.launch import Launched, launch  # noqa: E402
+from runner.system.environment import framework_environment  # noqa: E402
+from runner.system.importing import import_whole  # noqa: E402
+from sandbox.host.launch import Launched, launch  # noqa: E402
 
 __all__ = ["head_start", "main"]
 
@@ -34,7 +34,7 @@ def main() -> None:
     launched = head_start(sys.argv[1:])
     try:
         # Imported here: that this takes a while is why the forkserver has begun.
-        import_whole("runner.cli").main(launched)
+        import_whole("runner.cli.app").main(launched)
     finally:
         if launched is not None:
             launched.discard()
@@ -45,7 +45,7 @@ def head_start(words: list[str]) -> Launched | None:
     if not words or words[0] not in _COMMANDS or "--help" in words:
         return None
     return launch(
-        "runner.program", environment=framework_environment(os.environ, ()), lasting=words[0] != "call"
+        "runner.worker.program", environment=framework_environment(os.environ, ()), lasting=words[0] != "call"
     )
 
 

@@ -15,22 +15,22 @@ from typing import Any, Self
 
 from starlette.applications import Starlette
 
-from runner.artifacts.process import ArtifactFile
+from runner.artifacts.accept import ArtifactFile
 from runner.call import Request, execute
-from runner.cell import Cell
 from runner.errors import UsageError
-from runner.host import make_host
-from runner.identity import User, resolve
-from runner.isolation import lacking
-from runner.ladder import Nobody
-from runner.my_files import MyFiles, store_rules
-from runner.request import LATEST_PROTOCOL, RequestFacts, WireError
-from runner.serve import KEY_S, make_application, site_of
-from runner.settings import Settings
-from runner.settings_sources import load
+from runner.files.my_files import MyFiles, store_rules
+from runner.server.host import make_host
+from runner.server.serve import KEY_S, make_application, site_of
+from runner.settings.isolation import lacking
+from runner.settings.model import Settings
+from runner.settings.sources import load
+from runner.settings.targets import check_targets
+from runner.steps.listener import Nobody
 from runner.store.discovery import discover
 from runner.store.protocol import ArtifactStore
-from runner.targets import check_targets
+from runner.toolset.toolset import Cell
+from runner.users.identity import User, resolve
+from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
 from sandbox.errors import IsolationUnavailable
 
 __all__ = ["Runner"]

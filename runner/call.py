@@ -1,7 +1,7 @@
 """One tool call, from its arguments to its contract value. Start reading here.
 
 `execute` is the spine: `runner serve` and `runner call` both run it; the steps that calls of other servers'
-tools take too are in `runner.execution`. Middleware does authentication and request logging only. Other
+tools take too are in `runner.steps.execution`. Middleware does authentication and request logging only. Other
 requests that reach author code (`resources/read`, `prompts/get`, lists, completions) are calls too: `relay`
 runs each in a worker of its own that may write nothing.
 """
@@ -16,13 +16,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from runner.artifacts.generated import Generated, keep_generated, not_returned
-from runner.authorization import authorize, authorize_widget
-from runner.catalog import ToolSpec
-from runner.cell import Cell
-from runner.changes import Changes
+from runner.artifacts.put_while_running import Puts
 from runner.contract.envelope import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
-from runner.execution import (
+from runner.homes.changes import Changes
+from runner.homes.homes import HomeLease
+from runner.homes.leftovers import Leftovers
+from runner.settings.lendable import flag_for
+from runner.steps.authorization import authorize, authorize_widget
+from runner.steps.execution import (
     SHORT_BYTES,
     Completed,
     Executed,
@@ -34,22 +36,20 @@ from runner.execution import (
     listener_of,
     perform,
 )
-from runner.homes import HomeLease
-from runner.identity import User
-from runner.inputs import check_json
-from runner.ladder import CallListener, Nobody, widened
-from runner.leftovers import Leftovers
-from runner.lendable import flag_for
-from runner.puts import Puts
-from runner.request import FIND_TOOL, LATEST_PROTOCOL, ROUTE, VISIBILITY_SUFFIX, RequestFacts, WireError
-from runner.rewriting import Inputs
-from runner.seat import Access, Seat, SeatKey
-from runner.steps import Steps, wants_report
-from runner.telemetry import CallScope
-from runner.verdict import judge
+from runner.steps.inputs import check_json
+from runner.steps.listener import CallListener, Nobody, widened
+from runner.steps.rewriting import Inputs
+from runner.steps.timing import Steps, wants_report
+from runner.steps.verdict import judge
+from runner.system.logging_setup import CallScope
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access, Seat, SeatKey
+from runner.users.identity import User
+from runner.worker.wire import FIND_TOOL, LATEST_PROTOCOL, ROUTE, VISIBILITY_SUFFIX, RequestFacts, WireError
 from sandbox.deadlines import Rung
 from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
-from sandbox.lease import Lease
+from sandbox.host.lease import Lease
 from sandbox.outcome import Denial, Ending, Outcome
 
 __all__ = ["Completed", "Request", "ask_route", "execute", "relay"]

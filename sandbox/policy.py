@@ -76,7 +76,7 @@ class Policy:
         run: The only files that may be executed; empty: whatever may be read.
         reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
             Everything else of the network is closed.
-        net: Destinations that may be reached beside these, as `sandbox.destinations` reads them.
+        net: Destinations that may be reached beside these, as `sandbox.network.destinations` reads them.
         environment: The whole environment of a worker.
         limits: Resource limits.
         uid: User and group id that the zygote takes before it loads the program, or None for the host's.

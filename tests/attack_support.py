@@ -15,11 +15,11 @@ from typing import Any
 
 from support import ROOT, TOOLS, call, settings_in
 
-from runner.bounds import Bounds
-from runner.cell import Cell
-from runner.homes import HomeLease
-from runner.identity import User
-from runner.seat import Access
+from runner.homes.homes import HomeLease
+from runner.toolset.policies import Bounds
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
 from sandbox.policy import Policy
 
 __all__ = [

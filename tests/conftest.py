@@ -1,8 +1,16 @@
 """For all tests: what they need, nobody called slow on a busy machine, and the longest files first."""
 
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from needs import SLOW, needs_of_fixtures, needs_of_module
+from other_processes import Start
 
 # What hangs is ended by pytest-timeout.
 settings.register_profile("busy", deadline=None)
@@ -23,3 +31,33 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files marked `long`: one that began last would keep all others waiting for it."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start Python code in a process of its own, with pipes; it is killed when the test ends."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start_one(code: str, *arguments: object) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        running.append(process)
+        return process
+
+    yield start_one
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder for homes and one for state."""
+    (tmp_path / "homes").mkdir()
+    (tmp_path / "state").mkdir()
+    return tmp_path

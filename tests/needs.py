@@ -24,8 +24,8 @@ NEEDS = {
 
 SLOW = frozenset(
     {
-        *("benchmarks", "compat", "container", "fuzz", "guard", "http", "network", "playground", "proxy"),
-        *("sandbox", "selftest", "system"),
+        *("benchmarks", "compat", "container", "denials", "fuzz", "http", "network", "playground", "proxy"),
+        *("sandbox", "selftest", "system", "worker"),
     }
 )
 """Folders whose tests start servers, or processes by the hundred."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from runner.my_files import Deferral
+from runner.files.my_files import Deferral
 from runner.store.protocol import Put, Record, Scope
 
 

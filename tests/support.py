@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from runner.call import Completed, Request, execute
-from runner.cell import Cell
-from runner.identity import User
-from runner.isolation import AUTO
-from runner.ladder import ClientRefusal
-from runner.request import RequestFacts
-from runner.settings import Settings
-from sandbox.probe import Tier, missing
+from runner.settings.isolation import AUTO
+from runner.settings.model import Settings
+from runner.steps.listener import ClientRefusal
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
+from runner.worker.wire import RequestFacts
+from sandbox.probe.machine import Tier, missing
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / "tests" / "tools"

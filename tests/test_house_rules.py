@@ -17,8 +17,8 @@ MODULES = sorted(
 )
 NAMED = [path for path in MODULES if path.name not in {"__init__.py", "__main__.py"}]
 SANDBOX = [path for path in MODULES if path.parts[0] == "sandbox"]
-CONFINED = [path for path in SANDBOX if path.parts[1] in {"inside", "layers", "guard"}]
-INTERNALS = [path for path in MODULES if path.parts[:2] == ("runner", "internals")]
+CONFINED = [path for path in SANDBOX if path.parts[1] in {"inside", "layers", "denials"}]
+INTERNALS = [path for path in MODULES if "internals" in path.parts]
 OUTSIDE = [path for path in MODULES if path.parts[0] == "runner" and path not in INTERNALS]
 FRAMEWORK = {"fastmcp", "mcp", "mcp_types", "starlette"}
 # What FastMCP, the SDK and Starlette document, or what holds a type that a documented signature names.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from runner.artifacts.links import open_within
+from runner.artifacts.symlinks import open_within
 from runner.contract.envelope import artifact_missing, outside_home, too_large
 
 __all__ = ["Collected", "OpenHome", "collect", "relative_to_home"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from runner.my_files import Deferral
+from runner.files.my_files import Deferral
 
 __all__ = ["DEFAULT_HOURS", "MAX_HOURS", "deferral", "described"]
 

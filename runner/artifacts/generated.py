@@ -18,16 +18,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from runner.artifacts.accept import REASONS, Processed
 from runner.artifacts.collect import Collected, OpenHome, collect, relative_to_home
-from runner.artifacts.process import REASONS, Processed
-from runner.changes import Change
 from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
-from runner.filenames import safe_name
-from runner.mime import guess
-from runner.my_files import MyFiles
+from runner.files.my_files import MyFiles
+from runner.formats.filenames import safe_name
+from runner.formats.mime import guess
+from runner.homes.changes import Change
 from runner.store.protocol import Origin, Record
-from runner.threads import finished, in_thread
+from runner.system.threads import finished, in_thread
 
 __all__ = ["Generated", "keep_generated", "not_returned"]
 

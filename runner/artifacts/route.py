@@ -9,7 +9,7 @@ from typing import Any
 from runner.contract.envelope import too_large
 from runner.errors import CallError, Code
 from runner.store.protocol import Record
-from runner.usernames import home_segment
+from runner.users.usernames import home_segment
 
 __all__ = ["BUCKET", "NEVER_INLINE", "Route", "route", "s3_ref", "too_many_bytes"]
 

@@ -3,9 +3,9 @@
 import socket
 from collections.abc import Mapping
 
-from runner.check.watch import Watch
-from runner.program import Program as ToolProgram
-from runner.targets import tool_files
+from runner.check.import_watch import Watch
+from runner.settings.targets import tool_files
+from runner.worker.program import Program as ToolProgram
 from sandbox.inside.program import Channel
 
 __all__ = ["PROGRAM", "WatchedProgram"]

@@ -8,7 +8,7 @@ from runner.check.contract import ContractRules
 from runner.check.disk import Disk
 from runner.check.finding import Finding, by_place
 from runner.check.home import HomeRules
-from runner.check.importing import waits_at_import
+from runner.check.import_rules import waits_at_import
 from runner.check.needs import Need, needs
 from runner.check.offers import Offer, Offers
 from runner.check.output import prints

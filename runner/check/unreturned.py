@@ -7,13 +7,13 @@ import ast
 import posixpath
 from collections.abc import Iterator
 
-from runner.changes import is_output
 from runner.check.disk import Access, Disk
 from runner.check.finding import Finding
 from runner.check.home import strays
 from runner.check.offers import Offer
 from runner.check.source import Function, Source, own_nodes
 from runner.check.templates import HOLE, USERNAME
+from runner.homes.changes import is_output
 
 __all__ = ["unreturned"]
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from runner.dialects import (
+from runner.contract.widget_dialects import (
     INVOCATION_KEYS,
     INVOCATION_MAX_CHARS,
     MCP_APP,

@@ -22,7 +22,7 @@ from runner.check.widget_facts import (
     tool_faults,
 )
 from runner.check.written import Written
-from runner.dialects import MCP_APP, OUTPUT_TEMPLATE, RESOURCE_URI, SCHEME, SKYBRIDGE
+from runner.contract.widget_dialects import MCP_APP, OUTPUT_TEMPLATE, RESOURCE_URI, SCHEME, SKYBRIDGE
 
 __all__ = ["WidgetRules", "seen_of_widgets"]
 

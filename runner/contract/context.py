@@ -51,7 +51,7 @@ class AvailableFile:
         day: Day on which it was uploaded or generated, as `YYYY-MM-DD`.
         size: Length in bytes.
         reason: Why it is deferred.
-        facts: What is known of its content; see `runner.facts`.
+        facts: What is known of its content; see `runner.files.facts`.
     """
 
     name: str

@@ -14,7 +14,7 @@ from typing import Any, Literal, assert_never
 
 from runner.errors import CallError, Code
 from sandbox.deadlines import LAST_NOTICE_BEFORE_END_S, Deadlines, Rung
-from sandbox.destinations import written
+from sandbox.network.destinations import written
 
 __all__ = [
     "Refusal",

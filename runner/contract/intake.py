@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.base64 import canonical
 from runner.contract.envelope import Refusal, invalid_result, legible
 from runner.contract.hints import mended
 from runner.contract.models import DeferralHints, FileHints
-from runner.filenames import safe_name, unique_name
-from runner.mime import DEFAULT_MIME, extension, guess, is_mime
+from runner.formats.base64 import canonical
+from runner.formats.filenames import safe_name, unique_name
+from runner.formats.mime import DEFAULT_MIME, extension, guess, is_mime
 
 __all__ = ["DEFERRAL_REASONS", "FILES_MAX", "Intake"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.contract.models import Viewer
-from runner.mime import DEFAULT_MIME, guess
+from runner.formats.mime import DEFAULT_MIME, guess
 
 __all__ = ["category_of", "suits", "viewer_of"]
 

@@ -18,11 +18,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, NoMatchFound, Route
 from starlette.types import Receive, Scope, Send
 
-from runner.http.answers import Refusal
-from runner.http.site import Site
-from runner.http.visitors import who
+from runner.http.context import Site
+from runner.http.identify import who
+from runner.http.responses import Refusal
 from runner.http.wrong_keys import spare_tokens
-from runner.identity import User
+from runner.users.identity import User
 
 __all__ = ["AuthorRoutes", "Known", "hidden"]
 

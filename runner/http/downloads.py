@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from runner.errors import RunnerError
-from runner.http.answers import refused
-from runner.http.stored import OpenedResponse, failed, file_response, gone
+from runner.files.download_links import PURPOSE
+from runner.files.my_files import Library
+from runner.http.file_response import OpenedResponse, failed, file_response, gone
+from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
-from runner.links import PURPOSE
-from runner.my_files import Library
-from runner.tokens import TokenError, Tokens, named_in
+from runner.users.tokens import TokenError, Tokens, named_in
 
 __all__ = ["routes"]
 

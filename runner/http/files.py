@@ -21,16 +21,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from runner.http.answers import SAFE_HEADERS, Refusal
-from runner.http.site import Site
-from runner.http.stored import OpenedResponse, file_response, media_type
+from runner.files.download_links import LINK_S, DownloadLinks
+from runner.files.my_files import MyFiles
+from runner.files.paging import MOST, CursorError, page
+from runner.http.context import Site
+from runner.http.file_response import OpenedResponse, file_response, media_type
+from runner.http.identify import who, with_session
+from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.upload import read_json, receive
-from runner.http.visitors import who, with_session
-from runner.identity import User
-from runner.links import LINK_S, DownloadLinks
-from runner.my_files import MyFiles
-from runner.paging import MOST, CursorError, page
 from runner.store.protocol import Content, Origin, Record
+from runner.users.identity import User
 
 __all__ = ["routes"]
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runner.settings import Settings
+from runner.settings.model import Settings
 
 __all__ = ["KeptApart"]
 

@@ -19,8 +19,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.identity import User
-from runner.state_files import holding, make_folder, set_apart, sync_folder
+from runner.system.state_files import holding, make_folder, set_apart, sync_folder
+from runner.users.identity import User
 
 __all__ = ["LOGINS_PER_USER", "Login", "Logins"]
 
@@ -38,7 +38,7 @@ class Login:
     Attributes:
         end: When it ends, in whole seconds since the epoch.
         token_end: When the token ends that it was made from; 0 where it does not end, or there was none.
-        token: Which token that was, as `runner.identity.token_print` says; empty where there was none.
+        token: Which token that was, as `runner.users.identity.token_print` says; empty where there was none.
     """
 
     end: int

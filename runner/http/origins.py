@@ -15,9 +15,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runner.http.answers import refused
-from runner.internals.endpoint import HostOriginGuardMiddleware
-from runner.settings import Settings
+from runner.http.internals.endpoint import HostOriginGuardMiddleware
+from runner.http.responses import refused
+from runner.settings.model import Settings
 
 __all__ = ["HostGuard", "KnownOrigins", "Protection", "is_own", "over_https", "protection", "with_memory"]
 

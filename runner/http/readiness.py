@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.http.site import Site
+from runner.http.context import Site
 
 __all__ = ["Readiness"]
 

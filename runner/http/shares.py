@@ -1,7 +1,7 @@
 """How many requests of one user may be under way at once: streams that stay open, uploads, calls that wait.
 
-It stands behind the check of tokens, since only then is known whose a request is; `runner.connections` bounds
-what comes before. Whether the server is well can always be asked.
+It stands behind the check of tokens, since only then is known whose a request is; `runner.http.connections`
+bounds what comes before. Whether the server is well can always be asked.
 
 Source: RFC 6585, section 4 (429).
 """
@@ -13,11 +13,11 @@ from fastmcp.server.dependencies import get_access_token
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runner.http.answers import refused
+from runner.http.context import Site
 from runner.http.health import PATHS
-from runner.http.site import Site
-from runner.http.visitors import browser_session
-from runner.identity import IdentityError, resolve
+from runner.http.identify import browser_session
+from runner.http.responses import refused
+from runner.users.identity import IdentityError, resolve
 
 __all__ = ["Shares", "token_user"]
 

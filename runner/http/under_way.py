@@ -13,10 +13,10 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runner.http.answers import refused
-from runner.http.site import Site
-from runner.http.visitors import ENDED, browser_session, login_of
-from runner.identity import User
+from runner.http.context import Site
+from runner.http.identify import ENDED, browser_session, login_of
+from runner.http.responses import refused
+from runner.users.identity import User
 
 __all__ = ["EndsWithSession", "UnderWay"]
 

@@ -22,11 +22,11 @@ from typing import IO
 
 from starlette.requests import ClientDisconnect, Request
 
-from runner.base64 import canonical, decode
-from runner.http.answers import Refusal
-from runner.http.form import FormFile
-from runner.mime import DEFAULT_MIME, guess, is_mime
-from runner.settings import Settings
+from runner.formats.base64 import canonical, decode
+from runner.formats.mime import DEFAULT_MIME, guess, is_mime
+from runner.http.multipart import FormFile
+from runner.http.responses import Refusal
+from runner.settings.model import Settings
 
 __all__ = ["Upload", "read_json", "receive"]
 

@@ -23,7 +23,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runner.http.answers import refused
+from runner.http.responses import refused
 
 __all__ = ["WrongKeys", "WrongOnes", "note_wrong", "spare_tokens"]
 

@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from runner.mime import is_mime
-from runner.output_guard.paths import parse
+from runner.formats.mime import is_mime
+from runner.output_guard.selectors import parse
 
 __all__ = ["ArtifactField"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import cut
-from runner.output_guard.keeping import Find, Finding, Keeper, Store, drive
-from runner.output_guard.plain import json_text, raw_json, view
+from runner.output_guard.json_view import json_text, raw_json, view
+from runner.output_guard.oversize import raw_reference, size_of
 from runner.output_guard.references import large_text
-from runner.output_guard.size_net import raw_reference, size_of
+from runner.output_guard.storing import Find, Finding, Keeper, Store, drive
 from runner.store.protocol import Record, Scope
 
 __all__ = ["Clamped", "clamp", "clamped_by"]

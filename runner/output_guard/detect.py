@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from runner.mime import DEFAULT_MIME
+from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import (
     Span,
@@ -29,10 +29,10 @@ from runner.output_guard.encoded import (
     unhex,
     wrapped_blocks,
 )
-from runner.output_guard.keeping import Find, Finding
+from runner.output_guard.json_view import Unruly, json_text, view
 from runner.output_guard.magic import BASE64_PREFIXES, PROBE_BYTES, Kind, identify, mime_types
-from runner.output_guard.plain import Unruly, json_text, view
 from runner.output_guard.references import file_name, large_text, marker, reference, summary
+from runner.output_guard.storing import Find, Finding
 
 __all__ = ["Detector", "scan"]
 

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from runner.contract.payload import payload_of, with_payload
 from runner.output_guard.config import GuardConfig
-from runner.output_guard.keeping import Store
+from runner.output_guard.json_view import text_of, view
 from runner.output_guard.pipeline import Guarded, guard
-from runner.output_guard.plain import text_of, view
+from runner.output_guard.storing import Store
 from runner.output_guard.transformer import TransformContext, Transformer
-from runner.payload import payload_of, with_payload
 from runner.store.protocol import Scope
 
 __all__ = ["guard_message"]
@@ -47,7 +47,8 @@ async def guard_message(
         config: The guard's settings.
         store: Where content is kept; None: nowhere.
         scope: Whose it is.
-        transformer: The operator's own function; it gets what the tool returned, see `runner.payload`.
+        transformer: The operator's own function; it gets what the tool returned, see
+        `runner.contract.payload`.
     """
     shown = {key: message[key] for key in _SHOWN if message.get(key) is not None}
     guarded = await guard(

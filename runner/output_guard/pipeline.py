@@ -30,9 +30,9 @@ from runner.output_guard.clamp import clamped_by
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.detect import Detector, scan
 from runner.output_guard.fields import extract_fields
-from runner.output_guard.keeping import Finding, Keeper, Store, TooMany, drive
-from runner.output_guard.plain import Unruly, View, text_of, view
-from runner.output_guard.size_net import fit, inline, raw_reference
+from runner.output_guard.json_view import Unruly, View, text_of, view
+from runner.output_guard.oversize import fit, inline, raw_reference
+from runner.output_guard.storing import Finding, Keeper, Store, TooMany, drive
 from runner.output_guard.transformer import Transformer, transformed
 from runner.output_guard.typed import extract_blocks
 from runner.store.protocol import Record, Scope

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from runner.filenames import safe_name
-from runner.mime import extension
+from runner.formats.filenames import safe_name
+from runner.formats.mime import extension
 from runner.output_guard.encoded import cut
-from runner.output_guard.keeping import Find, Kept
 from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
+from runner.output_guard.storing import Find, Kept
 from runner.store.protocol import Record
 
 __all__ = ["file_name", "human_size", "large_text", "marker", "reference", "summary"]

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from runner.formats.images import image_size
+from runner.formats.json_repair import complete
 from runner.formats.parquet import parquet_shape
-from runner.json_repair import complete
 
 __all__ = ["HEAD_CHARS", "TAIL_CHARS", "shape_of", "shape_of_bytes"]
 

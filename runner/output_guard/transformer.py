@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from runner.output_guard.keeping import Find, Keeper
-from runner.output_guard.plain import Unruly, View, thawed, view
+from runner.output_guard.json_view import Unruly, View, thawed, view
+from runner.output_guard.storing import Find, Keeper
 from runner.store.protocol import ArtifactRef
 
 __all__ = ["Artifacts", "Bounds", "TransformContext", "Transformer", "transformed"]

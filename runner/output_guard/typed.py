@@ -8,12 +8,12 @@ Source: document 004, section 3.3; requirements S4-6 to S4-11 and S4-24 to S4-27
 
 from typing import Any
 
-from runner.base64 import canonical
-from runner.base64 import decode as decode_canonical
-from runner.mime import DEFAULT_MIME, is_mime
-from runner.output_guard.keeping import Find, Finding
+from runner.formats.base64 import canonical
+from runner.formats.base64 import decode as decode_canonical
+from runner.formats.mime import DEFAULT_MIME, is_mime
 from runner.output_guard.magic import identify
 from runner.output_guard.references import file_name, reference, summary
+from runner.output_guard.storing import Find, Finding
 
 __all__ = ["extract_blocks"]
 

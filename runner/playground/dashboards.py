@@ -20,12 +20,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from runner.contract.pages import check_page as fault_of_page
-from runner.http.answers import SAFE_HEADERS, Refusal
-from runner.http.site import Site
-from runner.http.visitors import of_page
+from runner.http.context import Site
+from runner.http.identify import of_page
+from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
-from runner.identity import User
-from runner.tokens import TokenError, named_in
+from runner.users.identity import User
+from runner.users.tokens import TokenError, named_in
 
 __all__ = ["DASHBOARD", "TOKEN_S", "routes"]
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from runner.identity import is_loopback
+from runner.users.identity import is_loopback
 
 __all__ = ["connections_of", "make_frames", "policy_of", "without_own"]
 

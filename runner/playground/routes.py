@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from runner.http.answers import SAFE_HEADERS, Refusal
-from runner.http.browser import begin_session
-from runner.http.site import Site
-from runner.http.visitors import of_cookie, of_page, who
+from runner.http.browser_session import begin_session
+from runner.http.context import Site
+from runner.http.identify import of_cookie, of_page, who
+from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
-from runner.playground.site import Playground, frames_origin
+from runner.playground.config import Playground, frames_origin
 
 __all__ = ["playground_address", "routes"]
 

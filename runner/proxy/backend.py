@@ -26,13 +26,12 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
-from runner.catalog import ToolSpec
-from runner.dialects import WidgetRights, widget_rights
-from runner.homes import HomeLease
-from runner.internals.proxy import tell_remote
-from runner.ladder import PROGRESS, ClientRefusal
-from runner.messages import check_meta
-from runner.model_resources import RemoteError, RemoteResources
+from runner.contract.widget_dialects import WidgetRights, widget_rights
+from runner.homes.homes import HomeLease
+from runner.protocol.internals.proxy import tell_remote
+from runner.protocol.messages import check_meta
+from runner.protocol.resource_tools import RemoteError, RemoteResources
+from runner.proxy.deadline_watch import Watched
 from runner.proxy.pace import DROPPED, Pace
 from runner.proxy.remote import (
     FAILURES,
@@ -43,7 +42,8 @@ from runner.proxy.remote import (
     client_for,
     is_modern,
 )
-from runner.proxy.watch import Watched
+from runner.steps.listener import PROGRESS, ClientRefusal
+from runner.toolset.catalog import ToolSpec
 
 __all__ = ["BackOff", "Backend", "Front", "Unreachable"]
 

@@ -16,29 +16,29 @@ import mcp_types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from runner.artifacts.process import failed
-from runner.authorization import authorize_widget
+from runner.artifacts.accept import failed
 from runner.contract.envelope import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
-from runner.dialects import NO_WIDGETS, WIDGET_CALL_META
+from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
-from runner.execution import Request
-from runner.failed_requests import told_result
-from runner.guarding import GuardedCall
-from runner.identity import User
-from runner.incoming import McpClient, request_facts
-from runner.inputs import check_json
-from runner.isolation import ISOLATION_META, isolation_meta
-from runner.ladder import Client
-from runner.model_resources import RemoteError, resource_result
+from runner.output_guard.guard import GuardedCall
+from runner.protocol.artifact_tools import READING, reading_result
+from runner.protocol.failed_requests import told_result
+from runner.protocol.resource_tools import RemoteError, resource_result
+from runner.protocol.result_messages import ResultMessages, inline_limit_of
+from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task, remote_failure
-from runner.proxy.desk import Desk
 from runner.proxy.remote_call import RemoteCall, begun_task, reader_of
-from runner.reading import READING, reading_result
-from runner.render import Delivery, render
-from runner.result_messages import ResultMessages, inline_limit_of
-from runner.telemetry import CallScope
+from runner.proxy.upstreams import Desk
+from runner.settings.isolation import ISOLATION_META, isolation_meta
+from runner.steps.authorization import authorize_widget
+from runner.steps.execution import Request
+from runner.steps.inputs import check_json
+from runner.steps.listener import Client
+from runner.steps.render import Delivery, render
+from runner.system.logging_setup import CallScope
+from runner.users.identity import User
 
 __all__ = ["TASKS", "Calls"]
 

@@ -1,4 +1,4 @@
-"""Calls of tools of other servers under the contract of our own: `runner.execution`, executed by a server.
+"""Calls of other servers' tools under the contract of our own: `runner.steps.execution`, done by a server.
 
 Source: requirements S0-19, S0-23, S0-70, S2-4; `docs/decisions/0033-one-spine-for-both-executors.md`.
 """
@@ -10,9 +10,14 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
-from runner.catalog import ToolSpec
 from runner.errors import CallError, Code
-from runner.execution import (
+from runner.files.download_links import without_tokens
+from runner.protocol.resource_tools import RemoteError
+from runner.protocol.result_messages import ResultMessages
+from runner.proxy.backend import Unreachable
+from runner.proxy.remote_call import RemoteCall, begun_task
+from runner.settings.isolation import ISOLATION_META, isolation_meta
+from runner.steps.execution import (
     SHORT_BYTES,
     Completed,
     Executed,
@@ -23,15 +28,10 @@ from runner.execution import (
     perform,
     settle,
 )
-from runner.isolation import ISOLATION_META, isolation_meta
-from runner.ladder import CallListener, Client
-from runner.links import without_tokens
-from runner.model_resources import RemoteError
-from runner.proxy.backend import Unreachable
-from runner.proxy.remote_call import RemoteCall, begun_task
-from runner.result_messages import ResultMessages
-from runner.rewriting import Inputs
+from runner.steps.listener import CallListener, Client
+from runner.steps.rewriting import Inputs
 from runner.store.protocol import Record
+from runner.toolset.catalog import ToolSpec
 
 __all__ = ["answer", "answer_of_task", "remote_failure"]
 

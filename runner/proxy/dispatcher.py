@@ -42,11 +42,11 @@ from mcp_types import (
 )
 
 from runner.errors import CallError, RunnerError
-from runner.internals.exchange import Exchange
-from runner.last_resort import unexpected
-from runner.lines import IncomingLines, OutgoingLines
+from runner.http.last_resort import unexpected
+from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.proxy.pace import DROPPED, Pace
 from runner.proxy.remote import FAILURES
+from runner.worker.internals.exchange import Exchange
 
 __all__ = ["LineDispatcher"]
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.lendable import flag_for, within
-from runner.rights import Rights
-from sandbox.guard.words import named_paths
+from runner.settings.lendable import flag_for, within
+from runner.settings.rights import Rights
+from sandbox.denials.words import named_paths
 
 __all__ = ["lending_hint"]
 

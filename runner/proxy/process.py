@@ -14,7 +14,7 @@ from typing import TextIO
 
 import anyio
 
-from runner.lines import IncomingLines, OutgoingLines
+from runner.protocol.lines import IncomingLines, OutgoingLines
 
 __all__ = ["spoken_with"]
 

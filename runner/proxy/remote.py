@@ -29,10 +29,10 @@ from mcp_types import (
 from mcp_types.methods import validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.dialects import WIDGET_CALL_META
-from runner.homes import HomeLease
-from runner.internals.proxy import ask_remote, learn_tools, relaying_session
-from runner.model_resources import RemoteError
+from runner.contract.widget_dialects import WIDGET_CALL_META
+from runner.homes.homes import HomeLease
+from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session
+from runner.protocol.resource_tools import RemoteError
 
 __all__ = [
     "FAILURES",
@@ -174,7 +174,7 @@ def is_modern(client: "Client[Any]") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSession:
-    """A connected client. A `runner.model_resources.Remote`.
+    """A connected client. A `runner.protocol.resource_tools.Remote`.
 
     Attributes:
         client: The client.

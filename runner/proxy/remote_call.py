@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
 
-from runner.catalog import ToolSpec
 from runner.errors import CallError
-from runner.execution import Request, listener_of
-from runner.guarding import GuardedCall
-from runner.incoming import has_sessions
-from runner.ladder import CallListener, Client
-from runner.model_resources import Reader, blocks_of
+from runner.output_guard.guard import GuardedCall
+from runner.protocol.resource_tools import Reader, blocks_of
+from runner.protocol.sender import has_sessions
 from runner.proxy.backend import Backend
 from runner.proxy.contract import Contract
-from runner.proxy.desk import Desk
+from runner.proxy.deadline_watch import Watched, watch
+from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
-from runner.proxy.rounds import answered
-from runner.proxy.watch import Watched, watch
+from runner.proxy.upstreams import Desk
+from runner.steps.execution import Request, listener_of
+from runner.steps.listener import CallListener, Client
+from runner.toolset.catalog import ToolSpec
 
 __all__ = ["RemoteCall", "begun_task", "reader_of"]
 

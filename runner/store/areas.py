@@ -11,7 +11,7 @@ import json
 from typing import NamedTuple
 
 from runner.store.protocol import Scope
-from runner.usernames import home_segment
+from runner.users.usernames import home_segment
 
 __all__ = ["Place", "place_of", "places_for"]
 

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from runner.errors import CallError
-from runner.settings import Settings
+from runner.settings.model import Settings
 from runner.store.opening import s3_address
-from runner.store.s3_faults import Fault, fault_in
+from runner.store.s3.faults import Fault, fault_in
 
 if TYPE_CHECKING:
-    from runner.store.s3_sweep import Lost
+    from runner.store.s3.sweep import Lost
 
 __all__ = ["LISTED_OBJECTS", "LISTED_S", "Fault", "fault_of", "lost_records"]
 
@@ -24,7 +24,7 @@ def fault_of(settings: Settings) -> Fault | None:
     try:
         address = s3_address(settings)
         # Only here: boto3 takes a while to import.
-        from runner.store.s3_bucket import Bucket  # noqa: PLC0415
+        from runner.store.s3.bucket import Bucket  # noqa: PLC0415
 
         bucket = Bucket(address)
         try:
@@ -50,8 +50,8 @@ def lost_records(settings: Settings, *, in_all: bool) -> "Lost":
     """
     address = s3_address(settings)
     # Only here: see above.
-    from runner.store.s3_bucket import Bucket  # noqa: PLC0415
-    from runner.store.s3_sweep import Bounds, count_lost  # noqa: PLC0415
+    from runner.store.s3.bucket import Bucket  # noqa: PLC0415
+    from runner.store.s3.sweep import Bounds, count_lost  # noqa: PLC0415
 
     bucket = Bucket(address)
     try:

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from runner.errors import CallError
-from runner.openat import ficlone
 from runner.store.damage import Digest, Verified, damaged
 from runner.store.protocol import Record
 from runner.store.sources import write_all
-from runner.threads import finished
+from runner.system.openat import ficlone
+from runner.system.threads import finished
 
 __all__ = ["BytesContent", "FileContent", "chunks", "span"]
 

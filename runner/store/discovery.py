@@ -22,11 +22,11 @@ from datetime import datetime
 from typing import Any
 
 from runner.errors import CallError, Code
-from runner.store.local import utc_now
+from runner.store.local.row import Bytes
+from runner.store.local.store import utc_now
 from runner.store.memory import MemoryStore
 from runner.store.protocol import ArtifactStore, Record
 from runner.store.retention import Rules
-from runner.store.row import Bytes
 
 __all__ = ["discover"]
 

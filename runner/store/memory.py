@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.errors import CallError, Code
-from runner.filenames import safe_name
+from runner.formats.filenames import safe_name
 from runner.store.areas import place_of
 from runner.store.content import BytesContent, chunks, span
-from runner.store.local import utc_now
+from runner.store.local.row import SCHEMA, Bytes
+from runner.store.local.rows import Rows
+from runner.store.local.store import utc_now
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import Rules
-from runner.store.row import SCHEMA, Bytes
-from runner.store.rows import Rows
 from runner.store.sources import opened
-from runner.threads import finished
+from runner.system.threads import finished
 
 __all__ = ["MemoryStore", "Shelf"]
 

@@ -14,12 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from runner.errors import CallError, Code
-from runner.mime import DEFAULT_MIME, guess
+from runner.formats.mime import DEFAULT_MIME, guess
 from runner.store.content import chunks
-from runner.store.local import utc_now
+from runner.store.local.store import utc_now
 from runner.store.protocol import Content, Origin, Put, Record, Removal, Scope
 from runner.store.sources import opened
-from runner.threads import finished
+from runner.system.threads import finished
 
 __all__ = ["NoStore", "is_lost", "not_kept"]
 

@@ -1,7 +1,7 @@
 """How much is kept of observations, as runner.toml says it: for all, and for single tools and servers.
 
 A tool's or a server's own value may be above the general one. The store's rules are then as wide as the
-widest, and `runner.output_guard.keeping` holds each call to its own.
+widest, and `runner.output_guard.storing` holds each call to its own.
 
 Source: requirements S4-103 and S4-104; contradiction C14; architecture, decision "Retention".
 """

@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from runner.settings import Settings
-from runner.store.local import LocalStore
+from runner.settings.model import Settings
+from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
 from runner.store.protocol import ArtifactStore
 from runner.store.retention import Rules
-from runner.store.spool import Spool
-from runner.store.spooling import SpoolingStore
+from runner.store.spool.files import Spool
+from runner.store.spool.store import SpoolingStore
 
 if TYPE_CHECKING:
-    from runner.store.s3_bucket import Address
+    from runner.store.s3.bucket import Address
 
 __all__ = ["open_store", "s3_address"]
 
@@ -42,7 +42,7 @@ def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
 def s3_address(settings: Settings) -> "Address":
     """Return where a store in S3 is."""
     # Only here: boto3 takes a while to import.
-    from runner.store.s3_bucket import Address  # noqa: PLC0415
+    from runner.store.s3.bucket import Address  # noqa: PLC0415
 
     parts = urlsplit(settings.store)
     prefix = parts.path.strip("/")
@@ -60,6 +60,6 @@ def s3_address(settings: Settings) -> "Address":
 
 def _s3_store(settings: Settings, rules: Rules) -> ArtifactStore:
     address = s3_address(settings)
-    from runner.store.s3 import S3Store  # noqa: PLC0415 - as above
+    from runner.store.s3.store import S3Store  # noqa: PLC0415 - as above
 
     return S3Store(address, rules=rules)

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Iterator
 
 from runner.errors import CallError
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.protocol import ArtifactStore
-from runner.store.spooling import SpoolingStore
+from runner.store.spool.store import SpoolingStore
 
 __all__ = ["pauses", "sweep_now_and_then"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fastmcp.tools import ToolResult
 
-from runner.challenge import CHALLENGE_META, challenge
+from runner.contract.login_challenge import CHALLENGE_META, challenge
 
 __all__ = ["auth_required"]
 

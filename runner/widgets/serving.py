@@ -15,7 +15,7 @@ from fastmcp.tools import Tool
 from fastmcp.utilities.versions import VersionSpec
 from pydantic import AnyUrl
 
-from runner.dialects import (
+from runner.contract.widget_dialects import (
     MCP_APP,
     SCHEMA_DIALECT,
     SCHEME,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.challenge import NO_AUTH, SCHEMES_META
-from runner.dialects import (
+from runner.contract.login_challenge import NO_AUTH, SCHEMES_META
+from runner.contract.widget_dialects import (
     INVOCATION_KEYS,
     INVOCATION_MAX_CHARS,
     OUTPUT_TEMPLATE,

@@ -2,17 +2,17 @@
 
 That process has no event loop, and waits in the kernel for the end; so a thread has one.
 
-Source: `sandbox.gate`, `sandbox.exits`.
+Source: `sandbox.network.gate`, `sandbox.network.egress`.
 """
 
 import asyncio
 import socket
 import threading
 
-from sandbox.destinations import Destinations
-from sandbox.exits import Exits
 from sandbox.frames import GATE
-from sandbox.gate import Gate
+from sandbox.network.destinations import Destinations
+from sandbox.network.egress import Exits
+from sandbox.network.gate import Gate
 from sandbox.policy import Policy
 
 __all__ = ["serve_in_a_thread"]

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Protocol
 
+from sandbox.denials.explain import behind, explain
+from sandbox.denials.judge import GuardDenied, shown
+from sandbox.denials.paths import Rules
+from sandbox.denials.record import Recorder
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
-from sandbox.guard.explain import behind, explain
-from sandbox.guard.judge import GuardDenied, shown
-from sandbox.guard.paths import Rules
-from sandbox.guard.record import Recorder
 from sandbox.outcome import Denial
 
 __all__ = ["CallOver", "Channel", "Program"]

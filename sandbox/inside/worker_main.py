@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from sandbox.denials.paths import Rules
+from sandbox.denials.record import Recorder
 from sandbox.errors import LoadError
 from sandbox.frames import Kind
-from sandbox.guard.paths import Rules
-from sandbox.guard.record import Recorder
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
 from sandbox.inside.standing import Standing

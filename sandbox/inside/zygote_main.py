@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.denials.install import install_guard
+from sandbox.denials.paths import Rules
 from sandbox.errors import ConfinementError, LoadError
 from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Kind, receive, send
-from sandbox.guard.install import install_guard
-from sandbox.guard.paths import Rules
 from sandbox.inside import sharing
 from sandbox.inside.confine import confine_zygote
 from sandbox.inside.program import Program

@@ -25,7 +25,7 @@ Choices that are not obvious:
 - A UNIX socket pair may be a stream or a sequence of packets. A datagram end, which SOCK_RAW makes
   as well, could send to any named socket of the machine.
 - Where a policy names addresses that may be reached, TCP sockets can be made, and `connect` asks the
-  gate (`sandbox.gate`). Nothing else that names an address is let through: no bind, no listening, no
+  gate (`sandbox.network.gate`). Nothing else that names an address is let through: no bind, no listening, no
   Fast Open, no groups, and no protocol whose connect would be another call.
 - SO_LINGER is refused: a socket that was given it lets whoever closes it last wait, and that may be the
   host, to whom a worker can hand any descriptor. So are SO_PASSRIGHTS, by which the host keeps descriptors

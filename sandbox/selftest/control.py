@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox.errors import FrameError, SandboxError
 from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode, receive, send
-from sandbox.guise import guise_of
+from sandbox.fsuid import guise_of
 from sandbox.policy import MIB
 from sandbox.selftest.attempt import Attempt, Blind, Seen
 from sandbox.selftest.world import Ground, World, world

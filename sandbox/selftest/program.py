@@ -10,8 +10,8 @@ import signal
 import socket
 from collections.abc import Iterable, Mapping
 
+from sandbox.denials.judge import GuardDenied
 from sandbox.frames import Kind as FrameKind
-from sandbox.guard.judge import GuardDenied
 from sandbox.inside.program import Channel
 from sandbox.selftest.attempt import Act, Attempt, Place
 from sandbox.selftest.attempts import ATTEMPTS

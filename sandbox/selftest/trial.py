@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.deadlines import Deadlines, Rung
-from sandbox.forkserver import Forkserver
-from sandbox.lease import Lease
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.lease import Lease
+from sandbox.host.pool import Pool
+from sandbox.host.pool_size import Stock
+from sandbox.host.retirement import Reuse
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
-from sandbox.pool import Pool
-from sandbox.probe import TRIAL_UID, Tier
+from sandbox.probe.machine import TRIAL_UID, Tier
 from sandbox.readable import Readable, default_read
-from sandbox.retirement import Reuse
 from sandbox.selftest.attempt import Attempt, Residue, Seen
 from sandbox.selftest.attempt import Kind as AttemptKind
 from sandbox.selftest.control import Controls, claimed, controls, looked
 from sandbox.selftest.program import HARMLESS
 from sandbox.selftest.secret import SECRET_FILE, SECRET_WORD
 from sandbox.selftest.world import LIMITS, Ground, World, ground, world
-from sandbox.stock import Stock
 
 __all__ = ["Bench", "Mode", "Setup", "Trial", "Verdict", "bench"]
 

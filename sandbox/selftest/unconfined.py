@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
+from sandbox.denials.paths import Rules
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
-from sandbox.guard.paths import Rules
 from sandbox.inside.program import Channel, Program
 
 __all__ = ["main"]

@@ -46,7 +46,7 @@ def run(environment: dict[str, str], folder: Path) -> Callable[..., Ran]:
 
     def run_runner(*arguments: str | Path, **more: str) -> Ran:
         ended = subprocess.run(
-            [sys.executable, "-m", "runner.cli", *map(str, arguments)],
+            [sys.executable, "-m", "runner.cli.app", *map(str, arguments)],
             env={**environment, **more},
             cwd=folder,
             capture_output=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.clients import CLIENTS, Entry, config_path, install_entry
+from runner.cli.install import CLIENTS, Entry, config_path, install_entry
 from runner.errors import UsageError
 
 ENTRY = Entry(

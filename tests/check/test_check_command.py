@@ -11,7 +11,7 @@ import pytest
 from check.specimens import FAULTLESS, FAULTY, expected
 from support import ROOT, SAMPLES, Ran
 
-from runner.scaffold import FILES
+from runner.cli.init import FILES
 
 pytestmark = pytest.mark.kernel
 

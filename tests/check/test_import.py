@@ -6,12 +6,12 @@ import pytest
 from check.specimens import FAULTLESS, FAULTY, expected
 from support import settings_in
 
-from runner.cell import Cell
-from runner.check.importing import seen_at_import
+from runner.check.import_rules import seen_at_import
+from runner.check.import_watch import Place, Watched
 from runner.check.source import Source
-from runner.check.watch import Place, Watched
-from runner.identity import User
-from runner.seat import Access
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
 
 pytestmark = pytest.mark.kernel
 

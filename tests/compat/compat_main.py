@@ -121,7 +121,7 @@ async def _all(
 
 def _is_here(tier: str, python: Path) -> bool:
     """Say whether this machine has a tier, for a runner that is started by this interpreter."""
-    code = f"from sandbox.probe import Tier, missing; print(*missing(Tier({tier!r})), sep='; ')"
+    code = f"from sandbox.probe.machine import Tier, missing; print(*missing(Tier({tier!r})), sep='; ')"
     lacking = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     if lacking:
         print(f"scripts/compat: tier {tier} is left out: {lacking}", file=sys.stderr)

@@ -6,13 +6,13 @@ from typing import Any
 
 from conformance_world import World
 
-from runner.catalog import ToolSpec
 from runner.errors import CallError
-from runner.identity import User
-from runner.inputs import prepare_inputs, read_arguments
-from runner.rewriting import FileDelivery
-from runner.settings import Settings
+from runner.settings.model import Settings
+from runner.steps.inputs import prepare_inputs, read_arguments
+from runner.steps.rewriting import FileDelivery
 from runner.store.protocol import Origin
+from runner.toolset.catalog import ToolSpec
+from runner.users.identity import User
 
 __all__ = ["OPERATIONS", "prepare"]
 

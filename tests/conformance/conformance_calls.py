@@ -9,14 +9,14 @@ from typing import Any
 from conformance_results import accept
 from conformance_world import World, described
 
-from runner.artifacts.process import failed
+from runner.artifacts.accept import failed
 from runner.contract.context import AvailableFile, files_block
 from runner.contract.normalise import normalise
 from runner.errors import CallError
-from runner.ladder import MESSAGE, PROGRESS, CallListener
-from runner.settings import Settings
-from runner.state import SessionState
-from runner.verdict import judge
+from runner.settings.model import Settings
+from runner.steps.listener import MESSAGE, PROGRESS, CallListener
+from runner.steps.verdict import judge
+from runner.toolset.session_state import SessionState
 from sandbox.deadlines import Ladder, Rung
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
@@ -50,7 +50,7 @@ def _augment_prompt(case: Mapping[str, Any]) -> Observation:
 
 @dataclass
 class _Heard:
-    """A client that writes down what it is told, and when. A `runner.ladder.Client`."""
+    """A client that writes down what it is told, and when. A `runner.steps.listener.Client`."""
 
     now: float = 0.0
     told: list[list[Any]] = field(default_factory=list)

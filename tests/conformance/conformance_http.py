@@ -19,18 +19,18 @@ from urllib.parse import quote
 from asgi_support import asking
 from fastmcp import FastMCP
 
-from runner.events import Events
-from runner.file_events import tell
-from runner.http.app import make_web
+from runner.files.download_links import PURPOSE
+from runner.files.file_events import tell
+from runner.files.my_files import MyFiles, open_library
+from runner.http.context import Site
+from runner.http.identify import BROWSER, COOKIE
 from runner.http.logins import Login
-from runner.http.site import Site
-from runner.http.visitors import BROWSER, COOKIE
-from runner.identity import User, auth_provider
-from runner.links import PURPOSE
-from runner.my_files import MyFiles, open_library
-from runner.settings import Auth, Settings
+from runner.server.web import make_web
+from runner.settings.model import Auth, Settings
 from runner.store.protocol import Origin
-from runner.tokens import Tokens
+from runner.users.events import Events
+from runner.users.identity import User, auth_provider
+from runner.users.tokens import Tokens
 
 __all__ = ["OPERATIONS"]
 

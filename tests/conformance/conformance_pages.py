@@ -43,7 +43,17 @@ def playground() -> Iterator[Shown]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
         own = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": "memory:", "RUNNER_USER": user}
         process = subprocess.Popen(
-            [sys.executable, "-m", "runner.cli", "serve", "pages.py", "--transport", "http", "--port", "0"],
+            [
+                sys.executable,
+                "-m",
+                "runner.cli.app",
+                "serve",
+                "pages.py",
+                "--transport",
+                "http",
+                "--port",
+                "0",
+            ],
             env={**kept, **own, "PYTHONPATH": str(ROOT)},
             cwd=folder,
             stderr=subprocess.PIPE,

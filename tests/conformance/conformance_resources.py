@@ -9,8 +9,8 @@ import mcp_types
 from fastmcp import Client, FastMCP
 from mcp.shared.exceptions import MCPError
 
-from runner.model_resources import Reader, RemoteError, RemoteResources, resource_tools
 from runner.output_guard.config import from_mapping
+from runner.protocol.resource_tools import Reader, RemoteError, RemoteResources, resource_tools
 from runner.proxy.remote import RemoteSession
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope

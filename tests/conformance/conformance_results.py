@@ -8,15 +8,15 @@ from typing import Any
 from conformance_arguments import prepare
 from conformance_world import World, described, hear, instant
 
-from runner.artifacts.process import Processed, process_artifacts
+from runner.artifacts.accept import Processed, process_artifacts
 from runner.contract.announce import announce, shown_file
 from runner.contract.display import decide
 from runner.contract.envelope import envelope
 from runner.contract.normalise import Normalised, normalise
-from runner.filenames import safe_name
-from runner.render import Delivery, render
-from runner.settings import Settings
-from runner.usernames import home_segment
+from runner.formats.filenames import safe_name
+from runner.settings.model import Settings
+from runner.steps.render import Delivery, render
+from runner.users.usernames import home_segment
 from sandbox.policy import MIB
 
 __all__ = ["OPERATIONS", "accept"]

@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner.homes import HomeLease
-from runner.links import DownloadLinks
-from runner.my_files import Deferral, Library, MyFiles
-from runner.sessions import Sessions
-from runner.store.local import LocalStore
+from runner.files.download_links import DownloadLinks
+from runner.files.my_files import Deferral, Library, MyFiles
+from runner.files.sessions import Sessions
+from runner.homes.homes import HomeLease
+from runner.store.local.store import LocalStore
 from runner.store.protocol import Origin, Record
-from runner.tokens import Tokens
-from runner.usernames import home_segment
+from runner.users.tokens import Tokens
+from runner.users.usernames import home_segment
 
 __all__ = ["World", "described", "hear", "instant"]
 
@@ -153,7 +153,7 @@ class World:
     async def keep(
         self, fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool
     ) -> Record:
-        """Put a file of a result into the user's files. A `runner.artifacts.process.Keep`."""
+        """Put a file of a result into the user's files. A `runner.artifacts.accept.Keep`."""
         origin = Origin.GENERATED if deferral is None else Origin.DEFERRED
         return await self.files.put(
             fd, name=name, mime=mime, origin=origin, deferral=deferral, temporary=temporary

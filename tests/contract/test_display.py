@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import Shelf, json_values
 
-from runner.artifacts.process import process_artifacts
+from runner.artifacts.accept import process_artifacts
 from runner.contract.announce import announce, shown_file
 from runner.contract.display import Decision, decide
 from runner.contract.normalise import normalise
-from runner.render import referenced
+from runner.steps.render import referenced
 
 DASH = "https://dash.example.com"
 

@@ -25,7 +25,7 @@ from runner.contract.envelope import (
     tool_raised,
 )
 from runner.errors import CallError
-from runner.limits import over_limit
+from runner.settings.limits import over_limit
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.outcome import Reached
 

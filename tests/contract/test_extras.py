@@ -13,11 +13,11 @@ from fastmcp import Client
 from mcp import MCPError
 from support import settings_in
 
-from runner.cell import Cell
 from runner.contract.models import contract_schema
-from runner.extras import ExtraPrompt, ExtraResource, Extras, ExtraTemplate
-from runner.host import make_host
-from runner.identity import User
+from runner.server.extras import ExtraPrompt, ExtraResource, Extras, ExtraTemplate
+from runner.server.host import make_host
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
 

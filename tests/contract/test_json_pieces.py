@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import contract_keys, contract_like
 
-from runner.json_pieces import PIECE_CHARS, json_pieces
+from runner.formats.json_pieces import PIECE_CHARS, json_pieces
 
 
 @given(st.dictionaries(contract_keys, contract_like))

@@ -19,15 +19,15 @@ from mcp.shared.exceptions import MCPError
 from starlette.testclient import TestClient
 from support import settings_in, somebody
 
-from runner.cell import Cell
-from runner.direct import DirectCall
-from runner.events import Events
-from runner.host import make_host
-from runner.http.app import make_web
-from runner.http.site import Site
-from runner.my_files import MyFiles, open_library
+from runner.files.my_files import MyFiles, open_library
+from runner.http.context import Site
+from runner.protocol.direct import DirectCall
+from runner.server.host import make_host
+from runner.server.web import make_web
 from runner.store.memory import MemoryStore
-from runner.tokens import Tokens
+from runner.toolset.toolset import Cell
+from runner.users.events import Events
+from runner.users.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
 
@@ -138,7 +138,7 @@ async def test_a_page_in_which_we_fail_answers_in_json(
     else:
         # The control: what is no fault of ours is answered as ever.
         assert answer.status_code == 404
-        assert logging.getLogger("runner.last_resort").name not in caplog.text
+        assert logging.getLogger("runner.http.last_resort").name not in caplog.text
 
 
 async def test_that_no_hint_can_be_given_hides_no_error(
@@ -158,8 +158,8 @@ async def test_that_no_hint_can_be_given_hides_no_error(
 
 
 FAILING = f"""
-from runner.cli import main
-from runner.my_files import MyFiles
+from runner.cli.app import main
+from runner.files.my_files import MyFiles
 
 
 async def fails(*_):

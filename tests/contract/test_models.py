@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from result_fakes import Shelf, contract_like, json_values
 
-from runner.artifacts.process import process_artifacts
+from runner.artifacts.accept import process_artifacts
 from runner.contract import envelope
 from runner.contract.envelope import Refusal
 from runner.contract.models import (
@@ -30,7 +30,7 @@ from runner.contract.models import (
 )
 from runner.contract.normalise import normalise
 from runner.errors import CallError
-from runner.limits import over_limit
+from runner.settings.limits import over_limit
 from sandbox.deadlines import Deadlines
 from sandbox.outcome import Reached
 
@@ -301,7 +301,11 @@ def test_what_satisfies_the_contract_is_forwarded_unchanged(value: dict[str, Any
 
 def test_the_command_prints_it() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "runner.cli", "schema"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "runner.cli.app", "schema"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
 
     assert json.loads(ended.stdout) == contract_schema()

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import FakeHome, Shelf
 
+from runner.artifacts.accept import Processed, failed, process_artifacts
 from runner.artifacts.deferred import MAX_HOURS, deferral
-from runner.artifacts.process import Processed, failed, process_artifacts
 from runner.artifacts.route import NEVER_INLINE, Route, route
-from runner.base64 import CHUNK_BYTES, canonical, decode, encode_file
 from runner.contract.envelope import envelope, outside_home, too_large
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
-from runner.mime import extension, guess
-from runner.my_files import Deferral
+from runner.files.my_files import Deferral
+from runner.formats.base64 import CHUNK_BYTES, canonical, decode, encode_file
+from runner.formats.mime import extension, guess
 
 MIB = 1024 * 1024
 NOON = datetime(2024, 8, 27, 12, tzinfo=UTC)

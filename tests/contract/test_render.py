@@ -15,12 +15,12 @@ from mcp_types import CallToolResult, Tool
 from pydantic import BaseModel
 from result_fakes import FakeHome, Shelf, contract_like
 
-from runner.artifacts.process import ArtifactFile, Processed, failed, process_artifacts
+from runner.artifacts.accept import ArtifactFile, Processed, failed, process_artifacts
 from runner.artifacts.route import NEVER_INLINE
 from runner.contract.envelope import outside_home, timed_out
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
-from runner.render import (
+from runner.steps.render import (
     MESSAGE_MAX_BYTES,
     Delivery,
     human,

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from PIL import Image
 
-from runner.facts import facts
+from runner.files.facts import facts
 from runner.formats import rows
 
 mpl.use("agg")

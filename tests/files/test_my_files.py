@@ -11,9 +11,9 @@ import pytest
 from other_processes import Start
 
 from runner.errors import CallError, Code
-from runner.my_files import Deferral, Library, MyFiles
-from runner.sessions import Session, Sessions
-from runner.store.local import LocalStore, utc_now
+from runner.files.my_files import Deferral, Library, MyFiles
+from runner.files.sessions import Session, Sessions
+from runner.store.local.store import LocalStore, utc_now
 from runner.store.protocol import Origin, Put, Retention, Scope
 
 pytestmark = pytest.mark.anyio
@@ -231,7 +231,7 @@ async def test_another_process_keeps_a_session_from_ending_until_it_is_killed(
         """
         import sys
         from pathlib import Path
-        from runner.sessions import Session, Sessions
+        from runner.files.sessions import Session, Sessions
         with Sessions(Path(sys.argv[1])).using(Session(user="alice", name="s")):
             print("used", flush=True)
             sys.stdin.readline()

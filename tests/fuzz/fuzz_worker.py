@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from result_fakes import contract_like, json_values
 
 from runner.author import PUT
-from runner.ladder import CallListener, ClientRefusal
-from runner.state import SessionState
-from sandbox.closer import Closer
-from sandbox.connection import Connection
+from runner.steps.listener import CallListener, ClientRefusal
+from runner.toolset.session_state import SessionState
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.frames import Kind
-from sandbox.lease import Lease, Listener
+from sandbox.host.closer import Closer
+from sandbox.host.connection import Connection
+from sandbox.host.lease import Lease, Listener
 from sandbox.outcome import Denial, Outcome
 from sandbox.policy import MIB, Limits
 

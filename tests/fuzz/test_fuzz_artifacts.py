@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from result_fakes import Shelf, contract_like, json_values
 
+from runner.artifacts.accept import Processed, process_artifacts
 from runner.artifacts.deferred import deferral
-from runner.artifacts.process import Processed, process_artifacts
 from runner.contract.announce import announce
 from runner.contract.display import decide
 from runner.contract.normalise import Normalised, normalise
-from runner.render import referenced
+from runner.steps.render import referenced
 
 TREE: Tree = plant()
 INLINE, LARGEST, TOGETHER = 1000, 100_000, 150_000

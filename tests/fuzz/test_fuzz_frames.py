@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from runner.contract.envelope import envelope
 from runner.contract.normalise import normalise
 from runner.errors import CallError
-from runner.request import WireError
-from runner.verdict import judge
+from runner.steps.verdict import judge
+from runner.worker.wire import WireError
 from sandbox.errors import FrameError
 from sandbox.frames import ANSWERS, Decoder, Kind, decode
 from sandbox.outcome import Ending
@@ -41,7 +41,7 @@ async def heard(said: bytes, printed: bytes) -> None:
     except CallError as error:
         as_on_the_wire(envelope(error))
     except WireError as error:
-        # What a tool's own server says is an error of JSON-RPC; `runner.host` makes it one.
+        # What a tool's own server says is an error of JSON-RPC; `runner.server.host` makes it one.
         as_on_the_wire(dict(error.error))
     else:
         for wrapped in (False, True):

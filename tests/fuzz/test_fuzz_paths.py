@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from runner.artifacts.collect import collect, relative_to_home
 from runner.errors import CallError, Code
-from runner.filenames import MAX_BYTES, safe_name, unique_name
-from runner.openat import CONFINED, open_folder, openat2
-from runner.usernames import home_segment
-from sandbox.guard.judge import GuardDenied, Judge
-from sandbox.guard.paths import DEVICES, Act, Rules, Verdict, act_of_flags, act_of_mode, decide
+from runner.formats.filenames import MAX_BYTES, safe_name, unique_name
+from runner.system.openat import CONFINED, open_folder, openat2
+from runner.users.usernames import home_segment
+from sandbox.denials.judge import GuardDenied, Judge
+from sandbox.denials.paths import DEVICES, Act, Rules, Verdict, act_of_flags, act_of_mode, decide
 from sandbox.outcome import Denial
 
 TREE: Tree = plant()

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from result_fakes import json_values
 
 from runner.errors import UsageError
-from runner.settings import Settings
-from runner.settings_sources import config_report, config_text, load
+from runner.settings.model import Settings
+from runner.settings.sources import config_report, config_text, load
+from sandbox.denials.paths import Rules
 from sandbox.errors import FrameError
 from sandbox.frames import Kind, decode, encode
-from sandbox.guard.paths import Rules
 from sandbox.policy import Limits, Policy
 
 FOLDER = TemporaryDirectory(prefix="toolcell-fuzz-")

@@ -14,11 +14,11 @@ from starlette.applications import Starlette
 from starlette.types import Message, Scope
 from support import settings_in
 
-from runner.cell import Cell
-from runner.direct import DirectCall
-from runner.host import make_host
-from runner.http.app import make_web
-from runner.http.site import Site
+from runner.http.context import Site
+from runner.protocol.direct import DirectCall
+from runner.server.host import make_host
+from runner.server.web import make_web
+from runner.toolset.toolset import Cell
 
 TOOLS = Path(__file__).parents[1] / "tools" / "usual.py"
 # Of the user whom both serve.

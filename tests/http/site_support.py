@@ -11,15 +11,15 @@ from fastmcp import FastMCP
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from runner.events import Events
-from runner.file_events import tell
-from runner.http.app import make_web
-from runner.http.site import Site
-from runner.identity import auth_provider
-from runner.my_files import Library, MyFiles, open_library
-from runner.settings import Auth, Settings
+from runner.files.file_events import tell
+from runner.files.my_files import Library, MyFiles, open_library
+from runner.http.context import Site
+from runner.server.web import make_web
+from runner.settings.model import Auth, Settings
 from runner.store.protocol import Origin, Record
-from runner.tokens import Tokens
+from runner.users.events import Events
+from runner.users.identity import auth_provider
+from runner.users.tokens import Tokens
 
 NOW = 1_800_000_000.0
 ADDRESS = "http://127.0.0.1:8000"

@@ -7,9 +7,9 @@ from starlette.testclient import TestClient
 
 from runner.errors import StartError
 from runner.http import health
-from runner.http.endpoint import set_up_endpoint
 from runner.http.origins import KnownOrigins, protection, with_memory
-from runner.settings import Settings
+from runner.protocol.endpoint import set_up_endpoint
+from runner.settings.model import Settings
 
 LIMIT = 6 * 1024 * 1024
 HEADERS = {"accept": "application/json, text/event-stream"}

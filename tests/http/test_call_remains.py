@@ -15,10 +15,10 @@ from direct_support import post
 from starlette.applications import Starlette
 from support import becomes, settings_in
 
-from runner.cell import Cell
-from runner.host import make_host
-from runner.http.app import make_web
-from runner.http.site import Site
+from runner.http.context import Site
+from runner.server.host import make_host
+from runner.server.web import make_web
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

@@ -11,9 +11,9 @@ from direct_support import HOME, Webs, opened_in, post, scope_of, shown
 from opentelemetry import trace
 from starlette.types import Message
 
-from runner import direct as what_is_direct
-from runner.http import exchange
-from sandbox.pool import Pool
+from runner.protocol import direct as what_is_direct
+from runner.protocol import http_exchange as exchange
+from sandbox.host.pool import Pool
 
 pytestmark = pytest.mark.anyio
 

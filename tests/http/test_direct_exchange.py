@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from runner.direct import DirectCall
-from runner.http import exchange as exchanges
-from runner.http.direct import DirectCalls
+from runner.protocol import http_exchange as exchanges
+from runner.protocol.direct import DirectCall
+from runner.protocol.direct_http import DirectCalls
 
 pytestmark = pytest.mark.anyio
 

@@ -18,9 +18,9 @@ from starlette.applications import Starlette
 from starlette.types import Message
 from support import becomes
 
-from runner.http import exchange
-from runner.internals.endpoint import endpoint_of
-from runner.settings import Auth
+from runner.http.internals.endpoint import endpoint_of
+from runner.protocol import http_exchange as exchange
+from runner.settings.model import Auth
 
 pytestmark = pytest.mark.anyio
 

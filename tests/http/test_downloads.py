@@ -8,14 +8,14 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from runner.files.download_links import PURPOSE
+from runner.files.my_files import Library
+from runner.files.sessions import Sessions
 from runner.http.downloads import routes
-from runner.http.stored import UnsatisfiableRangeError, content_disposition, parse_range
-from runner.links import PURPOSE
-from runner.my_files import Library
-from runner.sessions import Sessions
-from runner.store.local import LocalStore
+from runner.http.file_response import UnsatisfiableRangeError, content_disposition, parse_range
+from runner.store.local.store import LocalStore
 from runner.store.protocol import Origin
-from runner.tokens import Tokens
+from runner.users.tokens import Tokens
 
 DATA = bytes(range(256)) * 4096
 NOW = 1_800_000_000.0

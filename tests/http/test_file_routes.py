@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Match, NoMatchFound, Route
 
 from runner.http.author_routes import AuthorRoutes, Known
-from runner.identity import User
+from runner.users.identity import User
 
 TRIES = 12
 """Wrong tokens enough that the last of them wait."""

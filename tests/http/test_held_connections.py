@@ -15,9 +15,9 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from support import becomes
 
-from runner.connections import Connection, Connections
-from runner.listening import QuietServer, listen_on
-from sandbox import descriptors
+from runner.http.connections import Connection, Connections
+from runner.system.listening import QuietServer, listen_on
+from sandbox.host import descriptors
 
 pytestmark = pytest.mark.anyio
 
@@ -214,7 +214,7 @@ async def test_without_descriptors_connections_wait_and_the_log_has_one_line(
 ) -> None:
     """With and without the descriptors that are kept free: then it is the kernel that refuses."""
     if not guarded:
-        monkeypatch.setattr("runner.accepting._KEPT_FREE", 10**9)
+        monkeypatch.setattr("runner.system.accepting._KEPT_FREE", 10**9)
     caplog.set_level(logging.WARNING)
     async with served() as (port, _, all_):
         sockets = [socket.socket() for _ in range(8)]

@@ -10,10 +10,10 @@ import pytest
 from asgi_support import asking
 from site_support import NOW, TOKENS, Served
 
-from runner.http.browser import SESSION_S
+from runner.http.browser_session import SESSION_S
+from runner.http.identify import COOKIE
 from runner.http.logins import LOGINS_PER_USER, Login, Logins
-from runner.http.visitors import COOKIE
-from runner.identity import User
+from runner.users.identity import User
 
 
 @pytest.fixture

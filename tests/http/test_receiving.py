@@ -276,9 +276,9 @@ async def test_a_client_that_leaves_before_the_end_keeps_nothing(served: Served,
 
 @pytest.mark.anyio
 async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) -> None:
-    from runner.http.answers import Refusal
     from runner.http.files import _UPLOADS_PER_USER, _FilesApi
-    from runner.identity import User
+    from runner.http.responses import Refusal
+    from runner.users.identity import User
 
     api, stack = _FilesApi(served.site), []
     for _ in range(_UPLOADS_PER_USER):

@@ -14,12 +14,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from support import becomes, settings_in
 
-from runner.events import Events
-from runner.http.app import make_web
-from runner.http.site import Site
-from runner.identity import auth_provider
-from runner.my_files import open_library
-from runner.tokens import Tokens
+from runner.files.my_files import open_library
+from runner.http.context import Site
+from runner.server.web import make_web
+from runner.users.events import Events
+from runner.users.identity import auth_provider
+from runner.users.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
 

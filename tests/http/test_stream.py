@@ -9,9 +9,9 @@ import pytest
 from asgi_support import Answer, asking
 from site_support import TOKENS, Served
 
-from runner.events import LISTENERS_PER_USER
-from runner.http import stream
+from runner.http import events as stream
 from runner.store.protocol import Origin
+from runner.users.events import LISTENERS_PER_USER
 
 pytestmark = pytest.mark.anyio
 

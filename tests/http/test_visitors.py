@@ -8,9 +8,9 @@ import pytest
 from site_support import ADDRESS, NOW, TOKENS, Served
 from starlette.testclient import TestClient
 
-from runner.http.browser import SESSION_S
-from runner.http.visitors import BROWSER, COOKIE
-from runner.identity import os_user
+from runner.http.browser_session import SESSION_S
+from runner.http.identify import BROWSER, COOKIE
+from runner.users.identity import os_user
 
 OWN = ADDRESS
 ELSEWHERE = "https://elsewhere.example"

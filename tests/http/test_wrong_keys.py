@@ -18,7 +18,7 @@ from site_support import TOKENS, Served
 from starlette.types import Message, Receive, Scope, Send
 from support import SAMPLES, server_url, stop
 
-from runner.http.answers import refused
+from runner.http.responses import refused
 from runner.http.wrong_keys import WrongKeys, WrongOnes, of_address
 
 WRONG = {"authorization": "Bearer hunter2-hunter2-hunter2"}
@@ -186,7 +186,15 @@ def test_behind_a_proxy_on_this_machine_the_address_is_the_forwarded_one(tmp_pat
         "RUNNER_AUTH__KIND": "static",
         "RUNNER_AUTH__TOKENS_FILE": str(tokens),
     }
-    command = [sys.executable, "-m", "runner.cli", "serve", str(SAMPLES / "hello.py"), "--transport", "http"]
+    command = [
+        sys.executable,
+        "-m",
+        "runner.cli.app",
+        "serve",
+        str(SAMPLES / "hello.py"),
+        "--transport",
+        "http",
+    ]
     server = subprocess.Popen(
         [*command, "--port", "0"],
         env=environment,

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 from support import ROOT, Ran
 
-from runner.rights import Rights, with_rights
+from runner.settings.rights import Rights, with_rights
 from sandbox.policy import Policy
 from sandbox.readable import default_read
 

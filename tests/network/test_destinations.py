@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from sandbox.destinations import Destination, Destinations, written
+from sandbox.network.destinations import Destination, Destinations, written
 
 PUBLIC = "93.184.215.14"
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from sandbox.destinations import Destinations
-from sandbox.exits import Exits, addresses_of
-from sandbox.names import Kind
+from sandbox.network.destinations import Destinations
+from sandbox.network.dns import Kind
+from sandbox.network.egress import Exits, addresses_of
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from sandbox.names import Kind, Question, Said, answer, read_question
+from sandbox.network.dns import Kind, Question, Said, answer, read_question
 
 
 def asked(name: str, kind: int, *, flags: int = 0x0100, questions: int = 1, family: int = 1) -> bytes:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support import TOOLS, call, details, error_code, open_cell
 
-from runner.cell import Cell
 from runner.errors import UsageError
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.rights import Rights, program_files, spell_out
-from runner.settings import Settings, ToolSettings
-from runner.settings_sources import load
+from runner.settings.model import Settings, ToolSettings
+from runner.settings.rights import Rights, program_files, spell_out
+from runner.settings.sources import load
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import anyio
 from runner.errors import CallError, Code
 from runner.output_guard.clamp import Clamped, clamp
 from runner.output_guard.config import from_mapping
-from runner.output_guard.keeping import Store
 from runner.output_guard.pipeline import Guarded, guard
+from runner.output_guard.storing import Store
 from runner.store.protocol import Put, Record, Scope
 
 __all__ = ["SCOPE", "Refusing", "Shelf", "clamped", "guarded"]

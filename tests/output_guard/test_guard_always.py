@@ -16,14 +16,14 @@ from guard_shelf import SCOPE, Refusing, Shelf, guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.guarding import GuardedCall, OutputGuard
-from runner.my_files import Library
+from runner.files.my_files import Library
+from runner.files.sessions import Sessions
 from runner.output_guard.config import GuardConfig
+from runner.output_guard.guard import GuardedCall, OutputGuard
+from runner.output_guard.json_view import text_of
 from runner.output_guard.magic import identify
 from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
-from runner.output_guard.plain import text_of
-from runner.sessions import Sessions
 from runner.store.memory import MemoryStore
 
 RUN = re.compile(r"[A-Za-z0-9+/_-]{1000,}")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.output_guard.encoded import has_stretch
-from runner.output_guard.plain import text_of
+from runner.output_guard.json_view import text_of
 
 TEXT = b64(PDF)
 LINES = ENCODINGS["in lines"](PDF)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from guard_shelf import Refusing, Shelf, clamped, guarded
 
-from runner.output_guard.plain import text_of
+from runner.output_guard.json_view import text_of
 
 LONG = "word " * 2001
 

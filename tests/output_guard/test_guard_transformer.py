@@ -12,8 +12,8 @@ from guard_samples import PDF, b64
 from guard_shelf import SCOPE, Shelf, guarded
 
 from runner.output_guard.config import GuardConfig
+from runner.output_guard.json_view import text_of
 from runner.output_guard.pipeline import Guarded, guard
-from runner.output_guard.plain import text_of
 from runner.output_guard.transformer import TransformContext
 from runner.store.protocol import Retention
 

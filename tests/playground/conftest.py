@@ -44,7 +44,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sh
             transport = [] if command == "dev" else ["--transport", "http"]
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "runner.cli", command, str(file)),
+                    *(sys.executable, "-m", "runner.cli.app", command, str(file)),
                     *(*transport, "--port", "0", "--config", str(settings)),
                 ],
                 env={key: value for key, value in environment.items() if value},

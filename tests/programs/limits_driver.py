@@ -15,9 +15,9 @@ from pathlib import Path
 from attack_support import Unguarded
 from support import call, settings_in
 
-from runner.cell import Cell
-from runner.leftovers import Leftovers
-from sandbox import lease
+from runner.homes.leftovers import Leftovers
+from runner.toolset.toolset import Cell
+from sandbox.host import lease
 
 
 async def never(*_call: object) -> None:

@@ -16,7 +16,7 @@ from typing import cast
 
 from support import call, open_cell
 
-from sandbox.names import Kind, Said, answer, read_question
+from sandbox.network.dns import Kind, Said, answer, read_question
 
 TIER, FOLDER, TOOL_FILE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 PUBLIC, OTHER, PRIVATE, KEYS = "93.184.215.14", "151.101.1.69", "10.1.2.3", "169.254.169.254"

@@ -20,19 +20,19 @@ from typing import Any
 
 import typer
 
-from runner.commands.ends import end_with
-from runner.commands.reports import _doctor
-from runner.commands.start import start
+from runner.cli.commands.report import _doctor
+from runner.cli.exits import end_with
+from runner.cli.start import start
 from runner.errors import StartError
-from runner.home_notes import HomeNote, HomeNotes
+from runner.files.sessions import Session, Sessions
+from runner.homes.notes import HomeNote, HomeNotes
 from runner.http.logins import Login, Logins
-from runner.identity import User
-from runner.own_folders import HomeError
-from runner.sessions import Session, Sessions
 from runner.store.protocol import Put, Scope
-from runner.store.spool import Spool
-from runner.tokens import Tokens
-from runner.uids import Uids
+from runner.store.spool.files import Spool
+from runner.system.own_folders import HomeError
+from runner.system.uids import Uids
+from runner.users.identity import User
+from runner.users.tokens import Tokens
 
 FOLDER = Path(sys.argv[1])
 STATE, STORE, HOMES = (FOLDER / name for name in ("state", "store", "homes"))

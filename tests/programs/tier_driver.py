@@ -11,8 +11,8 @@ from typing import Any
 
 from support import call, open_cell
 
-from runner.identity import User
 from runner.store.protocol import Origin
+from runner.users.identity import User
 
 
 async def main() -> None:

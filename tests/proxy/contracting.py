@@ -18,7 +18,7 @@ from fastmcp import Client
 from mcp.client import session
 from support import ROOT, settings_in, stop, until
 
-from runner.my_files import open_library
+from runner.files.my_files import open_library
 from runner.store.protocol import Origin
 
 UPSTREAM = Path(__file__).parent / "upstream.py"

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from fastmcp import Client
 from support import ROOT, server_url, settings_in, stop
 
-from runner.identity import User
-from runner.proxy.application import make_proxy
-from runner.proxy.desk import Desk
-from runner.proxy.shell import ways_to
+from runner.proxy.run import ways_to
+from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
+from runner.proxy.upstreams import Desk
+from runner.users.identity import User
 
 REMOTE = Path(__file__).parent / "remote.py"
 BARE = Path(__file__).parent / "bare.py"

@@ -25,7 +25,7 @@ from contracting import (
 from proxying import proxied
 from support import settings_in
 
-from runner.my_files import open_library
+from runner.files.my_files import open_library
 from runner.proxy.targets import Target
 from runner.store.protocol import Origin
 

@@ -26,10 +26,10 @@ from mcp.shared.exceptions import MCPError
 from proxying import desk_for, over_http
 from support import stop
 
-from runner.proxy.application import make_proxy
+from runner.protocol.artifact_tools import READING
 from runner.proxy.remote import Announced, RemoteSession, client_for
+from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
-from runner.reading import READING
 
 HANDSHAKE = pytest.mark.parametrize(
     "combination", ["stdio legacy", "http legacy"], indirect=True, scope="module"

@@ -15,9 +15,9 @@ from fastmcp.client.transports import StdioTransport
 from proxying import BARE
 from support import ROOT, settings_in
 
-from runner.cell import Cell
-from runner.host import make_host
-from runner.identity import User
+from runner.server.host import make_host
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -132,7 +132,7 @@ async def proxy_command(folder: Path, user: str, *arguments: str) -> Any:
         "RUNNER_STORE": (folder / "store").as_uri(),
         "PYTHONPATH": str(ROOT),
     }
-    command = ["-m", "runner.cli", "proxy", "--user", user, *arguments]
+    command = ["-m", "runner.cli.app", "proxy", "--user", user, *arguments]
     return Client(
         StdioTransport(sys.executable, command, env=environment, cwd=str(folder), keep_alive=False),
         mode="legacy",
@@ -157,7 +157,7 @@ def test_the_command_explains_what_is_wrong_and_exits_2(folder: Path, user: str)
     state = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
 
     ended = subprocess.run(
-        [sys.executable, "-m", "runner.cli", "proxy", "--user", user, "--", "npx", "some-server"],
+        [sys.executable, "-m", "runner.cli.app", "proxy", "--user", user, "--", "npx", "some-server"],
         env=kept | state,
         cwd=folder,
         capture_output=True,

@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 
 from runner.errors import UsageError
-from runner.guarding import GuardedCall, OutputGuard, config_of
-from runner.my_files import Change, Library, MyFiles
+from runner.files.my_files import Change, Library, MyFiles
+from runner.files.sessions import Sessions
 from runner.output_guard.config import GuardConfig
-from runner.schema_fit import fitted
-from runner.sessions import Sessions
-from runner.settings_sources import config_report, load
+from runner.output_guard.guard import GuardedCall, OutputGuard, config_of
+from runner.output_guard.schema_fit import fitted
+from runner.settings.sources import config_report, load
 from runner.store.memory import MemoryStore
 from runner.store.observations import budgets_of
 from runner.store.retention import Budgets, Cleanup

@@ -14,7 +14,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUEST_TIMEOUT
 
-from runner.lines import IncomingLines, OutgoingLines
+from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.proxy.dispatcher import LineDispatcher
 
 pytestmark = pytest.mark.anyio

@@ -18,15 +18,15 @@ from fastmcp import Client
 from proxying import BARE, REMOTE, desk_for, over_stdio, proxied, result
 from support import alive, settings_in
 
-from runner.emptying import Emptied, remove
 from runner.errors import UsageError
-from runner.proxy.application import make_proxy
-from runner.proxy.confined import check_command
-from runner.proxy.shell import ways_to
+from runner.homes.emptying import Emptied, remove
+from runner.proxy.confined_command import check_command
+from runner.proxy.run import ways_to
+from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
-from runner.settings import ToolSettings
+from runner.settings.model import ToolSettings
 from sandbox.errors import IsolationUnavailable
-from sandbox.probe import Tier
+from sandbox.probe.machine import Tier
 
 CLOSED = {"PermissionError", "FileNotFoundError", "OSError"}
 SHORT = {"silent": ToolSettings(idle_timeout_s=1)}
@@ -226,7 +226,7 @@ async def test_others_go_on_while_what_a_server_has_written_is_removed(
         async with anyio.create_task_group() as tasks:
             async with proxied(folder, user, target, isolation="process") as client:
                 home = await home_of(client)
-                monkeypatch.setattr("runner.scratch.remove", remove_slowly)
+                monkeypatch.setattr("runner.homes.scratch.remove", remove_slowly)
                 tasks.start_soon(go_on)
             monkeypatch.undo()
             tasks.cancel_scope.cancel()

@@ -10,8 +10,8 @@ from fastmcp import Client
 from mcp.shared.exceptions import MCPError
 from proxying import desk_for, over_stdio, proxied
 
-from runner.proxy.application import make_proxy
-from runner.proxy.desk import Desk
+from runner.proxy.server import make_proxy
+from runner.proxy.upstreams import Desk
 
 pytestmark = pytest.mark.anyio
 

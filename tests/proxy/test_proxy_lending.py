@@ -16,9 +16,9 @@ from support import ROOT, settings_in
 
 from runner.errors import UsageError
 from runner.proxy.hints import lending_hint
-from runner.proxy.shell import ways_to
+from runner.proxy.run import ways_to
 from runner.proxy.targets import Target
-from runner.rights import Rights
+from runner.settings.rights import Rights
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
 
@@ -134,7 +134,7 @@ async def test_the_git_server_commits_to_a_repository_of_somebody_else(
 
     with monkeypatch.context() as without:
         # The control: git as it is, which is not told that what is lent may be somebody else's.
-        without.setattr("runner.rights._GIT", {})
+        without.setattr("runner.settings.rights._GIT", {})
         async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:
             refused = await said(client, "git_add", repo_path=at, files=["a.txt"])
     async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:

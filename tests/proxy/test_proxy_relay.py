@@ -24,10 +24,10 @@ from proxying import (
 from support import settings_in
 
 from runner.errors import UsageError
-from runner.identity import User
-from runner.proxy.application import make_proxy
-from runner.proxy.desk import Desk
-from runner.proxy.shell import ways_to
+from runner.proxy.run import ways_to
+from runner.proxy.server import make_proxy
+from runner.proxy.upstreams import Desk
+from runner.users.identity import User
 
 pytestmark = [
     pytest.mark.anyio,

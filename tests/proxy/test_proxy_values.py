@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runner.errors import UsageError
 from runner.proxy.backend import BackOff
-from runner.proxy.names import Names
+from runner.proxy.namespacing import Names
 from runner.proxy.targets import Target, read_targets
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,10}", fullmatch=True)

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from runner.errors import CallError, Code
-from runner.ladder import CallListener
-from runner.proxy.watch import Watched, watch
-from runner.state import SessionState
+from runner.proxy.deadline_watch import Watched, watch
+from runner.steps.listener import CallListener
+from runner.toolset.session_state import SessionState
 from sandbox.deadlines import Deadlines
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ LONG = Deadlines(idle_s=3000, total_s=3600)
 
 
 class Slow:
-    """A client that takes its time to hear something. A `runner.ladder.Client`."""
+    """A client that takes its time to hear something. A `runner.steps.listener.Client`."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import CallError, Code
-from runner.my_files import Library, MyFiles
-from runner.reading import READ_MAX_CHARS, described, read_back, reading_result
-from runner.sessions import Sessions
+from runner.files.my_files import Library, MyFiles
+from runner.files.sessions import Sessions
+from runner.protocol.artifact_tools import READ_MAX_CHARS, described, read_back, reading_result
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Put, Retention
 

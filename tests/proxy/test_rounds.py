@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from runner.ladder import ClientRefusal
-from runner.model_resources import RemoteError
-from runner.proxy.pausing import Pausing
-from runner.proxy.rounds import answered
+from runner.protocol.resource_tools import RemoteError
+from runner.proxy.held_calls import Pausing
+from runner.proxy.question_rounds import answered
+from runner.steps.listener import ClientRefusal
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ class Server:
 
 
 class Somebody:
-    """A client that answers, and hears. A `runner.ladder.Client`."""
+    """A client that answers, and hears. A `runner.steps.listener.Client`."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.deadlines import Rung
-from sandbox.forkserver import Forkserver
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.pool import Pool, Source
+from sandbox.host.pool_size import Stock
+from sandbox.host.retirement import Reuse
 from sandbox.policy import Limits, Policy
-from sandbox.pool import Pool, Source
 from sandbox.readable import default_read
-from sandbox.retirement import Reuse
-from sandbox.stock import Stock
 
 __all__ = [
     "ENVIRONMENT",

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 from support import becomes
 
-from sandbox.closer import Closer
-from sandbox.connection import Connection
 from sandbox.errors import FrameError
+from sandbox.host.closer import Closer
+from sandbox.host.connection import Connection
 
 pytestmark = pytest.mark.kernel
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.destinations import Destinations
-from sandbox.exits import Exits
-from sandbox.gate import Gate, address_of
 from sandbox.layers import identity
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import main_filter, supported_architecture
+from sandbox.network.destinations import Destinations
+from sandbox.network.egress import Exits
+from sandbox.network.gate import Gate, address_of
 
 NOBODY = 65534
 

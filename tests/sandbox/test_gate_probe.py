@@ -3,10 +3,10 @@
 import concurrent.futures.thread  # noqa: F401 - it comes late by itself, and the child may not read it
 import os
 
-from sandbox import gate_probe
-from sandbox.gate_probe import try_gate
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import main_filter, supported_architecture
+from sandbox.probe import gate as gate_probe
+from sandbox.probe.gate import try_gate
 from sandbox.syscalls import PR_SET_DUMPABLE, prctl
 
 

@@ -10,16 +10,16 @@ from pools import forkserver_of, kept_pool_of
 from support import becomes
 from test_parking import leased, run, served, value
 
-from sandbox.forkserver import Forkserver
-from sandbox.freezer import is_at_rest, is_frozen
-from sandbox.job import Job
-from sandbox.lease import Lease
-from sandbox.memory_guard import MemoryGuard
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.freezer import is_at_rest, is_frozen
+from sandbox.host.job import Job
+from sandbox.host.lease import Lease
+from sandbox.host.memory_guard import MemoryGuard
+from sandbox.host.pool import Pool
+from sandbox.host.retirement import Reuse
+from sandbox.host.worker import children_of
 from sandbox.outcome import Ending
 from sandbox.policy import MIB, Limits
-from sandbox.pool import Pool
-from sandbox.retirement import Reuse
-from sandbox.worker import children_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -194,7 +194,7 @@ async def test_the_next_call_meets_the_worker_that_goes_on_whichever_was_used_la
 async def test_time_without_a_call_does_not_end_it_and_its_age_does(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox.parking._TIDY_S", 0.05)
+    monkeypatch.setattr("sandbox.host.parking._TIDY_S", 0.05)
     async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=0.1, age_s=2.0)) as pool:
         await begun(pool, "count")
         await run(pool, "print", "", keeps=False)

@@ -12,15 +12,15 @@ from pools import Ears, forkserver_of, kept_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
-from sandbox.forkserver import Forkserver
-from sandbox.freezer import is_frozen
-from sandbox.lease import Lease
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.freezer import is_frozen
+from sandbox.host.lease import Lease
+from sandbox.host.pool import Pool
+from sandbox.host.pool_size import Stock
+from sandbox.host.retirement import Reuse
+from sandbox.host.usage import read_process
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import MIB, Limits
-from sandbox.pool import Pool
-from sandbox.retirement import Reuse
-from sandbox.stock import Stock
-from sandbox.usage import read_process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -434,7 +434,7 @@ async def test_what_the_gate_hears_late_is_booked_to_nobody(forkserver: Forkserv
 async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and_soon_one_to_spare(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox.pool.CALM_S", 0.5)
+    monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)
     async with kept_pool_of(forkserver, tmp_path, stock=Stock(least=2, most=3)) as pool:
         leases = [await leased(pool, "count") for _ in range(6)]
         for lease, _ in leases:
@@ -464,7 +464,7 @@ async def test_tools_with_limits_of_their_own_leave_no_more_workers(
 async def test_no_more_one_shot_processes_stay_either(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox.pool.CALM_S", 0.5)
+    monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)
     async with kept_pool_of(forkserver, tmp_path, threads=True, stock=Stock(least=1, most=2)) as pool:
         leases = [await leased(pool, "count") for _ in range(4)]
         for lease, _ in leases:

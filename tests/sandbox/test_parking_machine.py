@@ -22,12 +22,12 @@ from pools import ENVIRONMENT, Ears, kept_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
-from sandbox.forkserver import Forkserver
-from sandbox.lease import Lease
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.lease import Lease
+from sandbox.host.pool import Pool
+from sandbox.host.readers import Readers
 from sandbox.outcome import Ending
 from sandbox.policy import Limits
-from sandbox.pool import Pool
-from sandbox.readers import Readers
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 

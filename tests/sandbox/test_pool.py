@@ -17,15 +17,15 @@ from support import becomes
 
 from sandbox.deadlines import Deadlines
 from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
-from sandbox.forkserver import Forkserver
 from sandbox.frames import Kind, encode
-from sandbox.launch import launch
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.launch import launch
+from sandbox.host.pool import Pool
+from sandbox.host.pool_size import Stock
+from sandbox.host.watch import FIRST_LOOK_S
+from sandbox.host.worker import children_of
 from sandbox.outcome import Denial, Ending, Outcome
 from sandbox.policy import MIB, Limits, Policy
-from sandbox.pool import Pool
-from sandbox.stock import Stock
-from sandbox.watch import FIRST_LOOK_S
-from sandbox.worker import children_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

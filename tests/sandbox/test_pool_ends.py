@@ -12,10 +12,10 @@ from support import becomes
 
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.errors import SandboxError
-from sandbox.forkserver import Forkserver
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.pool import Pool
+from sandbox.host.pool_size import Stock
 from sandbox.outcome import Ending, Outcome
-from sandbox.pool import Pool
-from sandbox.stock import Stock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.inside.confine import LAYERS
-from sandbox.probe import Tier, layers, missing, probe
+from sandbox.probe.machine import Tier, layers, missing, probe
 
 
 @pytest.fixture

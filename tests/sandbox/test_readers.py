@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sandbox.readers import Readers
+from sandbox.host.readers import Readers
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.host.server_memory import ServerMemory, find_server_memory
 from sandbox.layers import oom
 from sandbox.policy import MIB
-from sandbox.server_memory import ServerMemory, find_server_memory
 
 pytestmark = pytest.mark.kernel
 

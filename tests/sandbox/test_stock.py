@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.stock import Stock
+from sandbox.host.pool_size import Stock
 
 
 def yes() -> bool:

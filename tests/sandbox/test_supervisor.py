@@ -15,12 +15,12 @@ from support import alive, becomes
 
 from sandbox.deadlines import Deadlines
 from sandbox.errors import ForkserverDied, NoProcess
-from sandbox.forkserver import Forkserver
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.pool import Pool
+from sandbox.host.supervisor import Supervisor, pause_s
 from sandbox.layers import cgroup
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
-from sandbox.pool import Pool
-from sandbox.supervisor import Supervisor, pause_s
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -117,7 +117,7 @@ async def test_nothing_that_an_import_has_started_outlives_its_forkserver(
 ) -> None:
     if not ended:
         # The control: without the search by session, the child of a killed zygote lives on.
-        monkeypatch.setattr("sandbox.forkserver.end_orphans", lambda _sessions: True)
+        monkeypatch.setattr("sandbox.host.forkserver.end_orphans", lambda _sessions: True)
     async with (
         supervised() as supervisor,
         homeless_pool_of(supervisor, tmp_path, breeds=True) as pool,

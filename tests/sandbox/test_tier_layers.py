@@ -16,7 +16,7 @@ from sandbox.layers import mounts as mounting
 from sandbox.layers.mounts import view_of
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Limits, Policy
-from sandbox.probe import TRIAL_UID, unreadable
+from sandbox.probe.machine import TRIAL_UID, unreadable
 from sandbox.syscalls import PR_SET_DUMPABLE, prctl
 
 pytestmark = pytest.mark.kernel

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import usage as usage_module
-from sandbox.home_usage import OpenFiles, measure, open_files
-from sandbox.usage import memory_of, oom_kills, processes_of, read_process
+from sandbox.host import usage as usage_module
+from sandbox.host.home_usage import OpenFiles, measure, open_files
+from sandbox.host.usage import memory_of, oom_kills, processes_of, read_process
 
 pytestmark = pytest.mark.kernel
 
@@ -142,7 +142,7 @@ def test_what_a_process_has_open_and_holds_without_a_name_is_listed_once(
 
     with running(UNNAMED, tmp_path) as (pid, descriptors):
         before = open_files(pid, None)
-        monkeypatch.setattr("sandbox.home_usage.os.listdir", counting)
+        monkeypatch.setattr("sandbox.host.home_usage.os.listdir", counting)
         found = open_files(pid, device)
 
     assert before == OpenFiles(descriptors=int(descriptors), unnamed_bytes=0)
@@ -165,7 +165,7 @@ def test_memory_that_two_processes_share_counts_once() -> None:
 def test_without_the_right_to_look_into_others_shared_memory_counts_once_all_the_same() -> None:
     assert os.geteuid() == 0, "this needs a process of another user id, which root alone can start"
     look = (
-        "import sys; from sandbox.usage import *; "
+        "import sys; from sandbox.host.usage import *; "
         "both = [read_process(int(pid)) for pid in sys.argv[1:]]; "
         "print(memory_of(both, interesting_bytes=0, zygote=int(sys.argv[1])))"
     )

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import watch as watch_module
-from sandbox.home_usage import Disk, HomeUsage
+from sandbox.host import watch as watch_module
+from sandbox.host.home_usage import Disk, HomeUsage
+from sandbox.host.watch import FIRST_LOOK_S, Look, Pace, Watch, behind_death, exceeded, overfull
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
-from sandbox.watch import FIRST_LOOK_S, Look, Pace, Watch, behind_death, exceeded, overfull
 
 LIMITS = Limits(
     call_processes=10, call_memory_bytes=1000, home_bytes=2000, home_entries=30, cpu_s=7, file_bytes=50

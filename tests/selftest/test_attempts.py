@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.selftest import ARTIFACTS
-from runner.selftest_program import EVERY
-from sandbox.probe import Tier
+from runner.selftest.artifacts import ARTIFACTS
+from runner.selftest.program import EVERY
+from sandbox.probe.machine import Tier
 from sandbox.selftest.attempt import Blind, Kind, Need, Place, Residue, Seen
 from sandbox.selftest.run import Report
 from sandbox.selftest.trial import Setup, Trial, Verdict

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from unprivileged import run_for_others, run_here, run_unprivileged
 
-from runner.selftest_program import EVERY
-from runner.shell_selftest import SelftestOptions
+from runner.selftest.program import EVERY
+from runner.selftest.report import SelftestOptions
 from sandbox.errors import SandboxError
 from sandbox.inside.confine import LAYERS
-from sandbox.probe import Tier
+from sandbox.probe.machine import Tier
 from sandbox.selftest.attempt import Attempt, Residue
 from sandbox.selftest.looking import Leftover
 from sandbox.selftest.run import Report, run
@@ -22,7 +22,7 @@ from sandbox.selftest.trial import Mode, Setup, Verdict
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(320)]
 
-PROGRAM = "runner.selftest_program"
+PROGRAM = "runner.selftest.program"
 AS_ROOT = "what is tried here takes privileges: run these tests as root"
 LEFT_OPEN = {
     Tier.PROCESS: set(Residue),

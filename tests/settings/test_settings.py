@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.limits import LIMITS
-from runner.settings import Auth, Settings, ToolSettings
-from runner.settings_sources import config_report, config_text, load, origins, variables
+from runner.settings.limits import LIMITS
+from runner.settings.model import Auth, Settings, ToolSettings
+from runner.settings.sources import config_report, config_text, load, origins, variables
 from sandbox.deadlines import Deadlines
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"

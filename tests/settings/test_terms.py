@@ -1,6 +1,6 @@
-from runner.rights import Rights
-from runner.settings import Settings, ToolSettings
-from runner.terms import Terms
+from runner.settings.effective import Terms
+from runner.settings.model import Settings, ToolSettings
+from runner.settings.rights import Rights
 from sandbox.deadlines import Deadlines
 
 

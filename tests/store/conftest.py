@@ -11,7 +11,7 @@ import pytest
 from s3_servers import juicefs, with_bucket
 from suite import Clock
 
-from runner.store.s3_bucket import Address
+from runner.store.s3.bucket import Address
 
 _ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from runner.store.s3_bucket import Address, Bucket
+from runner.store.s3.bucket import Address, Bucket
 
 __all__ = ["CuttingProxy", "juicefs", "raw_client", "with_bucket"]
 

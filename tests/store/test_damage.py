@@ -13,12 +13,12 @@ from suite import ALICE, Clock, read
 from runner.errors import CallError, Code
 from runner.store.content import FileContent
 from runner.store.damage import Verified
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.protocol import ArtifactStore, Put, Record
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address
-from runner.store.spool import Spool
-from runner.store.spooling import SpoolingStore
+from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
+from runner.store.spool.files import Spool
+from runner.store.spool.store import SpoolingStore
 
 pytestmark = pytest.mark.anyio
 

@@ -15,14 +15,14 @@ from suite import ALICE
 
 from runner.errors import CallError
 from runner.store.checking import Check
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
 from runner.store.protocol import Put
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address
-from runner.store.spool import Spool
-from runner.store.spooling import SpoolingStore
+from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
+from runner.store.spool.files import Spool
+from runner.store.spool.store import SpoolingStore
 
 pytestmark = pytest.mark.anyio
 

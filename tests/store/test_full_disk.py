@@ -11,9 +11,9 @@ from disks import fill, read_only, small_disk
 from suite import ALICE, BOB, read
 
 from runner.errors import CallError, Code
-from runner.store.local import LocalStore
+from runner.store.local.reserve import Reserve
+from runner.store.local.store import LocalStore
 from runner.store.protocol import Put, Record, Retention, Scope
-from runner.store.reserve import Reserve
 
 pytestmark = pytest.mark.anyio
 

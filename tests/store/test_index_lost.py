@@ -15,13 +15,13 @@ from disks import fill, small_disk
 from store_world import ALICE, BOB, Clock, content_of, keep, observe
 
 from runner.errors import CallError, Code
-from runner.store.examining import examine
-from runner.store.journal import Journal
-from runner.store.local import LocalStore
-from runner.store.objects import Objects
+from runner.store.local.examining import examine
+from runner.store.local.journal import Journal
+from runner.store.local.objects import Objects
+from runner.store.local.reserve import Reserve
+from runner.store.local.row import Bytes
+from runner.store.local.store import LocalStore
 from runner.store.protocol import ArtifactStore, Origin, Record, Scope
-from runner.store.reserve import Reserve
-from runner.store.row import Bytes
 
 pytestmark = pytest.mark.anyio
 
@@ -408,7 +408,7 @@ import asyncio, os, sys
 from pathlib import Path
 from store_world import ALICE, BOB, content_of, keep
 from runner.errors import CallError
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 async def put(name, scope):
     while True:
@@ -455,7 +455,7 @@ import asyncio, os, shutil, signal, sys, threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from store_world import ALICE, BOB, content_of, keep
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 
 base = Path(sys.argv[1])
 CHANGING = set("fdatasync fsync ftruncate link mkdir rename replace truncate unlink write writelines".split())

@@ -15,8 +15,8 @@ import pytest
 from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe
 
 from runner.errors import CallError, Code
-from runner.store.journal import Journal
-from runner.store.local import LocalStore, Missing
+from runner.store.local.journal import Journal
+from runner.store.local.store import LocalStore, Missing
 from runner.store.protocol import Origin, Reason, Removal, Scope
 
 pytestmark = pytest.mark.anyio
@@ -155,8 +155,8 @@ def test_a_sweep_leaves_what_is_still_being_written(store: LocalStore) -> None:
         """
 import asyncio, os, sys
 from pathlib import Path
-from runner.store.local import LocalStore
-from runner.store.objects import Objects
+from runner.store.local.store import LocalStore
+from runner.store.local.objects import Objects
 store = LocalStore(Path(sys.argv[1]))
 with Objects(store.root).receive("users/alice", b"half") as incoming:
     print(len(asyncio.run(store.sweep())), incoming.path.exists())
@@ -241,7 +241,7 @@ def test_processes_that_meet_an_old_store_at_once_all_find_it_whole(tmp_path: Pa
         """
 import asyncio, os, sys
 from pathlib import Path
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.protocol import Scope
 store = LocalStore(Path(sys.argv[1]))
 for _ in range(8):
@@ -264,7 +264,7 @@ def test_processes_that_put_and_remove_at_once_end_with_every_file_whole(store: 
 import asyncio, os, sys
 from pathlib import Path
 from store_world import ALICE, content_of, keep
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 async def work():
     for number in range(15):
@@ -302,7 +302,7 @@ async def test_writers_killed_at_any_moment_leave_every_acknowledged_file_whole(
 import asyncio, os, random, signal, sys, time
 from pathlib import Path
 from store_world import ALICE, keep
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 choice = random.Random(7)
 async def write(life, acknowledge):
@@ -356,7 +356,7 @@ def test_a_put_is_on_disk_before_it_has_its_name_and_its_row_and_those_before_it
 import asyncio, os, sys
 from pathlib import Path
 from store_world import keep
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 asyncio.run(keep(store, b"first", "a.txt"))
 os.write(2, b"SECOND")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from suite import Clock, MakeStore, StoreSuite
 
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.retention import Rules
 

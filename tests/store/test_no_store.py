@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe
 
-from runner.artifacts.process import Processed, process_artifacts
+from runner.artifacts.accept import Processed, process_artifacts
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
-from runner.my_files import Deferral, Library, MyFiles
-from runner.sessions import Sessions
+from runner.files.my_files import Deferral, Library, MyFiles
+from runner.files.sessions import Sessions
 from runner.store.discovery import discover
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
 from runner.store.protocol import Origin, Put, Record, Retention, Scope

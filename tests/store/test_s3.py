@@ -15,11 +15,11 @@ from suite import ALICE, BOB, Clock, read
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Reason, Record, Scope
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address, Bucket
-from runner.store.s3_index import S3Index
-from runner.store.s3_keys import keys_of
-from runner.store.s3_names import take_name
+from runner.store.s3.bucket import Address, Bucket
+from runner.store.s3.index import S3Index
+from runner.store.s3.keys import keys_of
+from runner.store.s3.names import take_name
+from runner.store.s3.store import S3Store
 
 pytestmark = pytest.mark.anyio
 

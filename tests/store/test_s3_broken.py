@@ -19,9 +19,9 @@ from suite import ALICE, read
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Put
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address, Bucket, Reading
-from runner.store.s3_upload import PART_BYTES, Stopped, Upload
+from runner.store.s3.bucket import Address, Bucket, Reading
+from runner.store.s3.store import S3Store
+from runner.store.s3.upload import PART_BYTES, Stopped, Upload
 
 pytestmark = pytest.mark.anyio
 

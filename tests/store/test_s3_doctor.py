@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from s3_servers import CuttingProxy
 
-from runner.doctor import Level, Line, report
-from runner.settings import Settings
-from runner.settings_sources import load
+from runner.doctor.report import Level, Line, report
+from runner.settings.model import Settings
+from runner.settings.sources import load
 from runner.store.asking import fault_of
-from runner.store.s3_bucket import Address
+from runner.store.s3.bucket import Address
 
 
 def settings_for(address: Address, folder: Path, **changes: str) -> Settings:

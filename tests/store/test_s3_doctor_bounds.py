@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from test_s3_doctor import settings_for
 
-from runner.doctor import Level, Line, report
+from runner.doctor.report import Level, Line, report
 from runner.store.asking import lost_records
-from runner.store.s3_bucket import Address, Bucket
-from runner.store.s3_sweep import Bounds, Lost, count_lost
+from runner.store.s3.bucket import Address, Bucket
+from runner.store.s3.sweep import Bounds, Lost, count_lost
 
 USERS = ("ann", "ann.b", "bob", "cem")
 FILES = 3
@@ -20,7 +20,7 @@ FILES = 3
 def bucket(rgw: Address, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket in which each user has files with their records, but for one file of `cem`."""
     # A record counts as lost when its artifact is five minutes old; here, at once.
-    monkeypatch.setattr("runner.store.s3_sweep.SETTLED_AFTER", timedelta(seconds=-5))
+    monkeypatch.setattr("runner.store.s3.sweep.SETTLED_AFTER", timedelta(seconds=-5))
     bucket = Bucket(rgw)
     for user in USERS:
         for number in range(FILES):

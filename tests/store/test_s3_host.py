@@ -16,18 +16,18 @@ from s3_servers import CuttingProxy
 from suite import Clock, read
 from support import TOOLS, call
 
-from runner.cell import Cell
 from runner.errors import UsageError
-from runner.identity import User
-from runner.seat import Access
-from runner.settings import Settings
-from runner.settings_sources import config_report, config_text, load
-from runner.store.local import LocalStore
+from runner.settings.model import Settings
+from runner.settings.sources import config_report, config_text, load
+from runner.store.local.store import LocalStore
 from runner.store.opening import open_store
 from runner.store.protocol import Put, Scope
 from runner.store.retention import Rules
-from runner.store.s3_bucket import Address
-from runner.store.spooling import SpoolingStore
+from runner.store.s3.bucket import Address
+from runner.store.spool.store import SpoolingStore
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
 
@@ -172,7 +172,7 @@ def test_with_one_it_has_a_spool_in_the_folder_of_the_state(
 
 
 def test_a_local_store_does_not_import_boto3() -> None:
-    code = "import sys, runner.cell; print([n for n in ('boto3', 'botocore') if n in sys.modules])"
+    code = "import sys, runner.toolset.toolset; print([n for n in ('boto3', 'botocore') if n in sys.modules])"
 
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

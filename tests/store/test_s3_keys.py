@@ -1,7 +1,7 @@
 import pytest
 
 from runner.store.protocol import Scope
-from runner.store.s3_keys import Marker, keys_of
+from runner.store.s3.keys import Marker, keys_of
 
 KEYS = keys_of("files/", Scope(user_id="alice"))
 ID = "art_" + "a" * 64

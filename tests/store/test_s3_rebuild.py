@@ -8,11 +8,11 @@ import pytest
 from suite import ALICE, BOB, NOTE, read
 
 from runner.store.protocol import Origin, Put, Record, Scope
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address, Bucket
-from runner.store.s3_entry import Entry
-from runner.store.s3_index import S3Index
-from runner.store.s3_keys import keys_of
+from runner.store.s3.bucket import Address, Bucket
+from runner.store.s3.entry import Entry
+from runner.store.s3.index import S3Index
+from runner.store.s3.keys import keys_of
+from runner.store.s3.store import S3Store
 
 pytestmark = pytest.mark.anyio
 

@@ -12,12 +12,12 @@ import pytest
 from suite import ALICE, BOB, read
 
 from runner.errors import CallError, Code
-from runner.store import s3_waiting
 from runner.store.protocol import Content, Put
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address
-from runner.store.spool import Spool
-from runner.store.spooling import SpoolingStore
+from runner.store.s3 import waiting as s3_waiting
+from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
+from runner.store.spool.files import Spool
+from runner.store.spool.store import SpoolingStore
 
 pytestmark = pytest.mark.anyio
 
@@ -142,7 +142,7 @@ async def read_deafening(reading: Content, proxy: Deaf) -> None:
 async def test_a_download_that_stalls_ends_as_an_error(rgw: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(9_000_000)
     record = await S3Store(rgw).put_bytes(content, Put(name="a.bin"), scope=ALICE)
-    monkeypatch.setattr("runner.store.s3._READ_S", 2.0)
+    monkeypatch.setattr("runner.store.s3.store._READ_S", 2.0)
     with Deaf(rgw, b"no such word") as proxy:
         store = S3Store(proxy.address)
         async with store.open(record, scope=ALICE) as reading:

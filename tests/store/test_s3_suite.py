@@ -4,8 +4,8 @@ import pytest
 from suite import Clock, MakeStore, StoreSuite
 
 from runner.store.retention import Rules
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address
+from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
 
 
 class TestS3(StoreSuite):

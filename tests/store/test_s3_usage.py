@@ -10,11 +10,11 @@ from suite import ALICE, read
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Scope
 from runner.store.retention import Quota, Rules
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address, Bucket
-from runner.store.s3_keys import keys_of
-from runner.store.s3_upload import PART_BYTES
-from runner.store.s3_usage import FRESH_S, S3Usage
+from runner.store.s3.bucket import Address, Bucket
+from runner.store.s3.keys import keys_of
+from runner.store.s3.store import S3Store
+from runner.store.s3.upload import PART_BYTES
+from runner.store.s3.usage import FRESH_S, S3Usage
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +114,7 @@ async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
         digested.append(source)
         raise OSError("digested before it is sent")
 
-    monkeypatch.setattr("runner.store.s3.digest_of", note)
+    monkeypatch.setattr("runner.store.s3.store.digest_of", note)
     store = S3Store(rgw)
 
     record = await store.put_file(path, Put(name="a.bin"), scope=ALICE)

@@ -19,10 +19,10 @@ from runner.errors import CallError, Code
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Put, Reason, Record, Scope
 from runner.store.retention import Quota, Rules
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address
-from runner.store.spool import Spool, delay_s
-from runner.store.spooling import SpoolingStore
+from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
+from runner.store.spool.files import Spool, delay_s
+from runner.store.spool.store import SpoolingStore
 
 pytestmark = pytest.mark.anyio
 
@@ -325,7 +325,7 @@ def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: 
         "import sys, datetime, os\n"
         "from pathlib import Path\n"
         "from runner.store.protocol import Put, Scope\n"
-        "from runner.store.spool import Spool\n"
+        "from runner.store.spool.files import Spool\n"
         "spool = Spool(Path(sys.argv[1]))\n"
         "for number in range(10**6):\n"
         "    now = datetime.datetime.now(datetime.UTC)\n"

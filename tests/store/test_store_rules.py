@@ -13,7 +13,7 @@ import pytest
 from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe
 
 from runner.errors import CallError, Code
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.protocol import ArtifactStore, Origin, Put, Record, Retention, Scope
 from runner.store.retention import Budgets, Cleanup, Quota, Rules

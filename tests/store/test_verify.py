@@ -10,12 +10,12 @@ from s3_servers import raw_client
 from suite import ALICE, BOB
 from test_damage import Away, flip_in, flipped, place_of_bytes
 
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 from runner.store.protocol import Put, Retention
-from runner.store.s3 import S3Store
-from runner.store.s3_bucket import Address
-from runner.store.spool import Spool
-from runner.store.spooling import SpoolingStore
+from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
+from runner.store.spool.files import Spool
+from runner.store.spool.store import SpoolingStore
 from runner.store.verifying import Damage
 
 pytestmark = pytest.mark.anyio

@@ -54,7 +54,7 @@ def run(environment: dict[str, str], folder: Path) -> Callable[..., Ran]:
 
     def run_runner(*arguments: str | Path, timeout: float = 100, **more: str) -> Ran:
         ended = subprocess.run(
-            [sys.executable, "-m", "runner.cli", *map(str, arguments)],
+            [sys.executable, "-m", "runner.cli.app", *map(str, arguments)],
             env={**environment, **more},
             cwd=folder,
             capture_output=True,
@@ -73,7 +73,7 @@ def serve_http(environment: dict[str, str], folder: Path) -> Iterator[Callable[.
     with contextlib.ExitStack() as stack:
 
         def start(tool_file: Path, *arguments: str, **more: str) -> str:
-            command = [sys.executable, "-m", "runner.cli", "serve", str(tool_file), "--transport", "http"]
+            command = [sys.executable, "-m", "runner.cli.app", "serve", str(tool_file), "--transport", "http"]
             process = subprocess.Popen(
                 [*command, "--port", "0", *arguments],
                 env={**environment, **more},

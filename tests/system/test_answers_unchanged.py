@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.timeout(200)]
 FILE = TOOLS / "kinds.py"
 BIN = Path(sys.executable).parent
 PLAIN = (str(BIN / "fastmcp"), "run", str(FILE), "--no-banner")
-OURS = (sys.executable, "-m", "runner.cli", "serve", str(FILE), "--transport", "stdio")
+OURS = (sys.executable, "-m", "runner.cli.app", "serve", str(FILE), "--transport", "stdio")
 CLIENT = {"name": "tests", "version": "1"}
 ERAS = ("2025-06-18", "2025-11-25", "2026-07-28")
 

@@ -41,11 +41,11 @@ from support import ROOT, Listening, alive, becomes, call, details, error_code, 
 from tools.acts import perform
 
 from runner.call import execute
-from runner.cell import Cell
-from runner.identity import User
-from runner.request import WireError
 from runner.store.protocol import Origin
-from sandbox.probe import Tier
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
+from runner.worker.wire import WireError
+from sandbox.probe.machine import Tier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
 
@@ -611,7 +611,7 @@ async def test_a_descriptor_over_the_result_channel_ends_the_call_that_sends_it_
 ) -> None:
     if older_kernel:
         # An option that no kernel knows, as the real one is unknown to older ones.
-        monkeypatch.setattr("sandbox.connection._SO_PASSRIGHTS", 9999)
+        monkeypatch.setattr("sandbox.host.connection._SO_PASSRIGHTS", 9999)
     elif not refuses_descriptors():
         older_kernel = True
     file = written(f"import contextlib, struct\n{IMPORT}\n{GIVING}")
@@ -887,7 +887,7 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
 
     def run(tier: str, user: str, *wanted: list[Any]) -> Any:
         given = ["--user", user, "--isolation", tier, "--json", "--args", json.dumps({"wanted": wanted})]
-        command = [python, "-m", "runner.cli", "call", tool_file, "acts", *given]
+        command = [python, "-m", "runner.cli.app", "call", tool_file, "acts", *given]
         ended = subprocess.run(
             command, env=environment, cwd=top, capture_output=True, text=True, timeout=60, **identity
         )

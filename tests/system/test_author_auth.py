@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from support import stop
 
 from runner.errors import UsageError
-from runner.identity import auth_provider, unused_auth
-from runner.settings import Auth, Settings
+from runner.settings.model import Auth, Settings
+from runner.users.identity import auth_provider, unused_auth
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -74,7 +74,17 @@ def test_a_server_says_that_the_auth_of_its_file_is_not_used(
 ) -> None:
     file = folder / "guarded.py"
     file.write_text(FILE.format(key=keys.public_key))
-    command = [sys.executable, "-m", "runner.cli", "serve", str(file), "--transport", "http", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "runner.cli.app",
+        "serve",
+        str(file),
+        "--transport",
+        "http",
+        "--port",
+        "0",
+    ]
 
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

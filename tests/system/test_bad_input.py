@@ -15,15 +15,15 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support import SAMPLES, Ran, call, open_cell, settings_in
 
-from runner.cell import Cell
-from runner.environment import framework_environment
-from runner.homes import Homes
-from runner.identity import User
-from runner.my_files import open_library
-from runner.seat import Access
+from runner.files.my_files import open_library
+from runner.homes.homes import Homes
+from runner.system.environment import framework_environment
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
 from sandbox.errors import LoadError, SandboxError
-from sandbox.probe import Tier
-from sandbox.supervisor import Supervisor
+from sandbox.host.supervisor import Supervisor
+from sandbox.probe.machine import Tier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -86,7 +86,7 @@ def written(folder: Path, text: str) -> Path:
 @pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Supervisor]:
     """One for all bad files: it imports the framework, which takes longer than refusing a file."""
-    it = await Supervisor.start("runner.program", environment=framework_environment(os.environ, ()))
+    it = await Supervisor.start("runner.worker.program", environment=framework_environment(os.environ, ()))
     yield it
     await it.close()
 
@@ -286,7 +286,7 @@ async def test_what_a_file_prints_does_not_break_the_protocol(
 ) -> None:
     noise = "import os\nprint('noise')\nos.system('echo noise from a shell')\nos.write(1, b'noise\\n')\n"
     file = written(folder, GOOD.replace('return "hi"', 'print("noise"); return "hi"') + noise)
-    arguments = ["-m", "runner.cli", "serve", str(file), "--transport", "stdio", "--user", user]
+    arguments = ["-m", "runner.cli.app", "serve", str(file), "--transport", "stdio", "--user", user]
 
     async with Client(StdioTransport(sys.executable, arguments, env=environment)) as client:
         answered = await client.call_tool("hi")

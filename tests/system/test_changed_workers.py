@@ -7,7 +7,7 @@ import pytest
 from support import TOOLS, open_cell, request, somebody
 
 from runner.call import execute, relay
-from runner.cell import Cell
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

@@ -117,7 +117,7 @@ async def test_what_changes_while_it_runs_is_as_with_fastmcp_run(
     monkeypatch.setattr("mcp.client.session.LATEST_HANDSHAKE_VERSION", version)
     script = str(Path(sys.executable).with_name("fastmcp"))
     plain = ["run", str(FILE), "--transport", "stdio", "--no-banner", "--skip-env"]
-    served = ["-m", "runner.cli", "serve", str(FILE), "--transport", "stdio"]
+    served = ["-m", "runner.cli.app", "serve", str(FILE), "--transport", "stdio"]
 
     if transport == "http":
         theirs = await through(plain_http(FILE), version, act)

@@ -20,7 +20,7 @@ from fastmcp.client.transports import StdioTransport
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from support import ROOT, TOOLS, server_url, stop
 
-from runner.catalog import without_parameter
+from runner.toolset.catalog import without_parameter
 
 pytestmark = [
     pytest.mark.anyio,
@@ -47,7 +47,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def url(environment: dict[str, str]) -> Iterator[str]:
-    command = [sys.executable, "-m", "runner.cli", "serve", str(FILE), "--transport", "http", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "runner.cli.app",
+        "serve",
+        str(FILE),
+        "--transport",
+        "http",
+        "--port",
+        "0",
+    ]
     process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         yield server_url(process)
@@ -56,7 +66,7 @@ def url(environment: dict[str, str]) -> Iterator[str]:
 
 
 def over_stdio(environment: dict[str, str], mode: str, **options: Any) -> "Client[Any]":
-    arguments = ["-m", "runner.cli", "serve", str(FILE), "--transport", "stdio"]
+    arguments = ["-m", "runner.cli.app", "serve", str(FILE), "--transport", "stdio"]
     stdio = StdioTransport(sys.executable, arguments, env=environment, keep_alive=False)
     return Client(stdio, mode=mode, **options)
 
@@ -97,7 +107,7 @@ def connect_sdk(
     async def connected() -> AsyncIterator[mcp.Client]:
         parameters = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "runner.cli", "serve", str(FILE), "--transport", "stdio"],
+            args=["-m", "runner.cli.app", "serve", str(FILE), "--transport", "stdio"],
             env=environment,
         )
         target = url if transport == "http" else stdio_client(parameters)

@@ -16,7 +16,7 @@ from support import SAMPLES, TOOLS, Ran, alive, strongest_tier, until
 pytestmark = pytest.mark.kernel
 
 CSV = SAMPLES / "data" / "sales.csv"
-RUNNER = [sys.executable, "-m", "runner.cli"]
+RUNNER = [sys.executable, "-m", "runner.cli.app"]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import TOOLS, call, details, error_code, open_cell, somebody
 
-from runner.cell import Cell
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from support import ROOT, TOOLS, becomes, call, details, error_code, open_cell
 
-from runner.cell import Cell
-from sandbox import descriptors
+from runner.toolset.toolset import Cell
+from sandbox.host import descriptors
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

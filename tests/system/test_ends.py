@@ -14,9 +14,9 @@ from support import TOOLS, Listening, call, details, error_code, held, open_cell
 from tools.acts import WAYS_TO_STAY
 
 from runner.call import execute
-from runner.cell import Cell
-from runner.identity import User
-from runner.seat import Access
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

@@ -19,11 +19,11 @@ from fastmcp.client.transports import StdioTransport
 from support import TOOLS, call, details, error_code, open_cell, request, settings_in
 
 from runner.call import Completed, execute
-from runner.cell import Cell
-from runner.host import make_host
-from runner.identity import User
+from runner.server.host import make_host
 from runner.store.protocol import Origin
-from sandbox.probe import Tier
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
+from sandbox.probe.machine import Tier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -346,7 +346,16 @@ async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
     folder: Path, user: str, environment: dict[str, str]
 ) -> None:
     home = Path(f"/tmp/{user}")
-    arguments = ["-m", "runner.cli", "serve", str(TOOLS / "files.py"), "--transport", "stdio", "--user", user]
+    arguments = [
+        "-m",
+        "runner.cli.app",
+        "serve",
+        str(TOOLS / "files.py"),
+        "--transport",
+        "stdio",
+        "--user",
+        user,
+    ]
     second = Client(StdioTransport(sys.executable, arguments, env=environment, keep_alive=False))
 
     async with AsyncExitStack() as stack:

@@ -9,10 +9,10 @@ import pytest
 from fastmcp import Client
 from support import settings_in
 
-from runner.cell import Cell
 from runner.contract.envelope import tool_not_found
-from runner.host import make_host
-from runner.identity import User
+from runner.server.host import make_host
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from support import TOOLS, call, open_cell, somebody
 
-from runner.cell import Cell
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

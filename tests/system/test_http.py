@@ -45,7 +45,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "RUNNER_AUTH__KIND": "static",
         "RUNNER_AUTH__TOKENS_FILE": str(tokens),
     }
-    command = [sys.executable, "-m", "runner.cli", "serve", str(both), "--transport", "http", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "runner.cli.app",
+        "serve",
+        str(both),
+        "--transport",
+        "http",
+        "--port",
+        "0",
+    ]
     process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         yield server_url(process)

@@ -29,14 +29,14 @@ from support import ROOT, alive, becomes, call, details, error_code, held
 from tools.acts import observed, perform
 
 from runner.artifacts.collect import relative_to_home
-from runner.bounds import Bounds
-from runner.cell import Cell
-from runner.homes import HomeLease
-from runner.identity import User
-from runner.render import Delivery, render
-from runner.seat import Access
+from runner.homes.homes import HomeLease
+from runner.steps.render import Delivery, render
 from runner.store.protocol import Origin
-from runner.usernames import home_segment
+from runner.toolset.policies import Bounds
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
+from runner.users.usernames import home_segment
 from sandbox.policy import Policy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -183,7 +183,7 @@ async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: s
 _EVALUATES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
 _CALLS = {"eval", "exec", "compile", "__import__"}
 # They run in a zygote or worker, confined, and are where author code is loaded.
-_CONFINED = ("runner/toolfile.py", "runner/program.py", "sandbox/inside")
+_CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "sandbox/inside")
 
 
 async def test_the_host_only_parses_capped_json_from_a_worker(tmp_path: Path, tier: str, user: str) -> None:
@@ -277,7 +277,7 @@ async def test_no_process_survives_its_call_or_the_host(
             survivors_of_call = [mark for mark in left if held(mark)]
 
     allowed = ["--allow-env", "ATTACK", "--isolation", tier]
-    command = [sys.executable, "-m", "runner.cli", "call", ATTACK, "leave_and_hang", *allowed]
+    command = [sys.executable, "-m", "runner.cli.app", "call", ATTACK, "leave_and_hang", *allowed]
     host = await asyncio.create_subprocess_exec(
         *map(str, command), env={**environment, "ATTACK": "remain"}, stdin=subprocess.DEVNULL
     )

@@ -13,9 +13,9 @@ import pytest
 from support import TOOLS, Ran, alive, becomes, call, open_cell, request, somebody
 
 from runner.call import execute
-from runner.cell import Cell
-from runner.identity import User
-from runner.isolation import isolation_meta
+from runner.settings.isolation import isolation_meta
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

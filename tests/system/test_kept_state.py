@@ -10,7 +10,7 @@ import pytest
 from support import TOOLS, call, open_cell, somebody
 
 from runner.call import Completed
-from runner.cell import Cell
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

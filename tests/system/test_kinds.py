@@ -324,7 +324,7 @@ async def test_a_server_answers_its_own_methods_and_lists_what_it_has_none_of(
     file = written(folder, {"own.py": OWN_METHOD}) / "own.py"
     command = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "runner.cli", "serve", str(file), "--transport", "stdio"],
+        args=["-m", "runner.cli.app", "serve", str(file), "--transport", "stdio"],
         env=environment,
     )
 

@@ -16,8 +16,8 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support import ROOT, TOOLS, call, error_code, open_cell, server_url, stop
 
-from runner.cell import Cell
 from runner.store.protocol import Origin
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -144,7 +144,7 @@ async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
 ) -> None:
     (folder / "a.txt").write_text("served")
     assert run("files", "put", folder / "a.txt").status == 0
-    command = [sys.executable, "-m", "runner.cli", "serve", str(LINKS)]
+    command = [sys.executable, "-m", "runner.cli.app", "serve", str(LINKS)]
 
     stdio = StdioTransport(command[0], [*command[1:], "--transport", "stdio"], env=environment, cwd=str(ROOT))
     async with Client(stdio) as client:

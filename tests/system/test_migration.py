@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import ROOT, call, open_cell
 
-from runner.cell import Cell
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

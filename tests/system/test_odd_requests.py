@@ -69,7 +69,7 @@ def starts(environment: dict[str, str], folder: Path) -> Iterator[Callable[..., 
         log = folder / f"log{len(started)}"
         with log.open("w") as opened:
             process = subprocess.Popen(
-                [sys.executable, "-m", "runner.cli", *map(str, arguments)],
+                [sys.executable, "-m", "runner.cli.app", *map(str, arguments)],
                 env={**environment, "PYTHONPATH": str(ROOT)},
                 cwd=ROOT,
                 text=True,

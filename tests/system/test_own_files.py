@@ -43,7 +43,7 @@ def run(anybody: tuple[Path, Path]) -> Iterator[Run]:
         os.chown(folder, uid, uid)
         python, file = anybody
         ended = subprocess.run(
-            [python, "-m", "runner.cli", "call", file, tool, *inputs, "--isolation", tier, "--json"],
+            [python, "-m", "runner.cli.app", "call", file, tool, *inputs, "--isolation", tier, "--json"],
             env={
                 "PATH": "/usr/bin:/bin",
                 "RUNNER_USER": f"t-own-{uid}",

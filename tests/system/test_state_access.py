@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from unprivileged import NOBODY, run_as_nobody
 
-from runner.state_access import Denied, check_access, denied_in
-from runner.state_files import APART
+from runner.system.state_access import Denied, check_access, denied_in
+from runner.system.state_files import APART
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 

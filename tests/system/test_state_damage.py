@@ -136,7 +136,7 @@ class Server:
     def started(self, *words: str) -> "subprocess.Popen[str]":
         command, *rest = words or ("serve", str(self.folder / "reads.py"))
         return subprocess.Popen(
-            [sys.executable, "-m", "runner.cli", command, "--transport", "http", "--port", "0", *rest],
+            [sys.executable, "-m", "runner.cli.app", command, "--transport", "http", "--port", "0", *rest],
             env=self.environment,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -288,7 +288,7 @@ def test_the_doctor_names_what_was_set_apart(server: Server) -> None:
         pass
 
     ended = subprocess.run(
-        [sys.executable, "-m", "runner.cli", "doctor"],
+        [sys.executable, "-m", "runner.cli.app", "doctor"],
         env=server.environment,
         capture_output=True,
         text=True,

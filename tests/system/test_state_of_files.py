@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support import call, settings_in, somebody
 
-from runner.cell import Cell
+from runner.toolset.toolset import Cell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

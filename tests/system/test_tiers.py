@@ -20,8 +20,8 @@ from attack_support import children, descendants, interpreter_for_anybody, opene
 from support import ROOT, TOOLS, Ran, alive, held, until
 from tools.acts import WAYS_TO_STAY
 
-from runner.scratch import sweep
-from runner.settings import Settings
+from runner.homes.scratch import sweep
+from runner.settings.model import Settings
 from sandbox.layers.cgroup import places
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
@@ -133,7 +133,7 @@ def run(anybody: tuple[Path, Path], tmp_path: Path) -> Callable[..., Ran]:
     def run_call(tier: str, tool: str, *, file: Path = anybody[1], uid: int = 0, user: str = "nemo") -> Ran:
         options = ["--isolation", tier, "--user", user, "--json"]
         ended = subprocess.run(
-            [anybody[0], "-m", "runner.cli", "call", file, tool, *options],
+            [anybody[0], "-m", "runner.cli.app", "call", file, tool, *options],
             env={
                 "PATH": "/usr/bin:/bin",
                 "RUNNER_STATE_DIR": str(tmp_path / "state"),
@@ -483,7 +483,7 @@ def test_by_default_the_strongest_tier_is_in_force(run: Callable[..., Ran]) -> N
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_doctor_names_the_tier_in_force(anybody: tuple[Path, Path], tmp_path: Path, tier: str) -> None:
-    command = [str(anybody[0]), "-m", "runner.cli", "doctor", "--json", "--isolation", tier]
+    command = [str(anybody[0]), "-m", "runner.cli.app", "doctor", "--json", "--isolation", tier]
     folders = {"RUNNER_STATE_DIR": f"{tmp_path}/s", "RUNNER_STORE": f"file://{tmp_path}/t"}
 
     ended = subprocess.run(command, env={"PATH": "/usr/bin:/bin", **folders}, capture_output=True, timeout=60)

@@ -14,9 +14,9 @@ from fastmcp.client.transports import StdioTransport
 from support import TOOLS, Ran, becomes, call, open_cell, somebody
 
 from runner.call import Completed
-from runner.cell import Cell
-from runner.identity import User
-from runner.settings import Settings
+from runner.settings.model import Settings
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

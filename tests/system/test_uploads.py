@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from support import SAMPLES, server_url, stop
 
-from runner.store.local import LocalStore
+from runner.store.local.store import LocalStore
 
 pytestmark = pytest.mark.kernel
 
@@ -49,7 +49,7 @@ class Host:
     """A server in a process of its own."""
 
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
-        command = [sys.executable, "-m", "runner.cli", "serve", str(SAMPLES / "hello.py")]
+        command = [sys.executable, "-m", "runner.cli.app", "serve", str(SAMPLES / "hello.py")]
         self.process = subprocess.Popen(
             [*command, "--transport", "http", "--port", "0"],
             env=environment,

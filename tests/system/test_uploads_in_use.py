@@ -53,7 +53,7 @@ def start(environment: dict[str, str], folder: Path) -> Iterator[Callable[..., H
     started: list[subprocess.Popen[str]] = []
 
     def run(**more: str) -> Host:
-        command = [sys.executable, "-m", "runner.cli", "serve", str(TOOLS / "files.py")]
+        command = [sys.executable, "-m", "runner.cli.app", "serve", str(TOOLS / "files.py")]
         process = subprocess.Popen(
             [*command, "--transport", "http", "--port", "0"],
             env={**environment, **more},

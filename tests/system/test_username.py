@@ -7,9 +7,9 @@ import pytest
 from fastmcp import Client
 from support import settings_in
 
-from runner.cell import Cell
-from runner.host import make_host
-from runner.identity import User
+from runner.server.host import make_host
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

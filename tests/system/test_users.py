@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support import TOOLS, Ran, becomes, call, open_cell, settings_in
 
-from runner.administration import Administration
+from runner.cli.administration import Administration
 from runner.errors import UsageError
 from runner.http.logins import Login, Logins
-from runner.identity import User
-from runner.tokens import TokenError, Tokens
-from runner.usernames import home_segment, user_of
+from runner.users.identity import User
+from runner.users.tokens import TokenError, Tokens
+from runner.users.usernames import home_segment, user_of
 
 pytestmark = pytest.mark.kernel
 

@@ -303,7 +303,7 @@ def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Any) -> Non
         *({"jsonrpc": "2.0", "id": n, "method": m, "params": p} for n, (m, p) in enumerate(requests, 1)),
     ]
     tmp_path.chmod(0o700)
-    command = [sys.executable, "-m", "runner.cli", "serve", str(CHATUI), "--transport", "stdio"]
+    command = [sys.executable, "-m", "runner.cli.app", "serve", str(CHATUI), "--transport", "stdio"]
 
     answers = _on_stdio([*command, "--user", "t-stdio-widgets"], messages, tmp_path)
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from support import settings_in
 
-from runner.cell import Access, Cell
 from runner.check.source import Source
 from runner.check.text import check_text
 from runner.check.widget_facts import allowed_hosts, mime_fault, page_faults, tool_faults
 from runner.check.widgets import seen_of_widgets
-from runner.identity import User
+from runner.toolset.toolset import Access, Cell
+from runner.users.identity import User
 
 HEAD = (
     "from pathlib import Path\nfrom fastmcp import FastMCP\nfrom fastmcp.apps import AppConfig, ResourceCSP\n"

@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 from support import ROOT
 
-from runner.catalog import Catalog
+from runner.toolset.catalog import Catalog
 from runner.widgets.forms import (
     Chat,
     Dashboard,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from widgets.widget_server import WidgetServer, serving
 
-from runner.authorization import authorize, challenged, with_schemes
-from runner.catalog import ToolSpec
-from runner.challenge import challenge
+from runner.contract.login_challenge import challenge
 from runner.errors import CallError, Code
-from runner.request import RequestFacts
+from runner.steps.authorization import authorize, challenged, with_schemes
+from runner.toolset.catalog import ToolSpec
 from runner.widgets import NO_AUTH, auth_required, oauth2
+from runner.worker.wire import RequestFacts
 
 TOOL_FILE = '''
 from fastmcp import FastMCP

@@ -10,8 +10,8 @@ from fastmcp.server.middleware import Middleware
 from jsonschema import Draft202012Validator
 from support import SAMPLES, open_cell, settings_in
 
-from runner.cell import Cell
-from runner.host import make_host
+from runner.server.host import make_host
+from runner.toolset.toolset import Cell
 from runner.widgets import Csp, Widget, add_widgets
 from runner.widgets.serving import served_pages
 

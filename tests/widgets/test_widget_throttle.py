@@ -6,7 +6,7 @@ import pytest
 from support import call, details, error_code, open_cell
 
 from runner.errors import CallError, Code
-from runner.throttle import Throttle
+from runner.toolset.throttle import Throttle
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,7 @@ def serving(tool_file: Path = CHATUI, *arguments: str, **environment: str) -> It
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        command = [sys.executable, "-m", "runner.cli", "serve", str(tool_file), "--transport", "http"]
+        command = [sys.executable, "-m", "runner.cli.app", "serve", str(tool_file), "--transport", "http"]
         process = subprocess.Popen(
             [*command, "--port", "0", *arguments],
             env={

@@ -1,4 +1,4 @@
-/** Which server behind a proxy something belongs to. The proxy writes names as `runner/proxy/names.py` says. */
+/** Which server behind a proxy something belongs to. The proxy writes names as `runner/proxy/namespacing.py` says. */
 import { info } from "./info";
 
 /** The server of a tool; empty where nothing is renamed. */

@@ -1,0 +1,92 @@
+"""What a running tool puts into My Files with `runner.author`: kept at once, and for good.
+
+The tool is alive while its file is read, and may change it meanwhile. That harms nobody but itself: what is
+kept is what was read, with the digest of it, and the file is opened with the care of any other output.
+A put that was acknowledged is a promise, so it stays although the call is ended later.
+
+Source: document 004, Phase 0; requirements S4-3, S4-63, S4-85; architecture, decision "Time".
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.artifacts.collect import OpenHome, collect
+from runner.contract.envelope import too_large
+from runner.contract.jsonable import NotJsonError, jsonable
+from runner.errors import CallError, Code
+from runner.files.my_files import MyFiles
+from runner.formats.mime import is_mime
+from runner.store.protocol import Origin, Record
+from runner.system.threads import in_thread
+
+__all__ = ["Puts"]
+
+_SOURCE_CHARS = 1024
+_NO_HOME = "this tool has no home to put files from; give it a parameter `username: str`"
+
+
+@dataclass(slots=True, kw_only=True)
+class Puts:
+    """The puts of one call.
+
+    Attributes:
+        files: My Files of the user.
+        home: The home of the call, or None if its tool has none.
+        max_bytes: Largest file.
+        total_max_bytes: Most that all of them have together.
+        kept: Change times of the files that were kept, in ns since 1970, by inode.
+    """
+
+    files: MyFiles
+    home: OpenHome | None
+    max_bytes: int
+    total_max_bytes: int
+    kept: dict[int, int] = field(default_factory=dict)
+    _kept_bytes: int = 0
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def put(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep a file that the tool names; return its reference, or `{"refused": why}`."""
+        try:
+            # One after the other, so that the sum is known.
+            async with self._lock:
+                record = await self._put(params)
+        except CallError as error:
+            return {"refused": error.message}
+        except (OSError, EOFError) as error:
+            return {"refused": f"the file cannot be read: {error}"}
+        return record.ref.model_dump()
+
+    async def _put(self, params: Mapping[str, Any]) -> Record:
+        name, mime = params.get("name"), params.get("mime")
+        if self.home is None:
+            raise CallError(Code.E_INVALID_PATH, _NO_HOME)
+        left = self.total_max_bytes - self._kept_bytes
+        opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes)
+        async with in_thread(opened) as found:
+            if found.size > left:
+                raise too_large(found.size, left)
+            read = os.fstat(found.fd)
+            record = await self.files.put(
+                found.fd,
+                name=name if isinstance(name, str) else "artifact",
+                mime=mime if is_mime(mime) else None,
+                origin=Origin.GENERATED,
+                about=_small(params.get("source")),
+            )
+        self._kept_bytes += record.size
+        self.kept[read.st_ino] = read.st_ctime_ns
+        return record
+
+
+def _small(source: object) -> Mapping[str, Any]:
+    """Return what the tool says of where the file came from, if it is small and JSON."""
+    if not isinstance(source, Mapping) or len(repr(source)) > _SOURCE_CHARS:
+        return {}
+    try:
+        return dict(jsonable(source))
+    except NotJsonError:
+        return {}

@@ -1,0 +1,96 @@
+"""Follow the links that a tool left in its home, as far as they stay in it.
+
+The kernel resolves nothing but paths without links here, each from the home's descriptor. What a link says is
+read from the link that was opened, and then is a path like any other; so no swap in between leads out.
+
+Source: openat2(2), symlink(7), path_resolution(7); rule R2 of the conformance cases.
+"""
+
+import errno
+import os
+import posixpath
+import stat
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.system.openat import CONFINED, openat2
+
+__all__ = ["open_within"]
+
+_LINKS_MAX = 40
+_STEPS_MAX = 4096
+
+
+def open_within(home_fd: int, home: Path, relative: str) -> int:
+    """Open what `relative` leads to below a home, links followed; return a descriptor that only names it.
+
+    Args:
+        home_fd: The home's folder.
+        home: Its path, below which absolute links may lead.
+        relative: A path below the home.
+
+    Raises:
+        OSError: `EXDEV` for what leads out, `ELOOP` for too many links, or as `openat2`.
+    """
+    walk = _Walk(home_fd, home, deque(relative.split("/")))
+    for _step in range(_STEPS_MAX):
+        if not walk.ahead:
+            return walk.open(walk.here)
+        walk.step(walk.ahead.popleft())
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), relative)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where a walk has come to, as names without links, and what lies ahead of it."""
+
+    home_fd: int
+    home: Path
+    ahead: deque[str]
+    here: list[str] = field(default_factory=list)
+    links: int = 0
+
+    def open(self, names: list[str]) -> int:
+        # O_PATH opens nothing: a FIFO cannot block us and a device does not notice.
+        path = "/".join(names) or "."
+        return openat2(self.home_fd, path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, resolve=CONFINED)
+
+    def step(self, name: str) -> None:
+        if name in ("", "."):
+            return
+        if name == "..":
+            if not self.here:
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            self.here.pop()
+            return
+        target = self._target([*self.here, name])
+        if target is None:
+            self.here.append(name)
+        else:
+            self._turn(target)
+
+    def _target(self, names: list[str]) -> str | None:
+        found = self.open(names)
+        try:
+            is_link = stat.S_ISLNK(os.fstat(found).st_mode)
+            return os.readlink("", dir_fd=found) if is_link else None
+        finally:
+            os.close(found)
+
+    def _turn(self, target: str) -> None:
+        self.links += 1
+        if self.links > _LINKS_MAX:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), target)
+        if posixpath.isabs(target):
+            # `..` is taken step by step, as the kernel does; so the text decides only where the walk begins.
+            self.here, target = [], self._below(target)
+        self.ahead.extendleft(reversed(target.split("/")))
+
+    def _below(self, target: str) -> str:
+        """Return where below the home an absolute path begins: by the home's name, or where that leads."""
+        whole = f"/{target.lstrip('/')}/"
+        for top in (f"{self.home}/", os.readlink(f"/proc/self/fd/{self.home_fd}") + "/"):
+            if whole.startswith(top):
+                return whole.removeprefix(top)
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)

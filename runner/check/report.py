@@ -1,0 +1,197 @@
+"""`runner check`: is this a good tool file? Its text is read here, its import watched in the sandbox."""
+
+import json
+import tokenize
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from runner.check.finding import Finding, Severity
+from runner.check.import_rules import seen_at_import
+from runner.check.import_watch import Watched
+from runner.check.needs import Need
+from runner.check.source import Source
+from runner.check.text import TextReport, check_text, waived
+from runner.check.widgets import seen_of_widgets
+from runner.settings.model import Settings
+from runner.settings.targets import entry_of
+from runner.toolset.background import refused_jobs
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Cell
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
+from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
+from sandbox.host.zygote import Loaded
+
+__all__ = ["check_from_shell"]
+
+_PROGRAM = "runner.check.program"
+_FORKED = "every call is forked from a process that has loaded the file"
+_ONE_SHOT = "every call gets an interpreter of its own, because a thread runs after the import"
+_HOMES = {
+    Access.NONE: "reads system folders only",
+    Access.READ: "reads the files it is given",
+    Access.WRITE: "writes /tmp/{username}/, reads the files in it",
+}
+_NEEDS = {
+    "network": "the network, which is closed unless it is allowed",
+    "programs": "other programs, which may run unless `--deny-run` is given",
+    "environment": "a variable that is not there unless `--allow-env` names it",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """All that is known of one file; `tools` is empty where it could not be loaded."""
+
+    file: str
+    findings: tuple[Finding, ...] = ()
+    needs: tuple[Need, ...] = ()
+    tools: Mapping[str, ToolSpec]
+    forks: bool | None = None
+    homes_for: Literal["declared", "all"] = "declared"
+    unseen: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    error: SandboxError | None = None
+
+    def access(self, tool: ToolSpec) -> Access:
+        """Return what calls of a tool may do with their user's home."""
+        return Access.of(tool, homes_for=self.homes_for)
+
+    @property
+    def exit_status(self) -> int:
+        return int(any(finding.severity is Severity.MUST for finding in self.findings))
+
+
+async def check_from_shell(settings: Settings, target: str, *, as_json: bool) -> int:
+    """Check one tool file, print what was found, and return the exit status.
+
+    Raises:
+        LoadError: The file cannot be loaded. What its text tells has been printed.
+        SandboxError: It cannot be loaded here; the message says why.
+    """
+    report = await _check(settings, entry_of(target).file, target)
+    print(json.dumps(_json(report), indent=2) if as_json else _text(report))  # noqa: T201
+    if report.error is not None:
+        raise report.error
+    return report.exit_status
+
+
+async def _check(settings: Settings, path: Path, target: str) -> _Report:
+    text = _read(path)
+    told = _look(text, path.parent) if text is not None else None
+    findings = told.findings if told is not None else ()
+    needs = told.needs if told is not None else ()
+    try:
+        async with (
+            Cell.open(settings, [target], program=_PROGRAM) as cell,
+            cell.seat(User("nobody"), cell.key(User("nobody"), access=Access.NONE)) as seat,
+        ):
+            tools, loaded, forks = cell.catalog.tools, seat.pool.loaded, seat.pool.loaded.threads == 1
+    except (ConfinementError, IsolationUnavailable):
+        # Not the file's fault: nothing is said about it.
+        raise
+    except SandboxError as error:
+        return _Report(file=path.name, findings=findings, needs=needs, tools={}, error=error)
+    known = {offer.name for offer in told.offers} if told is not None else set()
+    if text is not None and told is not None:
+        findings = _with_import(findings, told, text, path.name, loaded)
+    return _Report(
+        file=path.name,
+        findings=findings,
+        needs=needs,
+        tools=tools,
+        forks=forks,
+        homes_for=settings.homes_for,
+        unseen=tuple(name for name in tools if name not in known),
+        refused=refused_jobs(settings, tools),
+    )
+
+
+def _read(path: Path) -> str | None:
+    """Return the text of a file, or None where it is not Python; loading it says why."""
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (SyntaxError, UnicodeDecodeError):
+        return None
+
+
+def _look(text: str, folder: Path) -> TextReport | None:
+    """Return what the text tells, or None where it is not Python or nested without end."""
+    try:
+        return check_text(text, folder)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _with_import(
+    findings: tuple[Finding, ...], told: TextReport, text: str, name: str, loaded: Loaded
+) -> tuple[Finding, ...]:
+    """Add what was seen of the import to what the text tells, each thing once."""
+    try:
+        watched = Watched.from_hello(loaded.hello)
+    except ValueError as error:
+        raise SandboxError(str(error)) from error
+    known = {(finding.rule, finding.line) for finding in findings}
+    seen = seen_at_import(watched, Source(text), name, threads=loaded.threads)
+    new = [finding for finding in seen if (finding.rule, finding.line) not in known]
+    broken = frozenset(finding.rule for finding in findings)
+    new += seen_of_widgets(loaded.hello, told.offers, Source(text), broken)
+    return waived(dict.fromkeys([*findings, *new]), told.ignored)
+
+
+def _json(report: _Report) -> dict[str, Any]:
+    return {
+        "file": report.file,
+        "loads": report.error is None,
+        "error": str(report.error) if report.error is not None else None,
+        "runs": None if report.forks is None else {"forked": report.forks, "why": _way(report)},
+        "tools": [
+            {
+                "name": tool.name,
+                "arguments": list(tool.parameters.get("properties", {})),
+                "home": report.access(tool).value,
+            }
+            for tool in report.tools.values()
+        ],
+        "background_refused": list(report.refused),
+        "needs": [asdict(need) for need in report.needs],
+        "not_looked_at": list(report.unseen),
+        "findings": [asdict(found) | {"severity": found.severity.value} for found in report.findings],
+    }
+
+
+def _text(report: _Report) -> str:
+    lines = [
+        f"{report.file}:{found.line}:{found.column}: {found.severity.value}: {found.message}\n"
+        f"    {found.cure}  [{found.rule}]"
+        for found in report.findings
+    ]
+    lines += [
+        f"tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_HOMES[report.access(tool)]}"
+        for tool in report.tools.values()
+    ]
+    lines += [f"needs {_NEEDS[need.kind]}: `{need.what}`, line {need.line}" for need in report.needs]
+    if report.refused:
+        lines.append(f"needs `background_jobs = true` to go on between calls: {', '.join(report.refused)}")
+    if report.unseen:
+        lines.append(f"not looked at, because not defined in this file: {', '.join(report.unseen)}")
+    if report.forks is not None:
+        lines.append(_way(report))
+    return "\n".join([*lines, _summary(report)])
+
+
+def _way(report: _Report) -> str:
+    return _FORKED if report.forks else _ONE_SHOT
+
+
+def _summary(report: _Report) -> str:
+    must = sum(finding.severity is Severity.MUST for finding in report.findings)
+    should = len(report.findings) - must
+    if report.error is not None:
+        return f"{report.file} cannot be loaded"
+    if not report.findings:
+        return f"{report.file} is fine"
+    return f"{report.file}: {must} must change, {should} should"

@@ -1,0 +1,1 @@
+"""The command `runner`: options read from the shell, reports written to it."""

@@ -1,0 +1,280 @@
+"""What an operator asks and does of users: who there is, what belongs to each, and taking it away.
+
+Everything is asked of where it is kept: the store, the homes, the notes in the state folder. Nothing is
+counted for this, so nothing can be out of step.
+
+Source: `docs/cli.md`, "Users"; `docs/store.md`.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.files.my_files import Library, open_library
+from runner.files.sessions import Session
+from runner.homes.call_locks import CallLocks
+from runner.homes.homes import Homes
+from runner.http.logins import Logins
+from runner.settings.model import Settings
+from runner.store.local.store import LocalStore
+from runner.store.protocol import Record, Retention
+from runner.system.uids import Uids
+from runner.users.tokens import Tokens
+from runner.users.usernames import home_segment, user_of
+
+__all__ = ["MIN_PREFIX_CHARS", "Account", "Administration", "Revoked"]
+
+MIN_PREFIX_CHARS = 8
+"""Fewest characters that say which token is meant."""
+
+_log = logging.getLogger(__name__)
+
+_MOST_ENTRIES = 100_000
+_BEARER = "bearer tokens are in auth.tokens_file, or the issuer's: end them there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What belongs to one user.
+
+    Attributes:
+        user: The name.
+        calls_running: Whether a call of the user is under way, in whichever server with this state folder.
+        files: Files in My Files, of all sessions.
+        bytes: Their length together; equal content counts once.
+        observations: What was taken out of results and ends by itself.
+        sessions: Sessions that files belong to, where these do not persist.
+        browser_sessions: Logins of browsers that hold.
+        home: The folder of the home, where there is one.
+        home_entries: What lies in it.
+        home_bytes: What that takes on disk.
+        uid: The user id that was given, in tiers that give one.
+        quarantine: Contents that were set apart, of which nobody knows what they are.
+        bearer_tokens: Tokens of the user in `auth.tokens_file`.
+    """
+
+    user: str
+    calls_running: bool
+    files: int
+    bytes: int
+    observations: int
+    sessions: int
+    browser_sessions: int
+    home: str | None
+    home_entries: int
+    home_bytes: int
+    uid: int | None
+    quarantine: int
+    bearer_tokens: int
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether anything belongs to the user."""
+        kept = self.files + self.observations + self.sessions + self.browser_sessions + self.quarantine
+        return bool(kept + self.bearer_tokens) or self.home is not None or self.uid is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """What a revocation ended.
+
+    Attributes:
+        user: Whose.
+        links: `all` made until now, or how those begin that were.
+        browser_sessions: How many logins of browsers were ended.
+        left: What this does not reach.
+    """
+
+    user: str
+    links: str
+    browser_sessions: int
+    left: str = _BEARER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Administration:
+    """The users of one store and one state folder.
+
+    Attributes:
+        settings: The effective settings.
+        clock: Says the present time in seconds since the epoch.
+    """
+
+    settings: Settings
+    clock: Callable[[], float] = time.time
+
+    async def accounts(self) -> list[Account]:
+        """Return everybody to whom anything belongs, by name.
+
+        Of a store in S3, those are found who have a session, a home or a user id here too.
+
+        Raises:
+            CallError: The store cannot be asked.
+        """
+        library = open_library(self.settings)
+        segments = {home_segment(session.user) for session in library.sessions.known()}
+        segments |= set(self._uids.given()) | {home.name for home in Homes.of(self.settings).made()}
+        if isinstance(library.store, LocalStore):
+            segments |= set(await library.store.users())
+        names = {home_segment(name) for name in self._bearer_names()} | segments
+        return [await self.account(user_of(segment)) for segment in sorted(names)]
+
+    async def account(self, user: str) -> Account:
+        """Return what belongs to one user.
+
+        Raises:
+            CallError: The store cannot be asked.
+            ValueError: The name cannot be a user's.
+        """
+        segment = home_segment(user)
+        library = open_library(self.settings)
+        records = await self._records(library, user)
+        files = [record for record in records if record.said.retention is Retention.FILES]
+        home = await asyncio.to_thread(Homes.of(self.settings).usage, user, most_entries=_MOST_ENTRIES)
+        return Account(
+            user=user,
+            calls_running=CallLocks(self.settings.state_dir).is_calling(segment),
+            files=len(files),
+            bytes=sum({record.sha256: record.size for record in files}.values()),
+            observations=len(records) - len(files),
+            sessions=len(_sessions(library, user)),
+            browser_sessions=Logins(self.settings.state_dir).count(user, now=self.clock()),
+            home=None if home is None else str(self.settings.homes / segment),
+            home_entries=0 if home is None else home.entries,
+            home_bytes=0 if home is None else home.bytes,
+            uid=self._uids.given().get(segment),
+            quarantine=len(self._quarantine(segment)),
+            bearer_tokens=sum(name == user for name in self._bearer_names()),
+        )
+
+    async def delete(self, user: str, *, now: bool = False) -> Mapping[str, Any]:
+        """Remove what belongs to a user; return what went, and what is left and why.
+
+        No call of the user begins meanwhile.
+
+        Args:
+            user: The name.
+            now: Also while a call of the user is under way.
+
+        Raises:
+            UsageError: Nothing belongs to the user, or a call is under way.
+            CallError: The store failed; what had gone by then is gone.
+        """
+        account = await self.account(user)
+        if not account.is_known:
+            raise UsageError(f"nothing belongs to the user {user!r}; `runner users list` names everybody")
+        with CallLocks(self.settings.state_dir).alone(home_segment(user)) as alone:
+            if not (alone or now):
+                raise UsageError(
+                    f"a call of {user!r} is under way; wait for its end, or give --now: then what the call "
+                    "keeps at its end comes after"
+                )
+            return await self._delete(user, account)
+
+    async def _delete(self, user: str, account: Account) -> Mapping[str, Any]:
+        revoked = self.revoke(user)
+        library = open_library(self.settings)
+        removed = await self._remove_files(library, user)
+        for session in _sessions(library, user):
+            claim = library.sessions.claim(session)
+            if claim is not None:
+                claim.forget()
+                claim.release()
+        is_empty = await asyncio.to_thread(Homes.of(self.settings).end, user)
+        quarantined = self._quarantine(home_segment(user))
+        for path in quarantined:
+            path.unlink(missing_ok=True)
+        left = []
+        if not is_empty:
+            left.append("the home, which a server holds: it goes when the user's session ends there")
+        if account.uid is not None:
+            left.append(f"the user id {account.uid}, which is recorded so that nobody else is given it")
+        if account.bearer_tokens:
+            left.append(_BEARER)
+        if isinstance(library.store, LocalStore):
+            left.append("the journal of removals in the store, which names what was there")
+        said = {
+            "user": user,
+            "files": len(removed),
+            "bytes": sum({record.sha256: record.size for record in removed}.values()),
+            "sessions": account.sessions,
+            "browser_sessions": revoked.browser_sessions,
+            "quarantine": len(quarantined),
+            "home_removed": account.home is not None and is_empty,
+            "left": left,
+        }
+        _log.info("user removed", extra={key: value for key, value in said.items() if key != "left"})
+        return said
+
+    def revoke(self, user: str, *, prefix: str = "") -> Revoked:
+        """End the download links of a user, those that begin in one way or all, with the browser sessions.
+
+        Args:
+            user: The name.
+            prefix: How the tokens begin that are meant; browser sessions stay then.
+
+        Raises:
+            UsageError: The prefix is too short to name a token, or the state folder cannot be written.
+            ValueError: The name cannot be a user's.
+        """
+        home_segment(user)
+        if prefix and len(prefix) < MIN_PREFIX_CHARS:
+            raise UsageError(f"--token takes a token, or {MIN_PREFIX_CHARS} or more of its first characters")
+        library = open_library(self.settings)
+        # Where files do not persist, a link is a session's.
+        holders = [json.dumps({"user": user, "session": s.name}) for s in _sessions(library, user)]
+        holders.append(json.dumps({"user": user, "session": ""}))
+        tokens = Tokens(self.settings.state_dir / "tokens.json")
+        try:
+            tokens.revoke([user, *holders], prefix=prefix, now=self.clock())
+            ended = 0 if prefix else Logins(self.settings.state_dir).end_all(user)
+        except OSError as error:
+            raise UsageError(f"the revocation cannot be noted in state_dir: {error.strerror}") from error
+        revoked = Revoked(
+            user=user, links=f"{prefix[:MIN_PREFIX_CHARS]}…" if prefix else "all", browser_sessions=ended
+        )
+        _log.info("tokens revoked", extra=asdict(revoked))
+        return revoked
+
+    async def _remove_files(self, library: Library, user: str) -> Sequence[Record]:
+        return [
+            record
+            for record in await self._records(library, user)
+            if await library.store.delete(record.id, scope=record.scope, name=record.name)
+        ]
+
+    async def _records(self, library: Library, user: str) -> Sequence[Record]:
+        if isinstance(library.store, LocalStore):
+            return await library.store.all_of(user)
+        found: dict[tuple[str, str | None, str | None], Record] = {}
+        for name in [None, *(session.name for session in _sessions(library, user))]:
+            for record in await library.store.list(scope=library.of(user, name).scope):
+                found[(record.id, record.name, record.scope.session_id)] = record
+        return list(found.values())
+
+    @property
+    def _uids(self) -> Uids:
+        return Uids(self.settings.state_dir, self.settings.uids)
+
+    def _quarantine(self, segment: str) -> list[Path]:
+        folder = self.settings.store_path / "users" / segment / "quarantine"
+        return [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+
+    def _bearer_names(self) -> list[str]:
+        path = self.settings.auth.tokens_file
+        if path is None:
+            return []
+        try:
+            return [str(name) for name in json.loads(path.read_text(encoding="utf-8")).values()]
+        except (OSError, ValueError, AttributeError) as error:
+            raise UsageError(f"auth.tokens_file {path} cannot be read: {error}") from error
+
+
+def _sessions(library: Library, user: str) -> list[Session]:
+    return [session for session in library.sessions.known() if session.user == user]

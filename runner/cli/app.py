@@ -1,0 +1,81 @@
+"""The command line, from `runner serve` to `runner schema`. Its names and exit codes are a contract.
+
+What a command takes and does is in `runner.commands`.
+
+Source: `docs/cli.md`.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from runner.cli.commands.call import call
+from runner.cli.commands.files import files
+from runner.cli.commands.project import init, install
+from runner.cli.commands.report import check, doctor, schema, selftest, show_config
+from runner.cli.commands.serve import dev, proxy, serve
+from runner.cli.commands.users import users
+from runner.cli.exits import EXIT_USAGE, say
+from runner.cli.options import grouped
+from runner.errors import UsageError
+from runner.settings.rights import spell_out
+from sandbox.host.launch import Launched
+
+__all__ = ["app", "main"]
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "serve": serve,
+    "dev": dev,
+    "proxy": proxy,
+    "call": call,
+    "doctor": doctor,
+    "config": show_config,
+    "check": check,
+    "init": init,
+    "install": install,
+    "files": files,
+    "users": users,
+    "selftest": selftest,
+    "schema": schema,
+}
+
+app = typer.Typer(
+    name="runner",
+    help="Serve a FastMCP file so that every call runs in its own confined, killable process.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(grouped(_command))
+
+
+def main(launched: Launched | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        launched: A forkserver's process for `serve` and `call`, which stays the caller's to discard.
+    """
+    try:
+        arguments = spell_out(sys.argv[1:])
+    except UsageError as error:
+        sys.exit(say(error, EXIT_USAGE))
+    app(arguments, obj=launched)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    *, show: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False
+) -> None:
+    """Serve a FastMCP file so that every call runs in its own confined, killable process."""
+    if show:
+        print(version("toolcell"))  # noqa: T201
+        raise typer.Exit
+
+
+if __name__ == "__main__":
+    main()

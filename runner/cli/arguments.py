@@ -1,0 +1,118 @@
+"""Arguments as a shell gives them: `name=value`, `name:=json`, `name=@path`. Pure.
+
+Source: `docs/cli.md`, `runner call`.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.formats.json_repair import finite, parse_object, refuse_constant
+
+__all__ = ["GivenArguments", "coerce", "parse_arguments"]
+
+_NO_NUMBER = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_WORD = re.compile(r"(?P<name>[^=:@]+)(?P<kind>:=|=@|=)(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenArguments:
+    """The arguments of one command line, not yet read by a schema.
+
+    Attributes:
+        texts: From `name=value`.
+        values: From `--args` and `name:=json`.
+        files: From `name=@path`: local files whose names the tool is given.
+    """
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+
+
+def parse_arguments(words: Sequence[str], args: str | None) -> GivenArguments:
+    """Sort the words of a command line.
+
+    A name given twice with `=@` becomes a list of files; given twice otherwise, the last counts. The end
+    of `args` is put back where it was cut off, since it often comes from a model.
+
+    Raises:
+        UsageError: A word is no argument, or some JSON is malformed.
+    """
+    values: dict[str, Any] = {}
+    if args is not None:
+        try:
+            values = parse_object(args)
+        except ValueError as error:
+            raise UsageError(f"--args: {args!r} is no JSON object: {error}") from error
+    texts: dict[str, str] = {}
+    files: dict[str, tuple[Path, ...]] = {}
+    for word in words:
+        match = _WORD.fullmatch(word)
+        if match is None:
+            raise UsageError(f"{word!r} is no argument; write name=value, name:=json or name=@path")
+        name, value = match["name"], match["value"]
+        if match["kind"] == ":=":
+            values[name] = _json(name, value)
+        elif match["kind"] == "=@":
+            files[name] = (*files.get(name, ()), Path(value))
+        else:
+            texts[name] = value
+    return GivenArguments(texts=texts, values=values, files=files)
+
+
+def coerce(text: str, schema: Mapping[str, Any]) -> Any:
+    """Read a shell word by the JSON Schema of its parameter; a word that does not fit stays text.
+
+    The tool's own validation then says what is wrong with it, naming the parameter; but of what only looks
+    like a number to Python, which JSON has no word for.
+
+    Raises:
+        UsageError: It is such a word where a number belongs.
+    """
+    types = _types(schema)
+    if "string" in types or not types:
+        return text
+    try:
+        value = _strict(text)
+    except ValueError as error:
+        if types & {"number", "integer"} and _NO_NUMBER.fullmatch(text.strip()):
+            raise UsageError(f"{text!r} is no number of JSON; give a finite number, or null") from error
+        return {"true": True, "false": False}.get(text.lower(), text) if "boolean" in types else text
+    return value if _fits(value, types) else text
+
+
+def _types(schema: Mapping[str, Any]) -> set[str]:
+    given = schema.get("type")
+    types = {given} if isinstance(given, str) else set(given or ())
+    for word in ("anyOf", "oneOf"):
+        for option in schema.get(word, ()):
+            types |= _types(option)
+    for option in schema.get("enum", ()):
+        types.add(_type_of(option))
+    return types
+
+
+def _fits(value: Any, types: set[str]) -> bool:
+    kind = _type_of(value)
+    return kind in types or (kind == "integer" and "number" in types)
+
+
+def _type_of(value: Any) -> str:
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds.get(type(value), "null")
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return _strict(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: {text!r} is not JSON: {error}") from error
+
+
+def _strict(text: str) -> Any:
+    return json.loads(text, parse_constant=refuse_constant, parse_float=finite)

@@ -1,0 +1,68 @@
+"""The commands that write files of a project or of a client: `init` and `install`."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.cli.exits import end_with
+from runner.cli.options import File, User
+from runner.cli.start import explained, start
+from runner.settings.targets import check_targets
+
+__all__ = ["init", "install"]
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder to write to.")] = Path(),
+) -> None:
+    """Write a working tool file, its test and a runner.toml; what exists is never overwritten."""
+    end_with(lambda: _init(folder))
+
+
+def install(
+    client: Annotated[str, typer.Argument(help="claude-desktop, claude-code, cursor, vscode or mcp-json.")],
+    file: File,
+    *,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the entry; else of the file.")] = None,
+    user: User = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the result and write nothing.")] = False,
+) -> None:
+    """Write the entry that an MCP client needs to serve a tool file; its other entries stay."""
+    end_with(lambda: _install(client, file, name=name, user=user, only_print=only_print))
+
+
+def _init(folder: Path) -> int:
+    from runner.cli.init import next_steps, write_project  # noqa: PLC0415 - only `init` needs it
+
+    print(next_steps(write_project(folder)))  # noqa: T201
+    return 0
+
+
+def _install(client: str, file: str, *, name: str | None, user: str | None, only_print: bool) -> int:
+    from runner.cli.install import Entry, check_client, install_entry  # noqa: PLC0415 - only `install` needs it
+
+    check_client(client)
+    target = check_targets([file])[0]
+    # Nothing is installed that a client could only find broken.
+    asyncio.run(explained(_loaded(target, user), [target]))
+    entry = Entry.of(target, name=name, user=user)
+    print(install_entry(client, entry, only_print=only_print))  # noqa: T201
+    return 0
+
+
+async def _loaded(target: str, user: str | None) -> int:
+    """Load a tool file as `serve` would.
+
+    Raises:
+        LoadError: It cannot be served.
+    """
+    from runner.toolset.toolset import Cell  # noqa: PLC0415 - only `install` needs it
+
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"state_dir": Path(folder, "state"), "store": Path(folder, "store").as_uri()}
+        settings = start({"log_level": "error", **own, **({"user": user} if user else {})}, None)
+        async with Cell.open(settings, [target]):
+            return 0

@@ -1,0 +1,148 @@
+"""The commands that serve until they are told to stop: `serve`, `dev` and `proxy`."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runner.cli.exits import EXIT_INTERRUPTED, end_with
+from runner.cli.options import Address, Bounds, Config, Contract, Logs, Transport, Whose, Workers, given
+from runner.cli.start import as_configured, explained, start
+from runner.settings.model import Settings
+from runner.settings.targets import check_targets
+from runner.system.allocator import keep_little
+from runner.system.importing import import_whole
+from sandbox.host.descriptors import raise_limit
+from sandbox.host.launch import Launched
+
+__all__ = ["dev", "proxy", "serve"]
+
+_Files = Annotated[
+    list[str], typer.Argument(metavar="FILE...", help="Files with an MCP server, packages, modules.")
+]
+
+
+def serve(
+    context: typer.Context,
+    files: _Files,
+    *,
+    transport: Transport = None,
+    address: Address,
+    whose: Whose,
+    config: Config = None,
+    bounds: Bounds,
+    workers: Workers,
+    logs: Logs,
+) -> None:
+    """Serve tool files over MCP: stdio when standard input is a pipe, HTTP when it is a terminal."""
+    flags = given(address, whose, bounds, workers, logs, transport=transport)
+    end_with(lambda: _serve(files, flags, config, context.obj))
+
+
+def dev(
+    context: typer.Context,
+    files: _Files,
+    *,
+    address: Address,
+    whose: Whose,
+    config: Config = None,
+    bounds: Bounds,
+    workers: Workers,
+    logs: Logs,
+) -> None:
+    """Serve tool files with the Playground, and load them anew when they change."""
+    flags = given(address, whose, bounds, workers, logs, transport="http")
+    end_with(lambda: _dev(files, flags, config, context.obj))
+
+
+def proxy(
+    target: Annotated[
+        list[str], typer.Argument(metavar="URL | mcp.json | -- COMMAND...", help="Servers to stand before.")
+    ],
+    *,
+    transport: Transport = None,
+    address: Address,
+    whose: Whose,
+    config: Config = None,
+    contract: Contract = None,
+    bounds: Bounds,
+    logs: Logs,
+) -> None:
+    """Stand in front of other MCP servers: their tools are treated like our own, or their results guarded."""
+    flags = given(address, whose, bounds, logs, transport=transport, contract=contract)
+    end_with(lambda: _proxy(target, flags, config))
+
+
+def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
+    targets = check_targets(files)
+    settings = as_configured(_start(flags, config), targets)
+    return asyncio.run(_stopped_by_signals(explained(_load_and_serve(settings, targets, launched), targets)))
+
+
+async def _load_and_serve(settings: Settings, targets: list[str], launched: Launched | None) -> int:
+    # A wrong file name or setting is answered before these are imported.
+    from runner.server.ahead import Ahead, first_user, transport_of  # noqa: PLC0415
+    from runner.toolset.toolset import Cell  # noqa: PLC0415
+    from runner.users.identity import check_startable  # noqa: PLC0415
+
+    transport = transport_of(settings)
+    check_startable(settings, transport)
+    user = first_user(settings, transport)
+    opened = Ahead(Cell.open(settings, targets, user=user, launched=launched))
+    try:
+        # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
+        served = await asyncio.to_thread(import_whole, "runner.server.serve")
+        status: int = await served.serve(settings, transport, opened)
+    finally:
+        await opened.discard()
+    return status
+
+
+def _start(flags: Mapping[str, Any], config: Path | None) -> Settings:
+    """Do what `start` does for a server: it may have many descriptors, since each user costs some, and lasts.
+
+    So what it no longer uses, it gives back.
+    """
+    settings = start(flags, config)
+    raise_limit()
+    keep_little()
+    return settings
+
+
+async def _stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
+    """Run a server; a signal that comes during its start ends it in order, as one that comes later does."""
+    came: list[int] = []
+    serving = asyncio.ensure_future(server)
+
+    def stop(number: int) -> None:
+        came.append(number)
+        serving.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    try:
+        return await serving
+    except asyncio.CancelledError:
+        return EXIT_INTERRUPTED if signal.SIGINT in came else 0
+
+
+def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
+    targets = check_targets(files)
+    settings = _start(flags, config)
+    from runner.server.develop import develop  # noqa: PLC0415 - after the cheap checks
+
+    developed = develop(settings, targets, launched=launched)
+    return asyncio.run(_stopped_by_signals(explained(developed, targets)))
+
+
+def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> int:
+    from runner.proxy.targets import read_targets  # noqa: PLC0415 - only `proxy` needs these
+
+    targets = read_targets(words)
+    settings = _start(flags, config)
+    from runner.proxy.run import serve_proxy  # noqa: PLC0415 - after the cheap checks
+
+    return asyncio.run(_stopped_by_signals(serve_proxy(settings, targets)))

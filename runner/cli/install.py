@@ -1,0 +1,214 @@
+"""Where known MCP clients keep their servers, and how an entry for a tool file gets there.
+
+Source: the clients' own documentation of `claude_desktop_config.json`, `~/.claude.json` of Claude Code,
+`~/.cursor/mcp.json` and VS Code's `mcp.json`.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.settings.targets import entry_of
+
+__all__ = ["CLIENTS", "Client", "Entry", "check_client", "config_path", "install_entry"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """How one client keeps its servers.
+
+    Attributes:
+        file: Its configuration, below a folder that differs between systems.
+        in_home: Whether that folder is the user's home on every system.
+        key: Key of the object that holds the servers.
+        typed: Whether an entry names its transport.
+    """
+
+    file: str
+    in_home: bool = False
+    key: str = "mcpServers"
+    typed: bool = False
+
+
+CLIENTS = {
+    "claude-desktop": Client(file="Claude/claude_desktop_config.json"),
+    "claude-code": Client(file=".claude.json", in_home=True, typed=True),
+    "cursor": Client(file=".cursor/mcp.json", in_home=True),
+    "vscode": Client(file="Code/User/mcp.json", key="servers", typed=True),
+}
+"""The clients whose files we know. `mcp-json` is none of them: it is what most others read."""
+
+_PRINTED = "mcp-json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One server in a client's configuration.
+
+    Attributes:
+        name: What the client calls it.
+        command: The program it starts.
+        arguments: What it starts it with.
+    """
+
+    name: str
+    command: str
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, target: str, *, name: str | None, user: str | None) -> "Entry":
+        """Make the entry that serves a tool file on stdio.
+
+        Raises:
+            UsageError: The command `runner` is not where this interpreter has its commands, nor on the path.
+        """
+        beside = Path(sys.executable).with_name("runner")
+        command = str(beside) if beside.is_file() else shutil.which("runner")
+        if command is None:
+            raise UsageError("the command `runner` is not installed beside this Python: pip install toolcell")
+        arguments = ("serve", target, "--transport", "stdio", *(("--user", user) if user else ()))
+        chosen = name or entry_of(target).title
+        return cls(name=chosen, command=os.path.abspath(command), arguments=arguments)
+
+    def as_json(self, *, typed: bool) -> dict[str, Any]:
+        """Return it as it stands in a configuration."""
+        kind = {"type": "stdio"} if typed else {}
+        return {**kind, "command": self.command, "args": list(self.arguments)}
+
+
+def config_path(client: Client, *, system: str, environment: Mapping[str, str]) -> Path:
+    """Return where a client keeps its servers.
+
+    Args:
+        client: The client.
+        system: The operating system, as `sys.platform` names it.
+        environment: The environment, which may name other folders.
+    """
+    home = Path(environment.get("HOME") or os.path.expanduser("~"))
+    if client.in_home:
+        return home / client.file
+    if system == "darwin":
+        return home / "Library" / "Application Support" / client.file
+    if system == "win32":
+        return Path(environment.get("APPDATA") or home / "AppData" / "Roaming") / client.file
+    configured = environment.get("XDG_CONFIG_HOME", "")
+    return (Path(configured) if configured.startswith("/") else home / ".config") / client.file
+
+
+def check_client(name: str) -> None:
+    """Refuse a client that is not known.
+
+    Raises:
+        UsageError: It is not.
+    """
+    known = [*CLIENTS, _PRINTED]
+    if name not in known:
+        raise UsageError(f"there is no client {name!r} known here; known are {', '.join(known)}")
+
+
+def install_entry(name: str, entry: Entry, *, only_print: bool) -> str:
+    """Write an entry into a client's configuration; return what to tell the user.
+
+    Raises:
+        UsageError: The client is not known, or its configuration cannot be read, understood or written.
+    """
+    if name == _PRINTED:
+        return json.dumps({"mcpServers": {entry.name: entry.as_json(typed=False)}}, indent=2)
+    check_client(name)
+    client = CLIENTS[name]
+    path = config_path(client, system=sys.platform, environment=os.environ)
+    before = _read(path)
+    after = _merged(before, client, entry, path)
+    if only_print:
+        return after.rstrip("\n")
+    if after == before:
+        return f"{path} has this entry already"
+    backup = _write(path, before, after)
+    kept = f"; what was there is kept in {backup.name}" if backup is not None else ""
+    return f"wrote {entry.name!r} to {path}{kept}\nrestart {name} to use it"
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def _merged(before: str | None, client: Client, entry: Entry, path: Path) -> str:
+    """Return the configuration with the entry in it; everything else stays as it was."""
+    ours = entry.as_json(typed=client.typed)
+    by_hand = f"add it by hand, as {entry.name!r} below {client.key!r}: {json.dumps(ours)}"
+    try:
+        config = json.loads(before) if before and before.strip() else {}
+    except ValueError as error:
+        raise UsageError(f"{path} is not plain JSON ({error}), nothing was written; {by_hand}") from error
+    servers = config.get(client.key, {}) if isinstance(config, dict) else None
+    if not isinstance(servers, dict):
+        raise UsageError(f"{path} does not hold an object {client.key!r}, nothing was written; {by_hand}")
+    there = servers.get(entry.name)
+    if there is not None and not _is_ours(there, entry):
+        raise UsageError(
+            f"{path} has another server named {entry.name!r}, nothing was written; name yours with --name"
+        )
+    kept = there if isinstance(there, dict) else {}
+    config[client.key] = {**servers, entry.name: {**kept, **ours}}
+    return json.dumps(config, indent=_indent(before), ensure_ascii=False) + "\n"
+
+
+def _is_ours(there: object, entry: Entry) -> bool:
+    """Say whether an entry serves the same file, so that it may be renewed."""
+    arguments = there.get("args") if isinstance(there, dict) else None
+    return isinstance(arguments, list) and tuple(arguments[:2]) == entry.arguments[:2]
+
+
+def _indent(before: str | None) -> int | str:
+    """Return how a configuration is indented, so that only our lines differ."""
+    found = re.search(r"\n([ \t]+)\S", before or "")
+    return found[1] if found else 2
+
+
+def _write(path: Path, before: str | None, after: str) -> Path | None:
+    """Replace a file at once, keeping what was there beside it; return where it was kept."""
+    # A configuration may be a link into a folder of dotfiles: the link stays one.
+    real = path.resolve()
+    try:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        backup = None
+        if before is not None:
+            backup = _free(real)
+            shutil.copy2(real, backup)
+        descriptor, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(after)
+                file.flush()
+                os.fsync(file.fileno())
+            if backup is not None:
+                shutil.copymode(real, temporary)
+            os.replace(temporary, real)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return backup
+
+
+def _free(path: Path) -> Path:
+    """Return a name for a backup that is not taken."""
+    number, backup = 1, path.with_name(f"{path.name}.bak")
+    while backup.exists():
+        number += 1
+        backup = path.with_name(f"{path.name}.bak{number}")
+    return backup

@@ -1,0 +1,201 @@
+"""`runner call`: one call from a shell, by the same spine that serves MCP clients."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runner.call import Completed, Request, execute
+from runner.cli.arguments import GivenArguments, coerce
+from runner.cli.terminal import TOKEN, Terminal
+from runner.errors import Code, UsageError
+from runner.files.my_files import MyFiles
+from runner.formats.json_pieces import json_pieces
+from runner.settings.model import Settings
+from runner.steps.render import human
+from runner.store.protocol import Origin
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
+from runner.worker.wire import RequestFacts, WireError
+from sandbox.host.launch import Launched
+
+__all__ = ["EXIT_INTERRUPTED", "CallOptions", "call_from_shell"]
+
+EXIT_INTERRUPTED = 130
+
+_PROTOCOL = "2026-07-28"
+_CLIENT = {"name": "runner", "version": "1"}
+_ALL_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """What one `runner call` was asked to do.
+
+    Attributes:
+        target: The tool file.
+        tool: Name of the tool.
+        arguments: Its arguments, not yet read by a schema.
+        files: Files to put into My Files first.
+        as_json: Print exactly one JSON document.
+        out: Folder to write artifacts to.
+        session: Name of the session the call belongs to.
+    """
+
+    target: str
+    tool: str
+    arguments: GivenArguments
+    files: tuple[Path, ...]
+    as_json: bool
+    out: Path | None
+    session: str
+
+
+async def call_from_shell(
+    settings: Settings, user: User, options: CallOptions, *, launched: Launched | None = None
+) -> int:
+    """Run one call, print its result, and return the exit status.
+
+    Args:
+        settings: The effective settings.
+        user: Who calls.
+        options: What to call.
+        launched: A forkserver's process that was started before, if there is one.
+
+    Raises:
+        UsageError: A file cannot be put into My Files, or the result cannot be written to `out`.
+        LoadError: The tool file is at fault.
+        ConfinementError: A layer could not be put in place.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine always runs in a task
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    terminal = Terminal()
+    try:
+        opening = Cell.open(
+            settings, [options.target], user=user, keep_s=settings.session_idle_s, launched=launched
+        )
+        async with opening as cell:
+            return await _call(cell, user, options, terminal)
+    except asyncio.CancelledError:
+        terminal.close()
+        print("interrupted; nothing is left running", file=sys.stderr)  # noqa: T201
+        return EXIT_INTERRUPTED
+
+
+async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal) -> int:
+    spec = cell.catalog.tools.get(options.tool)
+    user = replace(user, session=options.session)
+    names = await _put_files(cell.files(user), options)
+    arguments = _arguments(options.arguments, names, spec)
+    request = Request(
+        user=user,
+        method="tools/call",
+        params={"name": options.tool, "arguments": arguments, "_meta": _meta()},
+        facts=RequestFacts(
+            request_id=1,
+            protocol=_PROTOCOL,
+            session_id=options.session,
+            transport="stdio",
+            client_info=_CLIENT,
+            client_capabilities={},
+        ),
+        client=terminal,
+        levels=_ALL_LEVELS,
+        inline_max_bytes=cell.settings.inline_max_bytes,
+    )
+    try:
+        completed = await execute(cell, request)
+    except WireError as error:
+        terminal.close()
+        raise UsageError(f"the tool's server refused the call: {error}") from error
+    outcome = request.steps.outcome
+    if outcome is not None and completed.processed.failure is None:
+        # An error names it among its facts.
+        terminal.printed(outcome.output)
+    terminal.close()
+    if completed.interim is not None:
+        raise UsageError(
+            f"the tool {options.tool} asks for input while it runs, which a shell cannot give; "
+            "call it from an MCP client"
+        )
+    if options.out is not None:
+        await _write_out(completed, cell.files(user), options.out)
+    _print(completed, options)
+    return _exit_status(completed)
+
+
+def _meta() -> dict[str, Any]:
+    prefix = "io.modelcontextprotocol/"
+    envelope = {"protocolVersion": _PROTOCOL, "clientInfo": _CLIENT, "clientCapabilities": {}}
+    return {"progressToken": TOKEN, **{prefix + key: value for key, value in envelope.items()}}
+
+
+def _arguments(
+    given: GivenArguments, names: Mapping[str, list[str]], spec: ToolSpec | None
+) -> dict[str, Any]:
+    properties = spec.parameters.get("properties", {}) if spec is not None else {}
+    arguments: dict[str, Any] = dict(given.values)
+    for name, text in given.texts.items():
+        arguments[name] = coerce(text, properties.get(name, {}))
+    for name, files in names.items():
+        arguments[name] = files[0] if len(files) == 1 and name != "filenames" else files
+    return arguments
+
+
+async def _put_files(files: MyFiles, options: CallOptions) -> dict[str, list[str]]:
+    """Put local files into My Files; return for each `name=@path` argument the names they got."""
+    for path in options.files:
+        await _put(files, path)
+    return {
+        name: [await _put(files, path) for path in paths] for name, paths in options.arguments.files.items()
+    }
+
+
+async def _put(files: MyFiles, path: Path) -> str:
+    try:
+        return (await files.put(path, name=path.name, origin=Origin.UPLOADED)).shown
+    except OSError as error:
+        raise UsageError(f"{path} cannot be put into My Files: {error.strerror}") from error
+
+
+def _print(completed: Completed, options: CallOptions) -> None:
+    processed = completed.processed
+    if options.as_json:
+        sys.stdout.writelines(json_pieces(processed.value))
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.write(human(processed) + "\n")
+    sys.stdout.flush()
+
+
+async def _write_out(completed: Completed, files: MyFiles, folder: Path) -> None:
+    """Copy every accepted artifact from My Files, whatever its size."""
+    try:
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        for file in completed.processed.files:
+            stored = await files.by_id(file.id)
+            if stored is not None:
+                async with files.open(stored) as content:
+                    with (folder / file.name).open("wb") as target:
+                        await content.copy_to(target.fileno())
+    except OSError as error:
+        raise UsageError(f"the artifacts cannot be written to {folder}: {error}") from error
+
+
+def _exit_status(completed: Completed) -> int:
+    """Return the exit status of `docs/cli.md`: the worst of the result and of what was refused."""
+    processed = completed.processed
+    if processed.failure is not None:
+        return processed.failure.code.exit_status
+    if processed.errors:
+        codes = [refusal.error.code for refusal in processed.errors]
+        first = next((code for code in codes if code is Code.E_INVALID_PATH), codes[0])
+        return first.exit_status
+    return 1 if processed.is_error else 0

@@ -1,0 +1,116 @@
+"""What commands do first: read the settings, set up the log, and refuse an isolation that cannot be had."""
+
+import logging
+import os
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from runner.errors import UsageError
+from runner.settings.model import Settings
+from runner.settings.sources import load, origins
+from runner.settings.targets import entry_of
+from runner.system.logging_setup import set_up
+from runner.system.state_access import check_access
+from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
+
+__all__ = ["as_configured", "explained", "load_checked", "start"]
+
+log = logging.getLogger(__name__)
+
+
+def start(flags: Mapping[str, Any], config: Path | None) -> Settings:
+    """Return the settings, once they are checked and the log is set up.
+
+    Args:
+        flags: Settings given on the command line.
+        config: The file of settings, instead of the usual one.
+
+    Raises:
+        UsageError: A setting is wrong.
+        IsolationUnavailable: The isolation that was asked for cannot be had.
+        StartError: This user may not use a file of the state folder or of the store.
+    """
+    settings = load_checked(flags, config)
+    set_up(settings.log_level, settings.log_format)
+    if os.path.expanduser("~") == "~":
+        # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
+        os.environ["HOME"] = str(settings.state_dir)
+    _check_isolation(settings)
+    check_access(settings.state_dir, settings.local_store)
+    return settings
+
+
+def load_checked(flags: Mapping[str, Any], config: Path | None) -> Settings:
+    """Return the settings, the section for the output guard checked too.
+
+    Raises:
+        UsageError: A setting is wrong.
+    """
+    settings = load(flags, config=config)
+    if settings.output_guard:
+        # What is wrong with the section is said now, and not by the first call.
+        from runner.output_guard.guard import config_of  # noqa: PLC0415 - only where the section is given
+
+        config_of(settings)
+    return settings
+
+
+def as_configured(settings: Settings, targets: list[str]) -> Settings:
+    """Return the settings with what a `fastmcp.json` says of serving, where nobody said otherwise.
+
+    Raises:
+        UsageError: What it says is nothing that such a setting can be.
+    """
+    deployments = [(target, entry_of(target).deployment) for target in targets]
+    if len(deployments) != 1:
+        return settings
+    ((target, deployment),) = deployments
+    given = origins(settings)
+    said = {name: deployment.get(name) for name in ("transport", "host", "port", "log_level")}
+    if said["transport"] in ("sse", "streamable-http"):
+        said["transport"] = "http"
+    if isinstance(said["log_level"], str):
+        level = said["log_level"].lower()
+        said["log_level"] = "error" if level == "critical" else level
+    wanted = {name: value for name, value in said.items() if value is not None and given[name] == "default"}
+    if deployment.get("path") not in (None, "/mcp", "/mcp/"):
+        log.warning("MCP is at /mcp, whatever path the configuration names", extra={"file": target})
+    try:
+        return settings.model_copy(update=Settings(**wanted).model_dump(include=set(wanted)))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"{target}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+async def explained(command: Awaitable[int], targets: list[str]) -> int:
+    """Name the tool files in front of what is wrong with them."""
+    try:
+        return await command
+    except (LoadError, ZygoteDied) as error:
+        names = ", ".join(Path(target).name for target in targets)
+        line = error.line if isinstance(error, LoadError) else None
+        raise LoadError(f"{names} cannot be served: {error}", line) from error
+
+
+def _check_isolation(settings: Settings) -> None:
+    """Refuse an isolation that was asked for by name and that this machine or version cannot give."""
+    # The probe asks the kernel; `config` does without.
+    from runner.settings.isolation import has_ids, in_force, lacking  # noqa: PLC0415
+
+    missing = lacking(settings)
+    if missing:
+        raise IsolationUnavailable(missing)
+    if any(settings.rights(tool).network for tool in (None, *settings.tools)):
+        from sandbox.probe.gate import try_gate  # noqa: PLC0415 - only where tools have a network
+
+        gate = try_gate(settings.uids.start if has_ids(in_force(settings)) else None)
+        if not gate.enforced and settings.isolation != "guard":
+            raise IsolationUnavailable((f"allow_net cannot be given here: {gate.detail}",))
+    if settings.isolation == "guard":
+        log.warning(
+            "ISOLATION IS OFF: --isolation guard explains mistakes and stops no attack; "
+            "never let others call this server"
+        )

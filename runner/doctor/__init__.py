@@ -1,0 +1,1 @@
+"""What `runner doctor` looks at and what `--repair` mends."""

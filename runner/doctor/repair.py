@@ -1,0 +1,85 @@
+"""`runner doctor --repair` and `--verify`: what became of the store; what can be mended is.
+
+Removed are left-over bytes and what has expired. Files whose bytes are gone are named and stay listed:
+only their owner can say whether to put them again or to remove them.
+
+Source: `docs/store.md`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from runner.doctor.report import Level, Line
+from runner.errors import CallError
+from runner.files.my_files import open_library
+from runner.settings.model import Settings
+from runner.store.asking import lost_records
+from runner.store.local.store import LocalStore, Missing
+from runner.store.protocol import Reason, Removal
+from runner.store.verifying import Damage, Verifiable
+
+__all__ = ["repair", "verify"]
+
+_SECTION = "store"
+
+
+async def repair(settings: Settings) -> tuple[Line, ...]:
+    """Sweep the store, end idle sessions, and return what was found, as lines of the report."""
+    library = open_library(settings)
+    try:
+        ended = await library.end_idle_sessions(settings.session_idle_s)
+        store = library.store
+        if isinstance(store, LocalStore):
+            await store.check()
+        lost = await _lost_in_bucket(settings)
+        removals = await store.sweep()
+        made = lost - await _lost_in_bucket(settings) if lost else 0
+        missing = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
+    except CallError as error:
+        cure = "free the store for this user, then try again"
+        return (Line(section=_SECTION, name="sweep", level=Level.MISSING, detail=error.message, cure=cure),)
+    lines = [_swept(removals, reason) for reason in (Reason.LEFT_BEHIND, Reason.EXPIRED)]
+    lines.append(Line(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended"))
+    if settings.store_scheme == "s3":
+        detail = f"{made} of {lost} that were lost made anew"
+        lines.append(Line(section=_SECTION, name="records", level=Level.OK, detail=detail))
+    return (*lines, *map(_lost, missing))
+
+
+async def _lost_in_bucket(settings: Settings) -> int:
+    if settings.store_scheme != "s3":
+        return 0
+    # All of them, as the sweep does: what it says of the repair is to be true.
+    return (await asyncio.to_thread(lost_records, settings, in_all=True)).files
+
+
+async def verify(settings: Settings) -> tuple[Line, ...]:
+    """Read everything in the store, and return what was found, as lines of the report."""
+    store = open_library(settings).store
+    if not isinstance(store, Verifiable):
+        return ()
+    try:
+        verdict = await store.verify()
+    except CallError as error:
+        cure = "make the store usable, then try again"
+        return (Line(section=_SECTION, name="verify", level=Level.MISSING, detail=error.message, cure=cure),)
+    detail = f"{verdict.files} contents read, {verdict.bytes} bytes, {len(verdict.damaged)} damaged"
+    read = Line(section=_SECTION, name="verify", level=Level.OK, detail=detail)
+    return (read, *map(_lost, verdict.damaged))
+
+
+def _swept(removals: Sequence[Removal], reason: Reason) -> Line:
+    sizes = [removal.size for removal in removals if removal.reason is reason]
+    name = "left over" if reason is Reason.LEFT_BEHIND else reason.value
+    detail = f"{len(sizes)} removed, {sum(sizes)} bytes"
+    return Line(section=_SECTION, name=name, level=Level.OK, detail=detail)
+
+
+def _lost(missing: Missing | Damage) -> Line:
+    return Line(
+        section=_SECTION,
+        name="damaged",
+        level=Level.MISSING,
+        detail=f"{missing.shown!r} in {missing.area}: {missing.problem}",
+        cure="put it again under its name, or remove it: runner files rm",
+    )

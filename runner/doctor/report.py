@@ -1,0 +1,439 @@
+"""`runner doctor`: what this machine and this configuration can enforce, and what not, with the cure.
+
+Layers are tried, not guessed from a version: `sandbox.probe.machine.layers` confines a child for each.
+"""
+
+import enum
+import importlib.metadata
+import os
+import platform
+import pwd
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import CallError, RunnerError
+from runner.settings.isolation import AUTO
+from runner.settings.model import Settings
+from runner.store.asking import fault_of, lost_records
+from runner.store.local.examining import examine
+from runner.store.spool.files import Spool
+from runner.system.openat import ficlone
+from runner.system.state_access import denied_in
+from runner.system.state_files import apart_in
+from runner.users.identity import auth_provider, check_startable
+from sandbox.probe.gate import try_gate
+from sandbox.probe.machine import Probe, Tier, layers, probe
+
+__all__ = ["SUPPORTED", "Level", "Line", "Report", "reflinks", "report"]
+
+SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 2)), "mcp": ((2, 3), (2, 4))}
+"""Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
+
+_LITTLE_SPACE = 1024**3
+_STRONGEST_FIRST = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
+_CURES = {
+    "landlock": "use Linux 6.2 or newer with landlock in its lsm= list, and a profile that allows its calls",
+    "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+}
+_OTHER_CURE = "look for a container profile that forbids it; docs/container.md has one that works"
+_GATE_CURE = "they need Linux 5.9, kernel.yama.ptrace_scope at most 1, and no other listener on the filters"
+
+
+class Level(enum.Enum):
+    """How a line is meant."""
+
+    OK = "ok"
+    NOTE = "note"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One finding.
+
+    Attributes:
+        section: What it is about: machine, isolation, folders, versions or configuration.
+        name: What was looked at.
+        level: Whether it is as it should be; `MISSING` lets the command fail.
+        detail: What was found.
+        cure: What to do about it; always there where something is missing.
+    """
+
+    section: str
+    name: str
+    level: Level
+    detail: str
+    cure: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.level is Level.MISSING and not self.cure:
+            raise ValueError(f"a missing line needs its cure: {self.name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All findings.
+
+    Attributes:
+        tier: Isolation tier in force, or None where calls cannot be confined as asked.
+        lines: The findings, in the order they are read.
+    """
+
+    tier: str | None
+    lines: tuple[Line, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """Return 0 when everything needed is there, else 1."""
+        return 1 if any(line.level is Level.MISSING for line in self.lines) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as a JSON-serialisable object."""
+        lines = [{**asdict(line), "level": line.level.value} for line in self.lines]
+        return {"ok": self.exit_status == 0, "tier": self.tier, "lines": lines}
+
+    def text(self) -> str:
+        """Return the report for people: a block for each section, the cure below its line."""
+        rows: list[str] = []
+        section = ""
+        width = max((len(line.name) for line in self.lines), default=0)
+        for line in self.lines:
+            if line.section != section:
+                section = line.section
+                rows += ["", section]
+            rows.append(f"  {line.level.value:<8} {line.name:<{width}} {line.detail}")
+            if line.cure:
+                rows.append(f"  {'':<8} {'':<{width}} → {line.cure}")
+        return "\n".join([f"isolation: {self.tier or 'none, calls would be refused'}", *rows])
+
+
+def report(settings: Settings, *more: Line, whole_bucket: bool = False) -> Report:
+    """Look at the machine, the folders, the versions and the configuration.
+
+    Args:
+        settings: The effective settings.
+        more: What was found elsewhere.
+        whole_bucket: Whether a store in S3 is listed to its end.
+    """
+    offered = probe(uid=settings.uids.start)
+    tier = _tier(settings, offered)
+    lines = (
+        *_machine(offered),
+        *_layers(tier),
+        *_links(),
+        *_tiers(settings, offered, tier),
+        *_folders(settings),
+        *_bucket(settings, whole=whole_bucket),
+        *(_denied(settings) or _local_store(settings)),
+        *_versions(),
+        *_configuration(settings),
+        *more,
+    )
+    return Report(tier=tier.value if tier else None, lines=lines)
+
+
+def reflinks(source: Path, target: Path) -> bool:
+    """Say whether a file of `source` can be shared with `target` without copying its bytes.
+
+    Raises:
+        OSError: A file cannot be made in one of the folders.
+    """
+    with tempfile.TemporaryFile(dir=source) as original, tempfile.TemporaryFile(dir=target) as clone:
+        original.write(b"reflink")
+        original.flush()
+        return ficlone(original.fileno(), clone.fileno())
+
+
+def _tier(settings: Settings, offered: Probe) -> Tier | None:
+    if settings.isolation == "auto":
+        return next((tier for tier in AUTO if not offered.missing(tier)), None)
+    asked = Tier(settings.isolation)
+    return None if offered.missing(asked) else asked
+
+
+def _machine(offered: Probe) -> Iterator[Line]:
+    system = platform.system()
+    detail = f"{system} {offered.kernel} {offered.architecture}"
+    if system == "Linux":
+        yield Line(section="machine", name="kernel", level=Level.OK, detail=detail)
+    else:
+        cure = "run it on Linux, in a container or a virtual machine"
+        yield Line(section="machine", name="kernel", level=Level.MISSING, detail=detail, cure=cure)
+
+
+def _layers(tier: Tier | None) -> Iterator[Line]:
+    for layer in layers():
+        level, cure = Level.OK, None
+        if not layer.enforced:
+            level = Level.NOTE if tier is Tier.GUARD else Level.MISSING
+            cure = _CURES.get(layer.name, _OTHER_CURE)
+        yield Line(section="layers", name=layer.name, level=level, detail=layer.detail, cure=cure)
+
+
+def _links() -> Iterator[Line]:
+    tried = try_gate()
+    cure = 'links for tools (`file_names`, `file_delivery = "url"`) do not work here; ' + _GATE_CURE
+    yield Line(
+        section="layers",
+        name="links for tools",
+        level=Level.OK if tried.enforced else Level.NOTE,
+        detail=tried.detail,
+        cure=None if tried.enforced else cure,
+    )
+
+
+def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[Line]:
+    if force is Tier.GUARD:
+        detail = "chosen by name: the kernel enforces nothing, a hostile tool file gets out"
+        cure = "use it for your own tool files only; leave --isolation out elsewhere"
+        yield Line(section="tiers", name="guard", level=Level.NOTE, detail=detail, cure=cure)
+    for tier in _STRONGEST_FIRST:
+        faults = offered.missing(tier)
+        wanted = force is None and settings.isolation in (tier.value, "auto")
+        if tier is force:
+            yield Line(section="tiers", name=tier.value, level=Level.OK, detail="in force")
+        elif not faults:
+            yield Line(section="tiers", name=tier.value, level=Level.OK, detail="available")
+        elif wanted and (tier is Tier.PROCESS or settings.isolation != "auto"):
+            cure = "; ".join(faults)
+            yield Line(
+                section="tiers",
+                name=tier.value,
+                level=Level.MISSING,
+                detail="asked for, not available",
+                cure=cure,
+            )
+        else:
+            yield Line(section="tiers", name=tier.value, level=Level.NOTE, detail="; ".join(faults))
+
+
+def _reuse(settings: Settings) -> str:
+    """Return how long a process of a user lives, and for which tools that is otherwise."""
+    kept, single = "stay with their user between calls", "serve one call each"
+    usual = settings.worker_reuse
+    others = sorted(name for name, tool in settings.tools.items() if tool.worker_reuse not in (None, usual))
+    said = f"{kept if usual == 'user' else single} (worker_reuse = {usual})"
+    return f"{said}; not so for {', '.join(others)}" if others else said
+
+
+def _jobs(settings: Settings) -> str:
+    """Return whether anything may go on between calls, and for which tools that is otherwise."""
+    usual = settings.lets_go_on()
+    others = sorted(name for name in settings.tools if settings.lets_go_on(name) != usual)
+    said = "go on between calls where a tool asks for it" if usual else "nothing goes on between calls"
+    said += f" (background_jobs = {str(settings.background_jobs).lower()})"
+    return f"{said}; not so for {', '.join(others)}" if others else said
+
+
+def _folders(settings: Settings) -> Iterator[Line]:
+    yield _own_folder("state", settings.state_dir)
+    yield from _set_apart(settings.state_dir)
+    yield _own_folder("store", settings.store_path)
+    yield _homes_folder(settings.homes)
+    yield from _sharing(settings.store_path, settings.homes)
+
+
+def _denied(settings: Settings) -> list[Line]:
+    """Return a line for each file of ours that this user may not use; what it holds cannot be told then."""
+    found = denied_in(settings.state_dir, settings.local_store)
+    return [
+        Line(
+            section="folders",
+            name="access",
+            level=Level.MISSING,
+            detail=f"{denied.path} {denied.problem}",
+            cure=denied.cure,
+        )
+        for denied in found
+    ]
+
+
+def _bucket(settings: Settings, *, whole: bool) -> Iterator[Line]:
+    if settings.store_scheme != "s3":
+        return
+    fault = fault_of(settings)
+    yield Line(
+        section="store",
+        name="bucket",
+        level=Level.MISSING if fault else Level.OK,
+        detail=f"{settings.store}: {fault.reason if fault else 'answers'}",
+        cure=fault.cure if fault else None,
+    )
+    if fault is None:
+        yield _records(settings, whole=whole)
+
+
+def _records(settings: Settings, *, whole: bool) -> Line:
+    try:
+        lost = lost_records(settings, in_all=whole)
+    except CallError as error:
+        cure = "make the bucket usable, then try again"
+        return Line(section="store", name="records", level=Level.MISSING, detail=error.message, cure=cure)
+    cut = f"the listing was cut after {lost.objects} objects, {lost.users} users whole"
+    if not lost.files and lost.is_cut:
+        detail = f"each file that was looked at has its record; {cut}"
+        cure = "runner doctor --whole-bucket looks at all, a request for each thousand objects"
+        return Line(section="store", name="records", level=Level.NOTE, detail=detail, cure=cure)
+    if not lost.files:
+        return Line(section="store", name="records", level=Level.OK, detail="each file has its record")
+    rest = f"; {cut}: runner doctor --whole-bucket looks at all" if lost.is_cut else ""
+    return Line(
+        section="store",
+        name="records",
+        level=Level.MISSING,
+        detail=f"{lost.files} files have lost their record, so nobody finds them; their bytes are there"
+        + rest,
+        cure="runner doctor --repair makes it anew where enough is known; all else is kept and reported",
+    )
+
+
+def _local_store(settings: Settings) -> Iterator[Line]:
+    if settings.store_scheme == "s3":
+        found = Spool(settings.spool_path).unsure()
+        cure = "they are kept and not sent; docs/s3.md says what to do with them"
+        if found:
+            detail = f"{len(found)} waiting files have no note that can be read: {', '.join(found[:3])}"
+            yield Line(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
+        return
+    if settings.store_scheme != "file":
+        kept = "as long as the process that keeps them" if settings.store_scheme == "memory" else "not at all"
+        yield Line(
+            section="store", name="files", level=Level.OK, detail=f"{settings.store} keeps them {kept}"
+        )
+        return
+    try:
+        findings = examine(settings.store_path)
+    except OSError as error:
+        cure = "let this user read the store"
+        detail = f"cannot be read: {error.strerror}"
+        yield Line(section="store", name="index", level=Level.MISSING, detail=detail, cure=cure)
+        return
+    for finding in findings:
+        level = Level.OK if finding.cure is None else Level.NOTE
+        level = Level.MISSING if finding.cure and finding.name == "index" else level
+        yield Line(section="store", name=finding.name, level=level, detail=finding.detail, cure=finding.cure)
+
+
+def _own_folder(name: str, path: Path) -> Line:
+    # As `Path.exists` does not: what may not be looked at has a line of its own.
+    there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
+    status = there.stat()
+    found = f"{path}: {_described(there)}" if there == path else f"{path}: will be made in {there}"
+    usable = stat.S_ISDIR(status.st_mode) and os.access(there, os.W_OK | os.X_OK)
+    if not usable or (there == path and status.st_uid != os.geteuid()):
+        cure = f"make it a folder of the user {_user(os.geteuid())}, or name another with RUNNER_"
+        cure += "STATE_DIR" if name == "state" else "STORE"
+        return Line(section="folders", name=name, level=Level.MISSING, detail=found, cure=cure)
+    if there == path and status.st_mode & 0o077:
+        return Line(
+            section="folders",
+            name=name,
+            level=Level.NOTE,
+            detail=f"{found}, open to others",
+            cure=f"chmod 700 {path}",
+        )
+    return _with_space("folders", name, found, there)
+
+
+def _set_apart(state: Path) -> Iterator[Line]:
+    names = [str(path.relative_to(state)) for path in apart_in(state)]
+    if names:
+        cure = "look at what was damaged and why, then delete it"
+        detail = f"{len(names)} damaged files are set apart: {', '.join(names[:3])}"
+        yield Line(section="folders", name="state", level=Level.NOTE, detail=detail, cure=cure)
+
+
+def _homes_folder(path: Path) -> Line:
+    if not path.is_dir():
+        return Line(
+            section="folders",
+            name="homes",
+            level=Level.MISSING,
+            detail=f"{path}: no folder",
+            cure=f"mkdir -m 1777 {path}, or name another with RUNNER_HOMES",
+        )
+    status, found = path.stat(), f"{path}: {_described(path)}"
+    if status.st_uid not in (0, os.geteuid()):
+        cure = "let it belong to root or to this user, or name another with RUNNER_HOMES"
+        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        cure = f"chmod +t {path}: without it anybody may replace a home"
+        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+    if not os.access(path, os.W_OK | os.X_OK):
+        cure = f"let {_user(os.geteuid())} write there, or name another with RUNNER_HOMES"
+        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+    return _with_space("folders", "homes", found, path)
+
+
+def _sharing(store: Path, homes: Path) -> Iterator[Line]:
+    there = next(folder for folder in (store, *store.parents) if os.path.exists(folder))
+    try:
+        shared = reflinks(there, homes)
+    except OSError:
+        # The lines above say what is wrong with the folder.
+        return
+    if shared:
+        yield Line(
+            section="folders", name="reflink", level=Level.OK, detail="inputs are staged without copying"
+        )
+    else:
+        yield Line(
+            section="folders",
+            name="reflink",
+            level=Level.NOTE,
+            detail="inputs are copied when they are staged",
+            cure="for large inputs put store and homes on one XFS or Btrfs file system",
+        )
+
+
+def _with_space(section: str, name: str, found: str, path: Path) -> Line:
+    free = shutil.disk_usage(path).free
+    detail = f"{found}, {free / 1024**3:.1f} GiB free"
+    if free < _LITTLE_SPACE:
+        return Line(section=section, name=name, level=Level.NOTE, detail=detail, cure="free some space")
+    return Line(section=section, name=name, level=Level.OK, detail=detail)
+
+
+def _described(path: Path) -> str:
+    status = path.stat()
+    return f"{stat.filemode(status.st_mode)} of {_user(status.st_uid)}"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _versions() -> Iterator[Line]:
+    yield Line(section="versions", name="python", level=Level.OK, detail=platform.python_version())
+    for name, (first, end) in SUPPORTED.items():
+        found = importlib.metadata.version(name)
+        wanted = f">={'.'.join(map(str, first))},<{'.'.join(map(str, end))}"
+        number = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
+        if first <= number < end:
+            yield Line(section="versions", name=name, level=Level.OK, detail=found)
+        else:
+            cure = f"pip install '{name}{wanted}'"
+            yield Line(section="versions", name=name, level=Level.MISSING, detail=found, cure=cure)
+
+
+def _configuration(settings: Settings) -> Iterator[Line]:
+    try:
+        auth_provider(settings)
+        if settings.transport == "http":
+            check_startable(settings, "http")
+    except RunnerError as error:
+        cure = "docs/settings.md lists what belongs together, under HTTP"
+        yield Line(section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure)
+    else:
+        yield Line(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
+    yield Line(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))
+    yield Line(section="configuration", name="jobs", level=Level.OK, detail=_jobs(settings))

@@ -1,0 +1,74 @@
+"""Download links: addresses of single stored files, each with a capability token that expires.
+
+A link is a permission. Tools and clients get it; what is shown to people, or logged, has its token
+taken out.
+
+Source: requirements S0-49 to S0-53; rules A2 and A5 of the conformance cases; contradiction C2.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from runner.users.tokens import Tokens
+
+__all__ = ["DOWNLOAD_PATH", "LINK_S", "PURPOSE", "DownloadLinks", "without_tokens"]
+
+DOWNLOAD_PATH = "/api/files/download/"
+PURPOSE = "download"
+"""What a link's token permits. A token for anything else opens no download."""
+
+LINK_S = 3600.0
+
+_MAX_DEPTH = 50
+_TOKEN = re.compile(r"([?&])(?:token=[^&#\s\"'<>]*(&?))+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadLinks:
+    """Makes download links.
+
+    Attributes:
+        tokens: What signs them.
+        base: Address of the server as its users reach it; empty: links are relative to it.
+        ttl_s: How long a link holds, in seconds.
+        clock: Says the present time in seconds since the epoch.
+    """
+
+    tokens: Tokens
+    base: str = ""
+    ttl_s: float = LINK_S
+    clock: Callable[[], float] = time.time
+
+    def to(self, user: str, key: str, *, once: bool = False) -> str:
+        """Return the link by which a file of `user` can be fetched, perhaps only once."""
+        token = self.tokens.sign(
+            user=user, key=key, purpose=PURPOSE, now=self.clock(), ttl_s=self.ttl_s, once=once
+        )
+        return f"{self.base.rstrip('/')}{DOWNLOAD_PATH}{quote(key, safe='')}?token={token}"
+
+
+def without_tokens(value: Any, depth: int = 0) -> Any:
+    """Return a copy of a JSON value whose texts hold no token of an address.
+
+    What nests deeper than anybody would read is left out.
+    """
+    match value:
+        case str():
+            return _TOKEN.sub(_separator, value) if "token=" in value else value
+        case list() | dict() if depth >= _MAX_DEPTH:
+            return "…"
+        case list():
+            return [without_tokens(item, depth + 1) for item in value]
+        case dict():
+            return {key: without_tokens(item, depth + 1) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _separator(match: re.Match[str]) -> str:
+    """Keep the sign before the token where another parameter follows it."""
+    return match[1] if match[2] else ""

@@ -1,0 +1,57 @@
+"""What users' interfaces hear when a file comes into My Files or goes.
+
+`artifact_stored` and `artifact_removed` carry a reference, never content. A file that was uploaded is
+also announced in a `files_update`, as the files of a result are; those of a result are announced there,
+when the result says how to show them.
+
+Source: requirements S0-68, S4-80; rule H5 of the conformance cases.
+"""
+
+from typing import Any
+
+from runner.contract.viewers import category_of, viewer_of
+from runner.files.my_files import Change
+from runner.store.protocol import Origin, Record
+from runner.users.events import Events
+from runner.users.usernames import home_segment
+
+__all__ = ["FILES_URI", "REMOVED", "STORED", "tell"]
+
+FILES_URI = "runner://files"
+"""The resource that lists a user's files, as a model may read them."""
+
+STORED = "artifact_stored"
+REMOVED = "artifact_removed"
+
+
+def tell(events: Events, change: Change) -> None:
+    """Publish what a change means to whoever listens to its user."""
+    record = change.record
+    told: list[dict[str, Any]] = [
+        {
+            "type": REMOVED if change.gone else STORED,
+            "artifact": record.ref.model_dump(mode="json"),
+            "uri": f"artifact://{record.id}",
+            "origin": record.said.origin.value,
+        }
+    ]
+    if record.said.origin is Origin.UPLOADED and not change.gone:
+        told.append({"type": "files_update", "files": [_file(record)], "display": {"open": False}})
+    for event in told:
+        events.publish(event, user=home_segment(change.user), session=change.session)
+
+
+def _file(record: Record) -> dict[str, Any]:
+    shown = {
+        "name": record.shown,
+        "mime": record.mime,
+        "size": record.size,
+        "uri": f"artifact://{record.id}",
+    }
+    viewer = viewer_of(shown)
+    return {
+        **shown,
+        **({"viewer": viewer} if viewer else {}),
+        "category": category_of(shown),
+        "showable": viewer is not None,
+    }

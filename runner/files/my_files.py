@@ -1,0 +1,371 @@
+"""My Files: what one user has in the store, by name, as callers write names.
+
+The layer between the store, which knows scopes and exact names, and everything that serves people:
+staging, results, resources, downloads, the command line. A `Library` has the files of all users; `MyFiles`
+is what one user may have in one session, and carries that scope into every operation.
+
+Where files do not persist, each belongs to the session that put it and goes with it. A protocol without
+sessions has one for each user, which ends when the user has been idle.
+
+Source: requirements S1-9, S1-12, S1-13, S1-20, S1-84 to S1-86; document 001, section 7; rules DF1 and
+DF2 of the conformance cases; architecture, decisions "Session" and "Retention".
+"""
+
+import difflib
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from runner.errors import CallError, Code
+from runner.files.facts import facts
+from runner.files.sessions import Session, Sessions
+from runner.formats.filenames import safe_name
+from runner.formats.mime import guess
+from runner.settings.model import Settings
+from runner.store.local.store import utc_now
+from runner.store.observations import budgets_of
+from runner.store.opening import open_store
+from runner.store.protocol import (
+    ArtifactStore,
+    Content,
+    Origin,
+    Put,
+    Reason,
+    Record,
+    Removal,
+    Retention,
+    Scope,
+)
+from runner.store.removals import log_removals
+from runner.store.retention import Budgets, Quota, Rules
+from runner.store.sources import opened
+from runner.system.threads import finished, in_thread
+
+__all__ = ["Change", "Deferral", "Library", "MyFiles", "open_library", "store_rules"]
+
+_NEAREST = 3
+# The session of a user whose protocol has none. No client can name it: theirs are never empty.
+_UNNAMED = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferral:
+    """What is said of a file that is kept for later calls.
+
+    Attributes:
+        expires_at: The last moment at which it is found.
+        reason: Why it is deferred, if the tool said so.
+        next_actions: What the tool proposes to do with it.
+    """
+
+    expires_at: datetime
+    reason: str | None = None
+    next_actions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A file that came into My Files, or went.
+
+    Attributes:
+        user: Whose it is.
+        session: The session that it belongs to and goes with; None: to the user alone.
+        record: The file.
+        gone: Whether it went.
+    """
+
+    user: str
+    session: str | None
+    record: Record
+    gone: bool = False
+
+
+def _unheard(_: Change) -> None:
+    """Tell nobody of a change."""
+
+
+def store_rules(settings: Settings) -> Rules:
+    """Return what a store may keep by these settings."""
+    largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
+    quota = Quota(
+        max_file_bytes=largest, max_user_bytes=settings.max_user_bytes, max_age_s=settings.max_file_age_s
+    )
+    return Rules(files=quota, observations=budgets_of(settings.output_guard))
+
+
+def open_library(settings: Settings, store: ArtifactStore | None = None) -> "Library":
+    """Return the library that the settings name.
+
+    Args:
+        settings: The effective settings.
+        store: A store to use instead of the one that they name.
+    """
+    return Library(
+        store=open_store(settings, store_rules(settings)) if store is None else store,
+        sessions=Sessions(settings.state_dir / "sessions"),
+        persist=settings.persist_files_across_sessions,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """The files of all users.
+
+    Attributes:
+        store: Where they are.
+        sessions: The sessions whose files end with them.
+        persist: Whether files stay when a session ends.
+        clock: Says the present time.
+        changed: Hears of each file once it is kept, or removed.
+    """
+
+    store: ArtifactStore
+    sessions: Sessions
+    persist: bool = True
+    clock: Callable[[], datetime] = utc_now
+    changed: Callable[[Change], None] = _unheard
+
+    def of(self, user: str, session: str | None = None, *, trace: str | None = None) -> "MyFiles":
+        """Return the files of one user in one session.
+
+        Args:
+            user: The user's name.
+            session: The session, where the protocol has one.
+            trace: The call that works with them.
+        """
+        return MyFiles(library=self, user=user, session=session or _UNNAMED, trace=trace)
+
+    def held_by(self, holder: str) -> "MyFiles":
+        """Return the files of whom `MyFiles.holder` names.
+
+        Raises:
+            ValueError: The text is nobody's `holder`.
+        """
+        if not holder.startswith("{"):
+            return self.of(holder)
+        said = json.loads(holder)
+        return self.of(said["user"], said["session"])
+
+    async def end_idle_sessions(self, idle_s: float) -> int:
+        """End the sessions that have been idle for so many seconds; return how many it was."""
+        known = await finished(_known, self.sessions)
+        ended = [await self.of(session.user, session.name).end_session(idle_s) for session in known]
+        return sum(names is not None for names in ended)
+
+    async def end_sessions_named(self, name: str) -> None:
+        """End the sessions of that name, of whoever they are, that nobody uses."""
+        for session in await finished(_known, self.sessions):
+            if session.name == name:
+                await self.of(session.user, name).end_session()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MyFiles:
+    """The files that one user may have in one session. Every operation raises `CallError` as the store does.
+
+    Attributes:
+        files: The files of all users.
+        user: The user's name.
+        session: The session; empty where the protocol has none.
+        trace: The call that works with them.
+    """
+
+    library: Library
+    user: str
+    session: str = _UNNAMED
+    trace: str | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Return the scope in which they are asked for."""
+        # Marked, since the session without a name is one too.
+        session_id = f"session:{self.session}"
+        return Scope(user_id=self.user, session_id=session_id, trace_id=self.trace)
+
+    @property
+    def holder(self) -> str:
+        """Return who may have them as one text, for a capability token: the user, perhaps the session."""
+        if self.library.persist and not self.user.startswith("{"):
+            return self.user
+        return json.dumps({"user": self.user, "session": self.session})
+
+    async def put(
+        self,
+        source: int | Path | bytes,
+        *,
+        name: str,
+        mime: str | None = None,
+        origin: Origin,
+        deferral: Deferral | None = None,
+        about: Mapping[str, Any] | None = None,
+        temporary: bool = False,
+    ) -> Record:
+        """Keep a file under the safe form of `name`, with a number where other content has that name.
+
+        Args:
+            source: The file, a descriptor of it, which is read from its start, or its bytes.
+            name: Its name, as anyone may have written it.
+            mime: Its MIME type; by default what the name suggests.
+            origin: How it came.
+            deferral: For a deferred file, until when and why.
+            about: Small facts of where it came from, for its reference.
+            temporary: Keep it for a while outside My Files: found by its id, and by no name.
+
+        Raises:
+            OSError: The source is no regular file or cannot be opened.
+            CallError: `E_STORE`, `E_QUOTA` or `E_FILE_TOO_LARGE`; nothing was kept.
+        """
+        safe = safe_name(name)
+        said = Put(
+            name=safe,
+            mime=mime,
+            origin=origin,
+            source={**(about or {}), **_proposed(deferral)},
+            facts=await finished(_facts, source, mime or guess(safe), safe),
+            reason=deferral.reason if deferral else None,
+            expires_at=deferral.expires_at if deferral else None,
+        )
+        kept = self.scope if not self.library.persist else replace(self.scope, session_id=None)
+        async with self.in_use():
+            if temporary:
+                return await self._put_temporarily(source, said, kept)
+            record = await self._put(source, said, kept)
+        self._tell(record)
+        return record
+
+    async def _put_temporarily(self, source: int | Path | bytes, said: Put, scope: Scope) -> Record:
+        try:
+            return await self._put(source, replace(said, retention=Retention.OBSERVATIONS), scope)
+        except CallError as error:
+            if error.code is not Code.E_QUOTA:
+                raise
+        # Larger than what may pass through: a file then, that goes as soon.
+        end = self.library.clock() + timedelta(seconds=Budgets().ttl_s)
+        return await self._put(source, replace(said, expires_at=end), scope)
+
+    async def _put(self, source: int | Path | bytes, said: Put, scope: Scope) -> Record:
+        if isinstance(source, bytes):
+            return await self.library.store.put_bytes(source, said, scope=scope)
+        return await self.library.store.put_file(source, said, scope=scope)
+
+    async def find(self, name: str) -> Record | None:
+        """Return the file of that name or, since every stored name is safe, of its safe form."""
+        safe = safe_name(name)
+        # The safe form of what holds no letter and no digit is made up: nobody asked for that name.
+        if safe != name and not any(map(str.isalnum, name)):
+            return None
+        return await self.library.store.find(safe, scope=self.scope)
+
+    async def by_id(self, id_: str) -> Record | None:
+        """Return the file of that id."""
+        return await self.library.store.stat(id_, scope=self.scope)
+
+    async def all(self) -> Sequence[Record]:
+        """Return all files, by name. Observations are no files."""
+        found = await self.library.store.list(scope=self.scope)
+        return [record for record in found if record.said.retention is Retention.FILES]
+
+    async def nearest(self, name: str) -> list[str]:
+        """Return the names of files most like `name`, the best first."""
+        names = [record.shown for record in await self.all()]
+        return difflib.get_close_matches(safe_name(name), names, _NEAREST)
+
+    @asynccontextmanager
+    async def open(
+        self, record: Record, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[Content]:
+        """Open the bytes of a file, or a range of them; while they are read the session does not end."""
+        stored = self.library.store.open(record, scope=self.scope, offset=offset, length=length)
+        async with self.in_use(to_read=True), stored as content:
+            yield content
+
+    async def remove(self, name: str) -> bool:
+        """Remove the file of exactly that name; say whether there was one."""
+        record = await self.library.store.find(name, scope=self.scope)
+        return record is not None and await self.remove_found(record)
+
+    async def remove_found(self, record: Record) -> bool:
+        """Remove a file that was found, and no other that has its name by now; say whether it was there."""
+        if record.said.retention is not Retention.FILES:
+            return False
+        removed = await self.library.store.delete(record.id, scope=self.scope, name=record.name)
+        if removed:
+            self._tell(record, gone=True)
+        return removed
+
+    async def end_session(self, idle_s: float = 0) -> list[str] | None:
+        """End the session, and its files with it where files do not persist.
+
+        Args:
+            idle_s: Only if it has been unused for so many seconds.
+
+        Returns:
+            The names of the files that went; None where it did not end, because somebody uses it, it has
+            not been idle for so long, or there is no such session.
+        """
+        session = Session(user=self.user, name=self.session)
+        claim = await finished(self.library.sessions.claim, session, idle_s=idle_s)
+        if claim is None:
+            return None
+        try:
+            removed = await self._remove_all()
+            claim.forget()
+        finally:
+            claim.release()
+        return removed
+
+    def in_use(self, *, to_read: bool = False) -> AbstractAsyncContextManager[None]:
+        """Keep the session from ending meanwhile; its idle time begins anew when the block ends.
+
+        Args:
+            to_read: Whether to go on where that cannot be noted, as on a full disk.
+        """
+        if self.library.persist:
+            return nullcontext()
+        session = Session(user=self.user, name=self.session)
+        return in_thread(self.library.sessions.using(session, to_read=to_read))
+
+    def _tell(self, record: Record, *, gone: bool = False) -> None:
+        owned = record.scope.session_id is not None
+        session = self.session or None if owned else None
+        self.library.changed(Change(user=self.user, session=session, record=record, gone=gone))
+
+    async def _remove_all(self) -> list[str]:
+        own = [r for r in await self.library.store.list(scope=self.scope) if r.scope.session_id is not None]
+        for record in own:
+            await self.library.store.delete(record.id, scope=self.scope, name=record.name)
+            self._tell(record, gone=True)
+        ended = Reason.SESSION_ENDED
+        log_removals(Removal(what=r.id, name=r.name, size=r.size, reason=ended) for r in own)
+        return [record.shown for record in own]
+
+
+def _known(sessions: Sessions) -> list[Session]:
+    return list(sessions.known())
+
+
+def _proposed(deferral: Deferral | None) -> Mapping[str, Any]:
+    return {"next_actions": list(deferral.next_actions)} if deferral and deferral.next_actions else {}
+
+
+def _facts(source: int | Path | bytes, mime: str, name: str) -> Mapping[str, Any]:
+    """Return what a file says of itself; nothing where it cannot be read, which the store will say."""
+    if isinstance(source, bytes):
+        return _facts_of_bytes(source, mime, name)
+    with opened(source) as fd:
+        return facts(fd, mime=mime, name=name, size=os.fstat(fd).st_size)
+
+
+def _facts_of_bytes(content: bytes, mime: str, name: str) -> Mapping[str, Any]:
+    fd = os.memfd_create("facts", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(content)
+        return facts(fd, mime=mime, name=name, size=len(content))
+    finally:
+        os.close(fd)

@@ -1,0 +1,166 @@
+"""Sessions whose files end with them: who has one, and which have been idle for too long.
+
+Only needed where files do not persist. A session is a small file below the state folder; its time says
+when it was last used. Whoever uses a session holds a shared lock on its file, and only who gets the
+exclusive one may end it: no host ends what another one, or a shell, is using.
+
+Source: requirements S1-12 and S1-13; architecture, decision "Session"; flock(2).
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import CallError, Code
+from runner.system.state_files import Damaged, make_folder, open_lock, open_regular, read_whole
+
+__all__ = ["Claim", "Session", "Sessions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One session of one user.
+
+    Attributes:
+        user: The user's name.
+        name: The session's.
+    """
+
+    user: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to end one session."""
+
+    _path: Path
+    _fd: int
+
+    def forget(self) -> None:
+        """Forget the session: it has ended."""
+        self._path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Give the right back; whoever waits for the session begins it anew, or goes on with it."""
+        # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        os.close(self._fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The sessions that were used and have not ended. Any number of processes may have the same.
+
+    Attributes:
+        folder: Where they are noted; made on first use.
+    """
+
+    folder: Path
+
+    @contextmanager
+    def using(self, session: Session, *, to_read: bool = False) -> Iterator[None]:
+        """Use a session: it does not end meanwhile, and its idle time begins anew. Blocks while it ends.
+
+        Args:
+            session: The session.
+            to_read: Go on where it cannot be noted: on a full disk people read, and remove what fills it.
+
+        Raises:
+            CallError: `E_STORE`: it cannot be noted.
+        """
+        path = self._path(session)
+        try:
+            fd = self._locked(path, session)
+        except CallError:
+            if not to_read:
+                raise
+            yield
+            return
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.utime(fd)
+            Claim(path, fd).release()
+
+    def claim(self, session: Session, *, idle_s: float = 0) -> "Claim | None":
+        """Return the right to end a session, which keeps others from using it; None: it may not end.
+
+        Args:
+            session: The session.
+            idle_s: For how long it must have been unused, in seconds.
+
+        Raises:
+            CallError: `E_STORE`: its note cannot be read.
+        """
+        path = self._path(session)
+        try:
+            fd = open_regular(path, os.O_RDWR)
+        except (FileNotFoundError, Damaged):
+            return None
+        except OSError as error:
+            raise _unusable(error) from error
+        claim = Claim(path, fd)
+        if _try_exclusive(fd) and _idle_s(fd) >= idle_s:
+            return claim
+        claim.release()
+        return None
+
+    def known(self) -> Iterator[Session]:
+        """Yield every session that has not ended."""
+        for path in sorted(self.folder.glob("*.session")):
+            with contextlib.suppress(OSError, ValueError):
+                user, name = json.loads(read_whole(path))
+                yield Session(user=user, name=name)
+
+    def _path(self, session: Session) -> Path:
+        text = json.dumps([session.user, session.name])
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.session"
+
+    def _locked(self, path: Path, session: Session) -> int:
+        try:
+            make_folder(self.folder.parent, self.folder.name)
+            while True:
+                fd = open_lock(path)
+                fcntl.flock(fd, fcntl.LOCK_SH)
+                # Whoever ended it may have removed the file between our open and our lock.
+                if os.fstat(fd).st_nlink:
+                    break
+                os.close(fd)
+        except OSError as error:
+            raise _unusable(error) from error
+        try:
+            note = json.dumps([session.user, session.name]).encode()
+            # The name of the file follows from what is in it, so a damaged note can be mended.
+            if os.pread(fd, len(note) + 1, 0) != note:
+                os.ftruncate(fd, len(note))
+                os.pwrite(fd, note, 0)
+        except OSError as error:
+            os.close(fd)
+            raise _unusable(error) from error
+        return fd
+
+
+def _unusable(error: OSError) -> CallError:
+    message = f"sessions cannot be noted below the folder of the setting state_dir: {error.strerror}"
+    return CallError(Code.E_STORE, message)
+
+
+def _try_exclusive(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return bool(os.fstat(fd).st_nlink)
+
+
+def _idle_s(fd: int) -> float:
+    return time.time() - os.fstat(fd).st_mtime

@@ -1,0 +1,1 @@
+"""Folders of users: made, owned, recorded, emptied."""

@@ -1,0 +1,101 @@
+"""Who has a call under way, for whoever would remove what belongs to that user: by a lock on a file each.
+
+A call holds the lock of its user shared, in whichever server; who removes a user holds it alone, and no call
+of that user begins meanwhile. A lock goes with the process that holds it.
+
+Source: flock(2); `docs/cli.md`, "Users".
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import CallError, Code
+from runner.system.state_files import make_folder, open_lock
+
+__all__ = ["CallLocks"]
+
+_FOLDER = "calls"
+_RETRY_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CallLocks:
+    """The locks of one state folder.
+
+    Attributes:
+        state: The state folder.
+    """
+
+    state: Path
+
+    @contextmanager
+    def calling(self, segment: str) -> Iterator[None]:
+        """Have a call of a user under way. Where that cannot be noted, as on a full disk, go on without.
+
+        Args:
+            segment: The name of the user's home.
+
+        Raises:
+            CallError: `E_BUSY`: the user is being removed.
+        """
+        try:
+            fd = self._open(segment)
+        except OSError:
+            yield
+            return
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _removed() from None
+            yield
+        finally:
+            # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+    def is_calling(self, segment: str) -> bool:
+        """Say whether a call of a user is under way."""
+        with contextlib.suppress(OSError), self.alone(segment) as alone:
+            return not alone
+        return False
+
+    @contextmanager
+    def alone(self, segment: str) -> Iterator[bool]:
+        """Let no call of a user begin, if none is under way; say whether that is so.
+
+        Raises:
+            OSError: The lock cannot be made.
+        """
+        fd = self._open(segment)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                alone = True
+            except BlockingIOError:
+                alone = False
+            yield alone
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+    def _open(self, segment: str) -> int:
+        path = self.state / _FOLDER / f"{segment}.lock"
+        try:
+            return open_lock(path)
+        except FileNotFoundError:
+            make_folder(self.state, _FOLDER)
+            return open_lock(path)
+
+
+def _removed() -> CallError:
+    return CallError(
+        Code.E_BUSY,
+        f"What belongs to this user is being removed; try again in {_RETRY_S} seconds",
+        details={"retry_after_seconds": _RETRY_S, "suggestion": "Try again, or ask the operator"},
+    )

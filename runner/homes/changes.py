@@ -1,0 +1,166 @@
+"""Which files of a home changed while a call ran: by their change times, in the walk that measures the home.
+
+No tool can set the change time of a file (ctime), so one that is not older than the call was written, changed
+or renamed since the call began. Looking costs no walk of its own: `runner.homes.leftovers` measures a home
+before and after each call anyway, and tells of what it meets.
+
+Several calls of one user may be under way in one home, in any number of runners, and no change time says
+whose a file is. So a file counts only once no other call is under way there: the call that ends last has what
+all of them wrote. Whoever is under way holds a lock of its open file description on the home's folder. The
+place of that lock is the time, in ns since 1970, from which on nobody has looked; a call that begins takes
+over the earliest place there is, so nothing is missed when the call that had it ends first.
+
+Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; requirements S1-24, S1-27;
+`docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+"""
+
+import fcntl
+import fnmatch
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["NEVER_OUTPUT", "Change", "Changes", "is_output"]
+
+NEVER_OUTPUT = (
+    "input_files", ".*", "__pycache__", "*.pyc", "cache", "caches", "tmp", "temp", "*.tmp", "*.temp",
+    "*.part", "*.lock", "*.lck", "*.pid", "*-journal", "*-wal", "*-shm", "*~", "*.swp", "fontlist-*.json",
+    "fontconfig", "core", "core.[0-9]*", "node_modules",
+)  # fmt: skip
+"""Patterns of names that are no outputs, whoever wrote them: of a file, or of any folder that it lies in."""
+
+_MOST = 1000
+# What change times are taken from advances in steps, at most this long.
+_STEP_NS = 10_000_000
+_CLOCK_REALTIME_COARSE = 5
+# struct flock with 64-bit offsets: type, whence, start, length, process.
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+class Change(NamedTuple):
+    """A file that changed.
+
+    Attributes:
+        file: Its path below the home.
+        inode: Its inode.
+        size: Its length in bytes.
+        changed_ns: Its change time, in ns since 1970.
+    """
+
+    file: str
+    inode: int
+    size: int
+    changed_ns: int
+
+
+def is_output(file: str, further: Iterable[str] = ()) -> bool:
+    """Say whether a file may be somebody's output: neither cache, nor lock, nor hidden, nor temporary.
+
+    Args:
+        file: Its path below the home.
+        further: Patterns of what is none, beside `NEVER_OUTPUT`; one with a `/` is held against the path.
+    """
+    patterns = (*NEVER_OUTPUT, *further)
+    return not any(
+        fnmatch.fnmatchcase(part, pattern)
+        for pattern in patterns
+        for part in ((file,) if "/" in pattern else file.split("/"))
+    )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Changes:
+    """What changed in a home since a call began, or since the earliest call that overlaps it did.
+
+    Attributes:
+        further: Patterns of what is no output, beside `NEVER_OUTPUT`.
+        beyond: How many changed files were met beyond the first 1000, which are all that is noticed.
+    """
+
+    further: tuple[str, ...] = ()
+    beyond: int = 0
+    _since_ns: int = 0
+    _lock: int | None = None
+    _began_alone: bool = True
+    _before: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _found: dict[str, Change] = field(default_factory=dict)
+
+    def begin(self, home_fd: int) -> None:
+        """Be under way in a home from now on, until `end`.
+
+        Raises:
+            OSError: The home cannot be opened.
+        """
+        self._lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home_fd)
+        now_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+        self._since_ns = self._earliest(now_ns)
+        self._began_alone = self._since_ns == now_ns and not self._is_locked(0, 0)
+        _flock(self._lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._since_ns, 1)
+
+    def close(self) -> None:
+        """Be under way no more, whatever came of the call."""
+        self.end()
+
+    def there_before(self, found: os.stat_result) -> None:
+        """Hear of an entry that was there when the call began."""
+        # In the step of the clock in which this call began, the call before it may have ended.
+        if self._began_alone and self._since_ns <= found.st_ctime_ns <= self._since_ns + _STEP_NS:
+            self._before[found.st_ino] = (found.st_ctime_ns, found.st_size)
+
+    def there_after(self, path: str, found: os.stat_result) -> None:
+        """Hear of an entry, as `./folder/file`, that is there when the call has answered."""
+        if found.st_ctime_ns < self._since_ns or not stat.S_ISREG(found.st_mode):
+            return
+        file = path.removeprefix("./")
+        was_before = self._before.get(found.st_ino) == (found.st_ctime_ns, found.st_size)
+        if was_before or file in self._found or not is_output(file, self.further):
+            return
+        if len(self._found) < _MOST:
+            self._found[file] = Change(file, found.st_ino, found.st_size, found.st_ctime_ns)
+        else:
+            self.beyond += 1
+
+    def end(self) -> bool:
+        """Be under way no more; say whether no other call is, so that what changed is nobody else's."""
+        if self._lock is None:
+            return False
+        lock, self._lock = self._lock, None
+        try:
+            # First let go, then look: of two calls that end at once, both may find themselves last, but
+            # never none.
+            _flock(lock, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
+            return _flock(lock, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, 0, 0)[0] == fcntl.F_UNLCK
+        finally:
+            os.close(lock)
+
+    @property
+    def found(self) -> list[Change]:
+        """Return the files that changed and may be outputs, by path."""
+        return sorted(self._found.values())
+
+    def _earliest(self, now_ns: int) -> int:
+        """Return the earliest place of a lock, or now."""
+        earliest = now_ns
+        while earliest > 0:
+            kind, _, start, _, _ = self._query(0, earliest)
+            if kind == fcntl.F_UNLCK:
+                break
+            earliest = max(0, start)
+        return earliest
+
+    def _is_locked(self, start: int, length: int) -> bool:
+        return self._query(start, length)[0] != fcntl.F_UNLCK
+
+    def _query(self, start: int, length: int) -> tuple[int, int, int, int, int]:
+        assert self._lock is not None  # noqa: S101 - only asked while it is held
+        return _flock(self._lock, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, length)
+
+
+def _flock(fd: int, command: int, kind: int, start: int, length: int) -> tuple[int, int, int, int, int]:
+    answer = fcntl.fcntl(fd, command, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+    kind, whence, start, length, pid = _FLOCK.unpack(answer)
+    return kind, whence, start, length, pid

@@ -1,0 +1,404 @@
+"""Homes: `/tmp/{user}/`, one folder a user, made by us, leased to sessions, emptied when the last lets go.
+
+All that is known of a home is on the home itself, so any number of runners may share the folder of homes,
+whichever state folders they have, and none misses a state folder that is gone:
+
+- `runner.homes.notes` says that we made it, and for whom.
+- A lease holds the folder shared, as long as it lives. Any number of runners and sessions may.
+- Making and emptying hold it exclusively, so they happen only while nobody holds a lease.
+
+A home is made under a name nobody knows, noted, and only then renamed into place, if that is free. So there
+is no moment, and no crash, after which a home stands at its place without a note. What stands there without
+one is taken over only where nothing of anybody's can be lost: in the range of user ids that are given to
+nobody but users, or empty, closed to others and our own. Anything else is somebody's and is refused.
+
+Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; `docs/decisions/0024-*`;
+flock(2), rename(2).
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import stat
+import time
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.homes.emptying import Emptied, empty
+from runner.homes.leftovers import walk
+from runner.homes.notes import HomeNote, HomeNotes
+from runner.settings.model import Settings
+from runner.system.openat import CONFINED, openat2, rename_noreplace
+from runner.system.own_folders import (
+    HIDDEN,
+    HomeError,
+    folders_in,
+    is_at,
+    let_go,
+    made_folder,
+    open_homes,
+    sweep_unfinished,
+    try_exclusive,
+)
+from runner.system.uids import Uids
+from runner.users.usernames import home_segment
+from sandbox.host.home_usage import HomeUsage, measure
+
+__all__ = ["INPUT_FOLDER", "USUAL_HOMES", "HomeLease", "Homes"]
+
+log = logging.getLogger(__name__)
+
+INPUT_FOLDER = "input_files"
+
+USUAL_HOMES = Path("/tmp")  # noqa: S108
+"""Where tools believe that homes are."""
+
+_HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomeLease:
+    """The right to use one home until the lease ends.
+
+    Attributes:
+        user: The user's name.
+        segment: The name of the home's folder.
+        path: The home, as tools name it.
+        fd: An `O_PATH` descriptor of the home; closed when the lease ends.
+    """
+
+    user: str
+    segment: str
+    path: Path
+    fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """All homes of one runner. Any number of processes may have the same.
+
+    Attributes:
+        root: The folder that homes are made in, `/tmp`.
+        state: The runner's state folder.
+        uids: User ids, by which homes belong to their users; None where all belong to us.
+        ids: User ids that are given to nobody but users: a home of one of these is ours.
+        lender: The id of who owns what is lent, as whom all tools run: a noted home of that id is ours.
+    """
+
+    root: Path
+    state: Path
+    uids: Uids | None = None
+    ids: range = range(0)
+    lender: int | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, uids: Uids | None = None) -> "Homes":
+        """Return the homes that the settings name."""
+        return cls(settings.homes, settings.state_dir, uids, settings.uids, settings.lender)
+
+    @property
+    def known(self) -> Container[int]:
+        """Return the user ids that what is ours may belong to, beside our own."""
+        return self.ids if self.lender is None else {*self.ids, self.lender}
+
+    @property
+    def _notes(self) -> HomeNotes:
+        return HomeNotes(self.state)
+
+    def owner(self, segment: str) -> int:
+        """Return the user and group id that a home and all in it belongs to.
+
+        Raises:
+            CallError: No id is left, or the record of them cannot be used.
+        """
+        return os.geteuid() if self.uids is None else self.uids.of(segment)
+
+    @contextmanager
+    def lease(self, user: str, *, keep_s: float = 0) -> Iterator[HomeLease]:
+        """Make the home of a user ready and hold it; when its last lease ends, it is emptied and removed.
+
+        Blocks while another process makes or empties the same home.
+
+        Args:
+            user: Whose home.
+            keep_s: How long after this lease the home is still to be kept, in seconds: for a session
+                that goes on in a later process.
+
+        Raises:
+            HomeError: The folder is not one that we made, or cannot be made.
+            ValueError: The name cannot name a home.
+        """
+        segment = home_segment(user)
+        with open_homes(self.root) as root_fd, self._acquired(root_fd, segment) as held:
+            handle = os.open(".", _HANDLE, dir_fd=held)
+            try:
+                yield HomeLease(user=user, segment=segment, path=self.root / segment, fd=handle)
+            finally:
+                os.close(handle)
+                if keep_s > 0:
+                    self._keep(held, segment, time.time() + keep_s)
+                if try_exclusive(held):
+                    self._leave(root_fd, held, segment)
+
+    def made(self) -> tuple[Path, ...]:
+        """Return the homes there are, whoever of us has made them."""
+        try:
+            with open_homes(self.root) as root_fd:
+                return tuple(self.root / segment for segment in self._segments(root_fd))
+        except HomeError:
+            # Whoever needs a home there is told.
+            return ()
+
+    def usage(self, user: str, *, most_entries: int) -> HomeUsage | None:
+        """Return what the home of a user holds, as far as `most_entries`; None where there is none.
+
+        Raises:
+            HomeError: The folder of homes cannot be used.
+            ValueError: The name cannot name a home.
+        """
+        segment = home_segment(user)
+        with open_homes(self.root) as root_fd:
+            if segment not in self._segments(root_fd):
+                return None
+            with self._opened(root_fd, segment) as held:
+                return None if held is None else measure(held, most_entries=most_entries)
+
+    def end(self, user: str) -> bool:
+        """End the session that a home is kept for; say whether it was emptied, now or before.
+
+        A home that somebody holds is left alone and goes when that lease ends.
+
+        Raises:
+            HomeError: The folder of homes cannot be used.
+            ValueError: The name cannot name a home.
+        """
+        segment = home_segment(user)
+        with open_homes(self.root) as root_fd:
+            if segment not in self._segments(root_fd):
+                return True
+            with self._opened(root_fd, segment) as held:
+                if held is None:
+                    return True
+                self._keep(held, segment, 0)
+                if not try_exclusive(held):
+                    return False
+                self._clear(root_fd, held, segment)
+                return True
+
+    def sweep(self) -> dict[str, Emptied]:
+        """Empty the homes that nobody holds and a crash may have left full; return them by segment.
+
+        Raises:
+            HomeError: The folder of homes cannot be used.
+        """
+        swept: dict[str, Emptied] = {}
+        with open_homes(self.root) as root_fd:
+            sweep_unfinished(root_fd)
+            for segment in self._segments(root_fd):
+                try:
+                    with self._opened(root_fd, segment) as held:
+                        if held is not None and try_exclusive(held) and not self._is_kept(held, segment):
+                            swept[segment] = self._clear(root_fd, held, segment)
+                except HomeError as error:
+                    log.warning("home not swept", extra={"segment": segment, "reason": str(error)})
+        return swept
+
+    def _segments(self, root_fd: int) -> list[str]:
+        """Return the names of the homes there are."""
+        names = [name for name, _owner in folders_in(root_fd, self.known) if not name.startswith(HIDDEN)]
+        return sorted(name for name in names if self._is_noted(root_fd, name))
+
+    def _is_noted(self, root_fd: int, name: str) -> bool:
+        try:
+            with self._opened(root_fd, name) as fd:
+                return fd is not None and self._notes.read(fd, name) is not None
+        except HomeError:
+            return False
+
+    def _keep(self, held: int, segment: str, until: float) -> None:
+        """Note until when a home is to be kept. Held against nothing: a lost note empties a home early."""
+        try:
+            self._notes.write(held, HomeNote(segment=segment, kept_until=until))
+        except (OSError, HomeError) as error:
+            log.warning("home cannot be kept", extra={"segment": segment, "reason": str(error)})
+
+    def _is_kept(self, held: int, segment: str) -> bool:
+        note = self._notes.read(held, segment)
+        return note is not None and note.is_kept
+
+    def _leave(self, root_fd: int, held: int, segment: str) -> None:
+        """Let go of a home that nobody else holds: empty it, unless a session counts on it."""
+        if not self._is_kept(held, segment):
+            self._clear(root_fd, held, segment)
+        elif self.lender is not None:
+            # Ours meanwhile: a runner that is lent nothing takes no home of somebody's.
+            with contextlib.suppress(OSError):
+                _give(held, os.geteuid())
+
+    def _clear(self, root_fd: int, held: int, segment: str) -> Emptied:
+        """Empty a home that is held exclusively, and take it away."""
+        emptied = _empty(held, segment)
+        # What could not be emptied stays, and so does its note.
+        with contextlib.suppress(OSError):
+            if is_at(root_fd, segment, held):
+                os.rmdir(segment, dir_fd=root_fd)
+                self._notes.forget(segment)
+        return emptied
+
+    @contextmanager
+    def _acquired(self, root_fd: int, segment: str) -> Iterator[int]:
+        """Hold a home shared, ready for use; what of it is held goes at the end."""
+        owner = self.owner(segment)
+        for _attempt in range(_ATTEMPTS):
+            with self._opened(root_fd, segment) as fd:
+                if fd is None:
+                    self._create(root_fd, segment)
+                elif self._hold(root_fd, fd, segment, owner):
+                    self._make_input_folder(fd, segment, owner)
+                    yield fd
+                    return
+        raise HomeError(
+            f"{self.root / segment} is made and removed over and over by somebody else; "
+            f"end the other sessions of this user and try again"
+        )
+
+    def _hold(self, root_fd: int, fd: int, segment: str, owner: int) -> bool:
+        """Hold an open home shared, and say whether it is still the home."""
+        if try_exclusive(fd):
+            if not is_at(root_fd, segment, fd):
+                return False
+            self._make_ready(fd, segment, owner)
+        # The folder is free for an instant here, and whoever gets it may empty and remove it once more.
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if not is_at(root_fd, segment, fd):
+            return False
+        self._check_note(fd, segment)
+        if os.fstat(fd).st_uid != owner:
+            raise HomeError(
+                f"{self.root / segment} is in use under another user id, by a runner with another isolation "
+                f"tier or state folder; end the other sessions of this user and try again, or give each "
+                f"runner homes of its own (setting `homes`)"
+            )
+        return True
+
+    def _make_ready(self, fd: int, segment: str, owner: int) -> None:
+        """Take a home that nobody holds into use; empty what a crash left, unless a session counts on it."""
+        try:
+            note = self._notes.read(fd, segment)
+            if note is None:
+                self._check_ownerless(fd, segment)
+                note = HomeNote(segment=segment)
+                self._notes.write(fd, note)
+            if not note.is_kept:
+                _empty(fd, segment)
+            _give(fd, owner)
+        except OSError as error:
+            raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
+
+    def _check_ownerless(self, fd: int, segment: str) -> None:
+        """Refuse a folder without a note in which something of somebody's might be."""
+        found = os.fstat(fd)
+        if found.st_uid in self.ids:
+            # Only we give away folders there.
+            return
+        with os.scandir(fd) as entries:
+            is_empty = next(entries, None) is None
+        mode = stat.S_IMODE(found.st_mode)
+        if not is_empty or mode != 0o700 or found.st_uid != os.geteuid():
+            has = "is empty" if is_empty else "is not empty"
+            raise self._foreign(segment, f"was not made by a runner (it has mode {mode:04o} and {has})")
+
+    def _check_note(self, fd: int, segment: str) -> None:
+        if self._notes.read(fd, segment) is None:
+            raise self._foreign(segment, "was not made by a runner, and somebody holds it")
+
+    def _make_input_folder(self, fd: int, segment: str, owner: int) -> None:
+        try:
+            os.mkdir(INPUT_FOLDER, 0o700, dir_fd=fd)
+            if owner != os.geteuid():
+                os.chown(INPUT_FOLDER, owner, owner, dir_fd=fd, follow_symlinks=False)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise HomeError(f"cannot make {self.root / segment / INPUT_FOLDER}: {error.strerror}") from error
+
+    def _create(self, root_fd: int, segment: str) -> None:
+        """Put a new home in place, unless somebody else has meanwhile."""
+        try:
+            hidden, fd = made_folder(root_fd)
+            try:
+                self._notes.write(fd, HomeNote(segment=segment))
+                rename_noreplace(hidden, segment, dir_fd=root_fd)
+            except BaseException as error:
+                os.rmdir(hidden, dir_fd=root_fd)
+                if not isinstance(error, FileExistsError):
+                    raise
+            finally:
+                let_go(fd)
+        except OSError as error:
+            raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
+
+    @contextmanager
+    def _opened(self, root_fd: int, segment: str) -> Iterator[int | None]:
+        """Open a home that belongs to us; None if there is nothing of that name."""
+        try:
+            fd = self._open(root_fd, segment)
+        except FileNotFoundError:
+            yield None
+            return
+        except OSError as error:
+            why = {
+                errno.ENOTDIR: "is a link or a file, not a folder",
+                errno.ELOOP: "is a link or a file, not a folder",
+                errno.EXDEV: "is a mount point",
+            }.get(error.errno or 0)
+            if why is not None:
+                raise self._foreign(segment, why) from error
+            raise HomeError(f"cannot open the home {self.root / segment}: {error.strerror}") from error
+        try:
+            yield fd
+        finally:
+            let_go(fd)
+
+    def _open(self, root_fd: int, segment: str) -> int:
+        handle = openat2(root_fd, segment, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, resolve=CONFINED)
+        try:
+            found = os.fstat(handle)
+            if found.st_uid != os.geteuid() and (os.geteuid() != 0 or found.st_uid not in self.known):
+                raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
+            # As it is: what turns out to be no home keeps its permissions.
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
+        finally:
+            os.close(handle)
+
+    def _foreign(self, segment: str, why: str) -> HomeError:
+        return HomeError(
+            f"{self.root / segment} {why}, so it is neither used nor emptied; "
+            f"move it away or remove it, or choose another folder for homes (setting `homes`)"
+        )
+
+
+def _give(fd: int, owner: int) -> None:
+    """Let the home and all that lies in it belong to `owner` alone. Nobody of its user may be alive."""
+    if os.fstat(fd).st_uid != owner:
+        for folder, entry in walk(fd):
+            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_nlink > 1:
+                # It may be a file of somebody's that lies in what was lent.
+                continue
+            os.chown(entry.name, owner, owner, dir_fd=folder, follow_symlinks=False)
+        # Last, so that a home that was given halfway is given again.
+        os.fchown(fd, owner, owner)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o700:
+        os.fchmod(fd, 0o700)
+
+
+def _empty(fd: int, segment: str) -> Emptied:
+    result = empty(fd)
+    if result.kept:
+        log.warning("home not emptied", extra={"segment": segment, "kept": dict(result.kept)})
+    return result

@@ -1,0 +1,177 @@
+"""What a call finds in its home, and leaves there when it is ended: partial files, which are discarded.
+
+A home is measured once more when a call that may write it has answered, since a burst can be too short for
+any look at it. One that is over its limit when a call begins, as two calls at once can leave it, may be made
+smaller by the call and not larger.
+
+Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/limits.md.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+
+from runner.homes.changes import Changes
+from runner.homes.emptying import remove
+from runner.system.openat import CONFINED, openat2
+from sandbox.host.home_usage import HomeUsage, measure
+from sandbox.host.watch import overfull
+from sandbox.outcome import Reached
+from sandbox.policy import Limits
+
+__all__ = ["Leftovers", "walk"]
+
+_MAX_ENTRIES = 20_000
+_FEW_ENTRIES = 64
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+Walk = Generator[tuple[int, "os.DirEntry[str]"], None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """The entries of a home when a call began, by inode.
+
+    A home with more than 20,000 entries is not remembered, and nothing is discarded from it: too
+    much is kept rather than something of an earlier call lost.
+
+    Attributes:
+        known: The inodes, or None where there are too many.
+        usage: What the home held, as far as it was walked.
+        changes: What hears of the files of the home when the call has answered, if anybody wants to know.
+    """
+
+    known: frozenset[int] | None
+    usage: HomeUsage = field(default_factory=HomeUsage)
+    changes: Changes | None = None
+
+    @classmethod
+    async def before(cls, home_fd: int, changes: Changes | None = None) -> "Leftovers":
+        """Remember what is in the home now.
+
+        Args:
+            home_fd: The home.
+            changes: What hears of the files that are there now, and of those that are there afterwards.
+        """
+        found = cls(None, HomeUsage(), changes)
+        known: set[int] = set()
+        entries = walk(home_fd)
+        # A home with much in it would hold up every other call.
+        all_known = found._remember(entries, known, min(_FEW_ENTRIES, _MAX_ENTRIES)) or (
+            await asyncio.to_thread(found._remember, entries, known, _MAX_ENTRIES)
+        )
+        return replace(found, known=frozenset(known) if all_known else None)
+
+    def _remember(self, entries: Walk, known: set[int], limit: int) -> bool:
+        """Add the inodes and sizes of further entries until there are `limit`; say whether that was all."""
+        for _folder, entry in entries:
+            known.add(entry.inode())
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                self.usage.count(found)
+                if self.changes is not None:
+                    self.changes.there_before(found)
+            if len(known) > limit:
+                return False
+        return True
+
+    def room(self, limits: Limits) -> Limits:
+        """Return the limits of a call with as much room as the home takes already, if that is more."""
+        if not self._is_over(limits):
+            return limits
+        return replace(
+            limits,
+            home_bytes=max(limits.home_bytes, self.usage.bytes),
+            home_entries=max(limits.home_entries, self.usage.entries),
+        )
+
+    async def overfilled(self, home_fd: int, limits: Limits) -> Reached | None:
+        """Return the limit that a call has exceeded which has answered; a home may stay as full as it was."""
+        room = self.room(limits)
+        seen = None if self.changes is None else self.changes.there_after
+        usage = measure(home_fd, most_entries=min(_FEW_ENTRIES, room.home_entries), seen=seen)
+        if _FEW_ENTRIES < usage.entries <= room.home_entries:
+            # A home with much in it would hold up every other call.
+            usage = await asyncio.to_thread(measure, home_fd, most_entries=room.home_entries, seen=seen)
+        return overfull(usage, room)
+
+    def _is_over(self, limits: Limits) -> bool:
+        return self.usage.bytes > limits.home_bytes or self.usage.entries > limits.home_entries
+
+    def discard(self, home_fd: int) -> int:
+        """Remove all that was not there before; return how much. Never follows a link.
+
+        A new folder stays if something of before was moved into it.
+        """
+        if self.known is None:
+            return 0
+        removed = self._discard_folders(home_fd, self.known)
+        for folder, entry in walk(home_fd):
+            if entry.inode() not in self.known and not entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.name, dir_fd=folder)
+                    removed += 1
+        return removed
+
+    def _discard_folders(self, home_fd: int, known: frozenset[int]) -> int:
+        """Remove new folders with what is in them, however deep: what no path names cannot be measured."""
+        removed = 0
+        pending = ["."]
+        while pending:
+            path = pending.pop()
+            with contextlib.suppress(OSError), _opened(home_fd, path) as folder:
+                for name, inode in _folders_in(folder):
+                    if inode in known:
+                        pending.append(f"{path}/{name}")
+                    elif not _holds(folder, name, known):
+                        removed += remove(folder, name).removed
+        return removed
+
+
+@contextlib.contextmanager
+def _opened(folder: int, path: str) -> Iterator[int]:
+    opened = openat2(folder, path, _FOLDER, resolve=CONFINED)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _folders_in(folder: int) -> list[tuple[str, int]]:
+    with os.scandir(folder) as entries:
+        return [(entry.name, entry.inode()) for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _holds(folder: int, name: str, known: frozenset[int]) -> bool:
+    """Say whether something of before lies in a new folder."""
+    try:
+        with _opened(folder, name) as inside:
+            return any(entry.inode() in known for _folder, entry in walk(inside))
+    except OSError:
+        # Nobody honest makes a folder that cannot be listed.
+        return False
+
+
+def walk(home_fd: int) -> Walk:
+    """Yield each entry of a home with a descriptor of its folder; never through a link or a mount.
+
+    One folder is open at a time, however many there are: a tool decides that, not we.
+    """
+    pending = ["."]
+    while pending:
+        path = pending.pop()
+        try:
+            folder = openat2(home_fd, path, _FOLDER, resolve=CONFINED)
+        except OSError:
+            # Gone, or something else by now, or a path beyond what the kernel takes.
+            continue
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    yield folder, entry
+                    if entry.is_dir(follow_symlinks=False) and len(pending) < _MAX_ENTRIES:
+                        pending.append(f"{path}/{entry.name}")
+        finally:
+            os.close(folder)

@@ -1,0 +1,73 @@
+"""`GET /events`: what happens to a user's files and calls, as server-sent events.
+
+The stream is for one user's interfaces. It hears of all sessions of the user, or with `?session=` of one.
+Events describe files and never hold them. Nothing is repeated: a page that connects anew asks for the
+list of files again.
+
+Source: HTML Standard, "Server-sent events"; requirements S0-68, S4-80; rule H5 of the conformance cases.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+
+from runner.http.context import Site
+from runner.http.identify import who
+from runner.http.responses import SAFE_HEADERS, Refusal
+from runner.users.events import LISTENERS_PER_USER, Subscription
+from runner.users.identity import User
+
+__all__ = ["routes"]
+
+_BEAT_S = 15.0
+_TYPE = re.compile(r"\w{1,64}", re.ASCII)
+
+
+def routes(site: Site) -> list[Route]:
+    """Return the route of the event stream."""
+
+    async def events(request: Request) -> StreamingResponse:
+        user = await who(site, request)
+        if site.events.listeners(user=user.segment) >= LISTENERS_PER_USER:
+            raise Refusal(429, f"{LISTENERS_PER_USER} streams of yours are open; close one first")
+        frames = _frames(site, user, request.query_params.get("session"))
+        return StreamingResponse(frames, media_type="text/event-stream", headers=SAFE_HEADERS)
+
+    return [Route("/events", events, methods=["GET"])]
+
+
+async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[bytes]:
+    with site.events.subscribe(user=user.segment, session=session) as heard:
+        # Said at once, so that whoever connected knows from when on nothing is missed.
+        yield b"retry: 2000\n: listening\n\n"
+        missed = 0
+        while True:
+            try:
+                async with asyncio.timeout(_BEAT_S):
+                    event = await anext(heard, None)
+            except TimeoutError:
+                yield b":\n\n"
+                continue
+            if event is None:
+                return
+            missed, lost = _lost(heard, missed)
+            if lost:
+                yield _frame({"type": "events_missed", "count": lost})
+            yield _frame(event)
+
+
+def _lost(heard: Subscription, known: int) -> tuple[int, int]:
+    """Return how many events were lost in all, and how many since the listener was told."""
+    return heard.missed, heard.missed - known
+
+
+def _frame(event: Mapping[str, Any]) -> bytes:
+    kind = str(event.get("type"))
+    name = kind if _TYPE.fullmatch(kind) else "message"
+    return f"event: {name}\ndata: {json.dumps(event)}\n\n".encode()

@@ -1,0 +1,192 @@
+"""Who a request beside MCP comes from, and whether another web page sent it.
+
+1. A bearer token, checked as on `/mcp`, names the user; the header `Mcp-Session-Id` may name the session.
+2. Otherwise the cookie of a browser session names both. `runner.http.browser_session` set it. Over https
+   its name begins with `__Host-`: such a cookie no neighbouring host and no page without https can have set.
+3. Otherwise `runner.users.identity` says whether requests without a token have a user: the one the server is
+   bound to, or on a loopback address the user of the operating system.
+
+In the last two nothing in the request proves who wants it: a browser adds the cookie, and reaches the
+address, for any page. So such a request must come from a page of this server, from none, or from an
+origin that the operator named.
+
+Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture, decision "Identity";
+`docs/http.md`.
+"""
+
+import re
+from functools import partial
+
+from anyio.to_thread import run_sync
+from fastmcp.server.dependencies import get_access_token
+from starlette.requests import Request
+
+from runner.http.context import Site
+from runner.http.logins import Login, Logins
+from runner.http.origins import is_own, over_https
+from runner.http.responses import Refusal
+from runner.settings.model import Settings
+from runner.users.identity import IdentityError, User, resolve
+from runner.users.tokens import TokenError, Tokens
+
+__all__ = [
+    "BROWSER",
+    "COOKIE",
+    "ENDED",
+    "browser_session",
+    "check_page",
+    "cookie_name",
+    "login_of",
+    "of_cookie",
+    "of_page",
+    "who",
+    "with_session",
+]
+
+COOKIE = "toolcell_session"
+"""The cookie of a browser session: its id, a dot, and a token for it. Over https it is `cookie_name`."""
+
+BROWSER = "browser"
+"""The purpose of that token."""
+
+ENDED = "this page's session has ended; open the address that the server printed last, or log in"
+"""What is said where a session has ended."""
+
+_SESSION = re.compile(r"[!-~]{1,128}")
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_OF_THIS_SERVER = ("same-origin", "none")
+
+
+async def who(site: Site, request: Request) -> User:
+    """Return who a request comes from.
+
+    Raises:
+        Refusal: 401 where nobody is named, 403 where it is not for this user or from a foreign page.
+    """
+    token = get_access_token()
+    if token is not None:
+        return _named(site, request, {"client_id": token.client_id, **token.claims})
+    if site.settings.auth.kind != "none" and "authorization" in request.headers:
+        raise Refusal(
+            401,
+            "this token is not valid, or has expired (one without an end, exp, never counts); log in again",
+            _CHALLENGE,
+        )
+    check_page(site, request)
+    known = await of_cookie(site, request)
+    return known or _named(site, request, None)
+
+
+async def with_session(site: Site, request: Request) -> User:
+    """Return who a request comes from, in a session.
+
+    Raises:
+        Refusal: As from `who`; 401 where there is no session.
+    """
+    user = await who(site, request)
+    if user.session is None:
+        raise Refusal(
+            401,
+            "this address is for sessions, and the request names none; POST /api/session begins one, "
+            "and an MCP client sends its Mcp-Session-Id",
+        )
+    return user
+
+
+def check_page(site: Site, request: Request) -> None:
+    """Refuse a request that a page of another site made a browser send.
+
+    Raises:
+        Refusal: 403.
+    """
+    origin, sent_from = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    if origin is not None and origin in site.settings.allowed_origins:
+        return
+    if sent_from is not None:
+        allowed = sent_from in _OF_THIS_SERVER
+    else:
+        allowed = origin is None or is_own(site.settings, request, origin)
+    if not allowed:
+        raise Refusal(
+            403,
+            "a page of another site sent this request; open this server's own page, send a bearer token, "
+            "or name the page's origin in allowed_origins",
+        )
+
+
+def cookie_name(settings: Settings, request: Request) -> str:
+    """Return under which name a browser has its session; under another one it does not count."""
+    return f"__Host-{COOKIE}" if over_https(settings, request) else COOKIE
+
+
+def browser_session(settings: Settings, tokens: Tokens, request: Request, *, now: float) -> User | None:
+    """Return the user and the session that a request's cookie names, or None where it has none that holds.
+
+    Args:
+        settings: The effective settings.
+        tokens: What checks the cookie.
+        request: The request.
+        now: Seconds since the epoch.
+    """
+    session, _, token = request.cookies.get(cookie_name(settings, request), "").partition(".")
+    if not token or not _SESSION.fullmatch(session):
+        return None
+    try:
+        user = User(tokens.verify(token, purpose=BROWSER, key=session, now=now), session)
+    except TokenError:
+        return None
+    return user if Logins(settings.state_dir).of(user) is not None else None
+
+
+def login_of(site: Site, user: User) -> Login | None:
+    """Return what is noted of a browser session, or None if it has ended, or the token it was made from."""
+    login = site.logins.of(user)
+    if login is None or login.end <= site.clock():
+        return None
+    # A token that the operator took out of the file takes its sessions along.
+    return login if site.known_tokens is None or login.token in site.known_tokens else None
+
+
+async def of_page(site: Site, request: Request, *, closed: str = ENDED) -> User:
+    """Return whose page of this server sent a request; only its cookie counts.
+
+    Args:
+        site: The server.
+        request: The request.
+        closed: What to say where the cookie names nobody.
+
+    Raises:
+        Refusal: 403 where another site's page sent it, 401 where the cookie names nobody served here.
+    """
+    check_page(site, request)
+    user = await of_cookie(site, request)
+    if user is None:
+        raise Refusal(401, closed)
+    return user
+
+
+async def of_cookie(site: Site, request: Request) -> User | None:
+    """Return the user and the session of a request's cookie, or None where it names nobody served here."""
+    settings = site.settings
+    known = await run_sync(partial(browser_session, settings, site.tokens, request, now=site.clock()))
+    if known is None or login_of(site, known) is None:
+        return None
+    served = _resolved(site, None).name if settings.auth.kind == "none" else settings.user or known.name
+    # Set by another server with the same keys and other users: here its user is nobody.
+    return known if served == known.name else None
+
+
+def _named(site: Site, request: Request, claims: dict[str, object] | None) -> User:
+    session = request.headers.get("mcp-session-id")
+    if session is not None and not _SESSION.fullmatch(session):
+        raise Refusal(400, "Mcp-Session-Id must be 1 to 128 visible ASCII characters")
+    return User(_resolved(site, claims).name, session)
+
+
+def _resolved(site: Site, claims: dict[str, object] | None) -> User:
+    try:
+        return resolve(site.settings, transport="http", claims=claims, host=site.settings.host)
+    except IdentityError as error:
+        if claims is None:
+            raise Refusal(401, str(error), _CHALLENGE) from error
+        raise Refusal(403, str(error)) from error

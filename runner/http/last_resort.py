@@ -1,0 +1,31 @@
+"""What nobody expected: an exception of our own code becomes an error with an id, and goes to the log.
+
+Such an exception is a fault of ours. Its text may hold paths, arguments or secrets, and says nothing to
+whoever called; so the log gets it, with its traceback, under an id that the caller is told.
+
+Source: the table of error codes in `docs/cli.md`.
+"""
+
+import logging
+import os
+
+from runner.contract.envelope import internal_error
+from runner.errors import CallError
+from runner.system.logging_setup import CallScope
+
+__all__ = ["unexpected"]
+
+log = logging.getLogger(__name__)
+
+
+def unexpected(error: Exception, *, call: str | None = None) -> CallError:
+    """Log an exception that nobody expected; return the error that callers get instead.
+
+    Args:
+        error: The exception.
+        call: The id of the call; by default a new one.
+    """
+    number = call or os.urandom(6).hex()
+    with CallScope(number):
+        log.error("a request failed for a fault of ours", exc_info=error)
+    return internal_error(number)

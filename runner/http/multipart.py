@@ -1,0 +1,106 @@
+"""The one file in a form that a browser sends, found piece by piece.
+
+Source: RFC 7578 (multipart/form-data).
+"""
+
+from python_multipart.exceptions import FormParserError, MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from runner.http.responses import Refusal
+
+__all__ = ["FormFile"]
+
+
+class FormFile:
+    """Takes a form in pieces and gives the bytes of its file. Other fields are passed over.
+
+    Attributes:
+        name: The file's name, once it is known.
+        mime: The MIME type that the browser gives it, if it gives one.
+    """
+
+    def __init__(self, content_type: str) -> None:
+        """Begin with the request's `Content-Type`.
+
+        Raises:
+            Refusal: It names no boundary, or one that is too long.
+        """
+        boundary = parse_options_header(content_type)[1].get(b"boundary")
+        if not boundary:
+            raise Refusal(400, "the form's Content-Type names no boundary")
+        self.name: str | None = None
+        self.mime: str | None = None
+        self._found = self._ended = self._inside = False
+        self._headers: dict[str, str] = {}
+        self._field = self._value = b""
+        self._pieces: list[bytes] = []
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._headers.clear,
+                    "on_header_begin": self._begin_header,
+                    "on_header_field": self._add_to_field,
+                    "on_header_value": self._add_to_value,
+                    "on_header_end": self._end_header,
+                    "on_headers_finished": self._end_headers,
+                    "on_part_data": self._add_data,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise Refusal(400, f"this is no multipart form: {error}") from error
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take the next piece of the form; return what it has of the file.
+
+        Raises:
+            Refusal: This is no form, or it has a second file.
+        """
+        try:
+            self._parser.write(chunk)
+        except MultipartParseError as error:
+            raise Refusal(400, f"this is no multipart form: {error}") from error
+        data, self._pieces = b"".join(self._pieces), []
+        return data
+
+    def close(self) -> None:
+        """Check that the form was whole.
+
+        Raises:
+            Refusal: It was cut off, or has no file.
+        """
+        if not self._ended:
+            raise Refusal(400, "the form ends before its last boundary; send it again")
+        if not self._found:
+            raise Refusal(400, "the form has no file; a file is a part with a filename")
+
+    def _begin_header(self) -> None:
+        self._field = self._value = b""
+
+    def _add_to_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+
+    def _add_to_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[self._field.decode("latin-1").lower()] = self._value.decode("latin-1")
+
+    def _end_headers(self) -> None:
+        options = parse_options_header(self._headers.get("content-disposition"))[1]
+        self._inside = b"filename" in options
+        if not self._inside:
+            return
+        if self._found:
+            raise Refusal(400, "the form has more than one file; send one in each request")
+        self._found = True
+        self.name = options[b"filename"].decode("utf-8", errors="replace")
+        self.mime = self._headers.get("content-type")
+
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
+        if self._inside:
+            self._pieces.append(data[start:end])
+
+    def _end(self) -> None:
+        self._ended = True

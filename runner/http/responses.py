@@ -1,0 +1,95 @@
+"""What every answer of the files API has in common: headers that keep it harmless, sentences of refusal.
+
+An answer may hold bytes that anybody made, so no browser is to run it, guess about it or keep it.
+
+Source: RFC 9110 section 15; the design's notes on shown content; requirements S0-52, S0-53.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from runner.errors import CallError, Code
+from runner.http.last_resort import unexpected
+from runner.http.whole import note_left
+from runner.settings.own_paths import OwnPaths
+
+__all__ = ["SAFE_HEADERS", "Refusal", "fails", "left", "of_call_error", "refused", "refuses"]
+
+Refuses = Callable[[Request, Exception], Coroutine[Any, Any, JSONResponse]]
+
+SAFE_HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+_STATUS = {
+    Code.E_FILE_TOO_LARGE: 413,
+    Code.E_QUOTA: 507,
+    Code.E_FILE_NOT_FOUND: 404,
+    Code.E_BUSY: 429,
+    Code.E_STORE: 503,
+}
+_RETRY_S = {429: "1", 503: "5"}
+
+
+class Refusal(Exception):
+    """A request is refused.
+
+    Attributes:
+        status: Status of the answer.
+        sentence: What is wrong, and what to do.
+        headers: Further headers of the answer.
+    """
+
+    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = dict(headers or {})
+
+
+def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Return the answer that says why."""
+    later = {"Retry-After": _RETRY_S[status]} if status in _RETRY_S else {}
+    return JSONResponse(
+        {"error": sentence}, status_code=status, headers={**SAFE_HEADERS, **later, **(headers or {})}
+    )
+
+
+def of_call_error(error: CallError) -> Refusal:
+    """Return what an error of the store means for a request."""
+    return Refusal(_STATUS.get(error.code, 400), error.message)
+
+
+def refuses(own_paths: OwnPaths) -> Refuses:
+    """Return what answers requests that were refused: an exception handler of Starlette's.
+
+    Args:
+        own_paths: What no client is told.
+    """
+    return partial(_refuse, own_paths)
+
+
+async def _refuse(own_paths: OwnPaths, _: Request, error: Exception) -> JSONResponse:
+    refusal = of_call_error(error) if isinstance(error, CallError) else error
+    if not isinstance(refusal, Refusal):
+        raise error
+    return refused(refusal.status, str(own_paths.told(refusal.sentence)), refusal.headers)
+
+
+async def fails(_: Request, error: Exception) -> JSONResponse:
+    """Answer a request that failed for a fault of ours. An exception handler of Starlette's."""
+    told = unexpected(error)
+    return refused(500, f"{told.message}. {told.details['suggestion']}", {})
+
+
+async def left(request: Request, _error: Exception) -> Response:
+    """Answer nobody: the client left before its request had come. An exception handler of Starlette's."""
+    note_left(request.scope)
+    return Response(status_code=400)

@@ -1,0 +1,284 @@
+"""The output guard at work: the last step of a call before its result goes to an MCP client.
+
+Whatever a model reads of a result passes `runner.output_guard`: what is too long or binary is kept in the
+caller's store as an observation, and a reference stands in its place. Bytes that the client asked for, and
+pictures and sounds that `runner.steps.render` left in, are no text and stay. Where a tool declares what its
+structured content looks like, the content still is so afterwards.
+
+Source: document 004, sections 4.1 and 4.2; requirements S4-65, S4-74, S4-80, S4-88 to S4-91; architecture,
+step 10 of a call, and its decision "Results against schemas".
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.errors import UsageError
+from runner.files.my_files import Change, MyFiles
+from runner.output_guard.config import GuardConfig, Place, from_mapping
+from runner.output_guard.message import guard_message
+from runner.output_guard.operator_code import load_function
+from runner.output_guard.pipeline import Guarded, guard
+from runner.output_guard.schema_fit import fitted
+from runner.output_guard.toml_lines import TomlLines
+from runner.output_guard.transformer import Transformer
+from runner.settings.model import Settings
+from runner.store.protocol import Record, Scope
+
+__all__ = ["GuardedCall", "OutputGuard", "config_of", "origin_of"]
+
+log = logging.getLogger(__name__)
+
+# A contract value goes out as text and as structured content, and the text escapes its quotes.
+_SHARE_OF_RESULTS = 0.4
+_CARRIERS = ("artifacts", "deferred_artifacts")
+
+
+def config_of(settings: Settings) -> GuardConfig:
+    """Return the guard's settings, the section `output_guard`.
+
+    Raises:
+        UsageError: Something in the section is wrong; the message says what, on which line of which file.
+    """
+    return from_mapping(settings.output_guard, origin=lambda place: _origin(settings, place, ": "))
+
+
+def origin_of(settings: Settings, place: Place) -> str:
+    """Return where a setting of the guard was given, as `runner.toml:12`, or `default`."""
+    return _origin(settings, place) or "default"
+
+
+def _origin(settings: Settings, place: Place, behind: str = "") -> str:
+    file = settings.config_file
+    if file is None:
+        return ""
+    try:
+        line = TomlLines(file.read_text(encoding="utf-8")).of(("output_guard", *place))
+    except (OSError, ValueError):
+        # It was read a moment ago; what is said does without its line.
+        line = None
+    return file.name + (f":{line}" if line else "") + behind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedCall:
+    """The call whose result is guarded.
+
+    Attributes:
+        tool: Name of the tool.
+        files: Where what is taken out is kept, and whose it is.
+        server: Name of the remote server, if it is one's.
+        schema: The schema that the structured content has to satisfy, if the tool declares one.
+        is_own: Whether the message is the tool's own, and no contract value.
+        is_contract: Whether the message stands for a contract value whose `results` were guarded before.
+    """
+
+    tool: str
+    files: MyFiles
+    server: str | None = None
+    schema: Mapping[str, Any] | None = None
+    is_own: bool = False
+    is_contract: bool = False
+
+    @property
+    def is_message_made_by_tool(self) -> bool:
+        """Whether what a client gets is made of the tool's own message, and not of the contract value."""
+        return self.is_own or self.schema is not None
+
+    @property
+    def is_met_in_message(self) -> bool:
+        """Whether the operator's own function meets the message, and not the `results` before it."""
+        return self.is_message_made_by_tool or (self.server is not None and not self.is_contract)
+
+    @property
+    def scope(self) -> Scope:
+        """Return the scope in which it is kept: the user's, and the session's where files do not persist."""
+        files = self.files
+        return Scope(user_id=files.user, trace_id=files.trace) if files.library.persist else files.scope
+
+
+@dataclass(frozen=True, slots=True)
+class OutputGuard:
+    """Guards the results of one server.
+
+    Attributes:
+        config: The settings.
+        transformers: The operator's own functions, by the name that the settings give them.
+        keepers: The users for whom something was kept since the start, by name.
+    """
+
+    config: GuardConfig
+    transformers: Mapping[str, Transformer] = field(default_factory=dict)
+    keepers: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, settings: Settings) -> "OutputGuard":
+        """Return the guard that the settings ask for, with the operator's code imported.
+
+        Raises:
+            UsageError: The section `output_guard` is wrong, or a function that it names cannot be had.
+        """
+        config, file = config_of(settings), settings.config_file
+        folder = file.parent if file else None
+        functions: dict[str, Transformer] = {}
+        for name, place in config.transformers().items():
+            try:
+                functions[name] = load_function(name, folder=folder, arguments=3)
+            except UsageError as error:
+                where = _origin(settings, place, ": ")
+                raise UsageError(f"{where}output_guard.{'.'.join(map(str, place))}: {error}") from error
+        return cls(config, functions)
+
+    async def results(self, value: Any, call: GuardedCall) -> Any:
+        """Return the `results` of a contract value guarded, so that text and structured content agree."""
+        guarded = await guard(
+            value,
+            tool=call.tool,
+            server=call.server,
+            config=self.config,
+            store=call.files.library.store,
+            scope=call.scope,
+            share=_SHARE_OF_RESULTS,
+            # What is made of the tool's own message meets it there.
+            transformer=None if call.is_message_made_by_tool else self._transformer(call),
+        )
+        self._tell(guarded, call)
+        return guarded.value
+
+    async def message(
+        self, message: Mapping[str, Any], call: GuardedCall, *, media_stay: bool
+    ) -> dict[str, Any]:
+        """Return the result of a `tools/call` with what a model reads of it guarded.
+
+        Args:
+            message: The result as on the wire; it is not changed.
+            call: Whose it is.
+            media_stay: Leave alone the blocks whose bytes `runner.steps.render` decided to send.
+        """
+        aside = _Aside.of(message) if media_stay else _Aside(message=message)
+        guarded = await guard_message(
+            aside.message,
+            tool=call.tool,
+            server=call.server,
+            config=self.config,
+            store=call.files.library.store,
+            scope=call.scope,
+            # Other contract values have met it already, in `results`, and our own tools' answers are ours.
+            transformer=self._transformer(call) if call.is_met_in_message else None,
+        )
+        self._tell(guarded, call)
+        made: dict[str, Any] = guarded.value
+        was = aside.message.get("structuredContent")
+        if call.schema is not None and was is not None and made.get("structuredContent") is not was:
+            # What the operator's function left out must not come back from what was there before.
+            held = made.get("structuredContent") if guarded.transformed else was
+            made = await self._fitted(made, held, call, call.schema)
+        return aside.back_in(made)
+
+    async def _fitted(
+        self, made: dict[str, Any], was: Any, call: GuardedCall, schema: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return a guarded message whose structured content satisfies its schema, or has none."""
+        rest = {key: item for key, item in made.items() if key != "structuredContent"}
+        fit = fitted(was, made.get("structuredContent"), schema)
+        if fit is None:
+            return rest
+        again = rest | {"structuredContent": fit}
+        checked = await guard_message(
+            again, tool=call.tool, server=call.server, config=self.config, store=None, scope=call.scope
+        )
+        # What was made to fit is made of parts of what was there before, and has to pass once more.
+        return again if checked.value == again else rest
+
+    def _transformer(self, call: GuardedCall) -> Transformer | None:
+        if not self.transformers:
+            return None
+        named = self.config.for_call(call.tool, call.server).output_transformer
+        return None if named is None else self.transformers.get(named)
+
+    def _tell(self, guarded: Guarded, call: GuardedCall) -> None:
+        for warning in guarded.warnings:
+            log.warning("output guard", extra={"tool": call.tool, "problem": warning})
+        if guarded.stored:
+            self.kept(guarded.stored, call)
+        for event in guarded.events:
+            log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
+
+    def kept(self, records: Sequence[Record], call: GuardedCall) -> None:
+        """Take note of what was kept for the user of a call: it is an event, and can be read back."""
+        files = call.files
+        session = None if files.library.persist else files.session or None
+        for record in records:
+            files.library.changed(Change(user=files.user, session=session, record=record))
+        if records:
+            self.keepers.add(files.user)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Aside:
+    """A message without the bytes that stay in it, and those bytes.
+
+    Attributes:
+        message: What is left.
+        blocks: Content blocks, by their place.
+        carried: Base64 of files in the structured content, by list and place.
+    """
+
+    message: Mapping[str, Any]
+    blocks: Mapping[int, Any] = field(default_factory=dict)
+    carried: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> "_Aside":
+        content = message.get("content", [])
+        blocks = {index: block for index, block in enumerate(content) if _is_media(block)}
+        carried: dict[tuple[str, int], str] = {}
+        structured = message.get("structuredContent")
+        if isinstance(structured, dict):
+            structured = _lightened(structured, carried)
+        if not blocks and not carried:
+            return cls(message=message)
+        left = {**message, "content": [b for i, b in enumerate(content) if i not in blocks]}
+        if structured is not None:
+            left["structuredContent"] = structured
+        return cls(message=left, blocks=blocks, carried=carried)
+
+    def back_in(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a guarded message with the bytes in their places again."""
+        if self.blocks:
+            content = list(message.get("content", []))
+            for index, block in sorted(self.blocks.items()):
+                content.insert(index, block)
+            message = {**message, "content": content}
+        structured = message.get("structuredContent")
+        if not self.carried or not isinstance(structured, dict):
+            return message
+        whole = {**structured}
+        for (key, index), b64 in self.carried.items():
+            entries = whole.get(key)
+            # The list itself may have been too long; then its files go by reference.
+            if isinstance(entries, list) and index < len(entries) and isinstance(entries[index], dict):
+                whole[key] = [*entries[:index], {**entries[index], "b64": b64}, *entries[index + 1 :]]
+        return {**message, "structuredContent": whole}
+
+
+def _lightened(structured: dict[str, Any], carried: dict[tuple[str, int], str]) -> dict[str, Any]:
+    for key in _CARRIERS:
+        entries = structured.get(key)
+        if not isinstance(entries, list):
+            continue
+        for index, entry in enumerate(entries):
+            if isinstance(entry, dict) and isinstance(entry.get("b64"), str):
+                carried[key, index] = entry["b64"]
+                rest = {name: item for name, item in entry.items() if name != "b64"}
+                entries = [*entries[:index], rest, *entries[index + 1 :]]
+        structured = {**structured, key: entries}
+    return structured
+
+
+def _is_media(block: object) -> bool:
+    if not isinstance(block, dict):
+        return False
+    resource = block.get("resource")
+    return block.get("type") in ("image", "audio") or (isinstance(resource, dict) and "blob" in resource)

@@ -1,0 +1,160 @@
+"""Layer 0: long strings, and large structures of short ones, are stored and described.
+
+Long strings go first. If the whole is still too long, what takes most of it goes: as little of the structure
+as will do, so that what is small stays readable where it stood.
+
+Source: document 004, section 3.1; requirements S4-13 to S4-16, S4-45, S4-57; rule X6 of the
+conformance cases.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from runner.output_guard.encoded import cut
+from runner.output_guard.json_view import raw_json, text_of
+from runner.output_guard.references import large_text
+from runner.output_guard.storing import Find, Finding
+
+__all__ = ["fit", "inline", "raw_reference", "size_of"]
+
+# What a reference takes, generously.
+_REFERENCE_CHARS = 1_600
+_PREVIEW_CHARS = 2_000
+# Above this a lower bound of a size will do.
+_EXACT_BELOW = 500_000
+
+
+def inline(value: Any, limit: int, where: str = "") -> Finding[Any]:
+    """Return `value` with the strings above `limit` characters stored."""
+    match value:
+        case str() if len(value) > limit:
+            return (yield from _text(value, limit, where))
+        case dict():
+            made = {}
+            for key, item in value.items():
+                name = key if len(key) <= limit else (yield from _key(key, limit, where))
+                place = f"{where}.{key[:60]}" if where else key[:60]
+                made[name] = (yield from inline(item, limit, place)) if _may_be_long(item, limit) else item
+            return made if any(made.get(key) is not item for key, item in value.items()) else value
+        case list():
+            items = []
+            for index, item in enumerate(value):
+                long = _may_be_long(item, limit)
+                items.append((yield from inline(item, limit, f"{where}[{index}]")) if long else item)
+            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+        case _:
+            return value
+
+
+def fit(value: Any, budget: int, where: str = "") -> Finding[Any]:
+    """Return `value` with what takes most of it stored, so that its text fits into `budget` characters.
+
+    What cannot be made to fit is stored as a whole.
+    """
+    if size_of(value, budget) <= budget:
+        return value
+    if isinstance(value, str) or not isinstance(value, dict | list) or budget < 2 * _REFERENCE_CHARS:
+        return (yield from _whole(value, where))
+    weights = {key: _bound(item, _EXACT_BELOW) for key, item in _items(value)}
+    heaviest = max(weights, key=weights.__getitem__)
+    total = size_of(value, _EXACT_BELOW)
+    rest = total - size_of(value[heaviest], _EXACT_BELOW)
+    place = f"{where}.{str(heaviest)[:60]}" if isinstance(value, dict) else f"{where}[{heaviest}]"
+    if rest + 2 * _REFERENCE_CHARS <= budget:
+        made = value.copy()
+        made[heaviest] = yield from fit(value[heaviest], budget - rest, place.lstrip("."))
+        return made
+    if isinstance(value, dict):
+        return (yield from _lightened(value, sorted(weights, key=weights.__getitem__), total - budget, where))
+    return (yield from _whole(value, where))
+
+
+def raw_reference(value: Any, where: str = "") -> Finding[Any]:
+    """Store any structure at all, unparsed, and return its reference."""
+    content = raw_json(value)
+    find = Find(content=content, mime="application/json", name="tool-output.json", where=where)
+    kept = yield find
+    said = f"Large structure stored as artifact ({len(content)} bytes)"
+    text = content[:_PREVIEW_CHARS].decode("utf-8", "ignore") + content[-_PREVIEW_CHARS:].decode(
+        "utf-8", "ignore"
+    )
+    shape = value if isinstance(value, dict | list) else ""
+    return large_text(find, kept, said, shape, text)
+
+
+def size_of(value: Any, exact_below: int) -> int:
+    """Return how many characters the text of `value` has; a lower bound once it is above `exact_below`."""
+    bound = _bound(value, exact_below)
+    return bound if bound > exact_below else len(text_of(value))
+
+
+def _bound(value: Any, enough: int) -> int:
+    """Return a lower bound of the size of a value, not counted further than `enough`."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        total = 2 + 4 * len(value) + sum(map(len, value))
+        items: Iterable[Any] = value.values()
+    elif isinstance(value, list):
+        total, items = max(2, 2 * len(value)), value
+    else:
+        return 1
+    for item in items:
+        if isinstance(item, str):
+            total += len(item)
+        else:
+            total += _bound(item, enough - total) if isinstance(item, dict | list) else 1
+        if total > enough:
+            break
+    return total
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list) else []
+
+
+def _may_be_long(item: Any, limit: int) -> bool:
+    return len(item) > limit if isinstance(item, str) else isinstance(item, dict | list)
+
+
+def _text(text: str, limit: int, where: str) -> Finding[Any]:
+    find = Find(content=text, mime="text/plain", name="tool-output.txt", where=where)
+    kept = yield find
+    if kept.record is None and text[:1] not in ("{", "["):
+        short = cut(text, limit)
+        gone = f"{len(text) - len(short)} of {len(text)} characters"
+        return f"{short}\n[truncated: {gone} removed and not kept]"
+    return large_text(find, kept, f"Large text stored as artifact ({len(text)} chars)", text, text)
+
+
+def _key(key: str, limit: int, where: str) -> Finding[str]:
+    find = Find(content=key, mime="text/plain", name="tool-output.txt", where=where)
+    kept = yield find
+    place = f"artifact {kept.record.id}" if kept.record else "not kept"
+    return f"{cut(key, min(limit, 200))}... [truncated: name of {len(key)} characters, {place}]"
+
+
+def _whole(value: Any, where: str) -> Finding[Any]:
+    if not isinstance(value, str):
+        return (yield from raw_reference(value, where))
+    find = Find(content=value, mime="text/plain", name="tool-output.txt", where=where)
+    kept = yield find
+    return large_text(find, kept, f"Large text stored as artifact ({len(value)} chars)", value, value)
+
+
+def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: str) -> Finding[Any]:
+    """Store the heaviest items of an object, one by one, until it has `excess` characters less."""
+    heavy = []
+    while excess > 0:
+        key = by_weight.pop()
+        size = size_of(value[key], _EXACT_BELOW)
+        if size <= 2 * _REFERENCE_CHARS:
+            return (yield from _whole(value, where))
+        excess -= size - _REFERENCE_CHARS
+        heavy.append(key)
+    made = dict(value)
+    for key in heavy:
+        made[key] = yield from _whole(value[key], f"{where}.{key[:60]}".lstrip("."))
+    return made

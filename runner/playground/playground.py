@@ -1,0 +1,126 @@
+"""The Playground of one server, while it runs: its facts, its second origin, its start key."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+import uvicorn
+
+from runner.errors import UsageError
+from runner.http.connections import protocol_of
+from runner.http.context import Site
+from runner.playground.bundle import Bundle
+from runner.playground.config import Playground, why_not
+from runner.playground.frames import make_frames
+from runner.playground.start_key import StartKey
+from runner.settings.isolation import in_force
+from runner.settings.model import Settings
+from runner.system.listening import QuietServer, listen_on
+from runner.users.identity import is_loopback
+
+__all__ = ["About", "open_playground"]
+
+log = logging.getLogger(__name__)
+
+# Its pages are small, and nothing on it stays open.
+_MOST_CONNECTIONS = 64
+_PORT_SETTING = "playground_frames_port"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is served.
+
+    Attributes:
+        name: What the server calls itself.
+        kind: `tools` for tool files, `proxy` in front of other servers.
+        servers: Those other servers, by the names with which what they offer begins.
+    """
+
+    name: str
+    kind: str
+    servers: tuple[str, ...] = ()
+
+
+@asynccontextmanager
+async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterator[Playground | None]:
+    """Serve the second origin until the block ends; None where this server has no Playground.
+
+    Args:
+        site: What the routes work with.
+        about: What is served.
+        port: Port of the server itself.
+
+    Raises:
+        UsageError: The port of the second origin cannot be listened on.
+    """
+    settings = site.settings
+    reason = why_not(settings)
+    if reason is not None:
+        if settings.playground:
+            log.warning("no Playground", extra={"reason": reason})
+        yield None
+        return
+    key = StartKey() if settings.auth.kind == "none" else None
+    facts, bundle = _facts(site, about), Bundle()
+    async with _frames(settings, bundle, port) as frames_port:
+        yield Playground(facts=lambda: facts, bundle=bundle, frames_port=frames_port, key=key)
+
+
+def _facts(site: Site, about: About) -> Mapping[str, Any]:
+    settings = site.settings
+    return {
+        **asdict(about),
+        "version": version("toolcell"),
+        "tier": (site.tier or in_force(settings)).value,
+        "deadlines": asdict(settings.deadlines()),
+        "tools": {tool: {"deadlines": asdict(settings.deadlines(tool))} for tool in settings.tools},
+        "login": settings.auth.kind != "none",
+        "dashboards": list(settings.iframe_origins),
+        "upload_max_bytes": settings.max_upload_bytes,
+        "user_max_bytes": settings.max_user_bytes,
+    }
+
+
+@asynccontextmanager
+async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterator[int | None]:
+    if settings.playground_frames_url is None and not is_loopback(settings.host):
+        yield None
+        return
+    listeners = _listen(settings)
+    # A policy cannot name an address of version 6.
+    names = ("127.0.0.1", "localhost")
+    embedders = [settings.public_url] if settings.public_url else [f"http://{each}:{port}" for each in names]
+    config = uvicorn.Config(
+        make_frames(bundle.frames(), embedders),
+        http=protocol_of(_MOST_CONNECTIONS),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+    )
+    server = QuietServer(config)
+    serving = asyncio.create_task(server.serve(sockets=listeners))
+    try:
+        yield listeners[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def _listen(settings: Settings) -> list[socket.socket]:
+    """Return listening sockets: where users come by an address of their own, as the server; else loopback."""
+    if settings.playground_frames_url is not None and not is_loopback(settings.host):
+        return [listen_on(settings.host, settings.playground_frames_port, setting=_PORT_SETTING)]
+    first = listen_on("127.0.0.1", settings.playground_frames_port, setting=_PORT_SETTING)
+    listeners = [first]
+    # `localhost` may mean either; without version 6 there is nothing to listen on.
+    with contextlib.suppress(UsageError):
+        listeners.append(listen_on("::1", first.getsockname()[1], setting=_PORT_SETTING))
+    return listeners

@@ -1,0 +1,70 @@
+"""`artifact://` resources: how an MCP client reads the files that tools made.
+
+`artifact://ID` gives the whole file up to what one message can carry, and above it says which range
+to ask for: `artifact://ID?offset=0&length=500000`, both in bytes.
+
+Source: MCP `resources/read`; the architecture's decision "Blobs".
+"""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import mcp_types
+import pybase64
+from mcp.shared.exceptions import MCPError
+
+from runner.errors import CallError
+from runner.files.my_files import MyFiles
+from runner.store.protocol import Record
+
+__all__ = ["MAX_BLOB_BYTES", "SCHEME", "read_artifact"]
+
+SCHEME = "artifact://"
+
+MAX_BLOB_BYTES = 600_000
+"""Largest part of a file in one message; in base64 it is a third longer."""
+
+
+async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
+    """Return the wire result of reading one of the user's files, or a range of it.
+
+    Raises:
+        MCPError: It is no file of this user, the range is malformed, or more was asked for than a
+            message can carry.
+    """
+    parts = urlsplit(uri)
+    file = await files.by_id(parts.netloc)
+    if file is None:
+        message = f"Resource not found: {uri!r}; it is no file of this user, or was removed"
+        raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
+    offset, length = _range(uri, parts.query, file)
+    try:
+        async with files.open(file, offset=offset, length=length) as content:
+            data = b"".join([chunk async for chunk in content])
+    except CallError as error:
+        said = {"error_code": error.code.name, **error.details}
+        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
+    blob = {"uri": uri, "mimeType": file.mime, "blob": pybase64.b64encode(data).decode("ascii")}
+    return {"contents": [{**blob, "_meta": {"toolcell/size": file.size, "toolcell/name": file.name}}]}
+
+
+def _range(uri: str, query: str, file: Record) -> tuple[int, int]:
+    wanted = _numbers(query)
+    offset = wanted.get("offset", 0)
+    length = wanted.get("length", file.size - offset)
+    if not wanted.keys() <= {"offset", "length"} or not 0 <= offset <= file.size or length < 0:
+        message = f"{uri!r}: a range is written ?offset=BYTES&length=BYTES within {file.size} bytes"
+        raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
+    if length > MAX_BLOB_BYTES:
+        message = (
+            f"{file.name} has {file.size} bytes, and one message carries {MAX_BLOB_BYTES} at most; "
+            f"read it in parts: {SCHEME}{file.id}?offset={offset}&length={MAX_BLOB_BYTES}"
+        )
+        raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"size": file.size})
+    return offset, length
+
+
+def _numbers(query: str) -> dict[str, int]:
+    """Read a query of whole numbers; what is none becomes -1, which no range accepts."""
+    pairs = parse_qs(query, keep_blank_values=True)
+    return {key: int(values[-1]) if values[-1].isdecimal() else -1 for key, values in pairs.items()}

@@ -1,0 +1,301 @@
+"""The tools with which a model reads back what the output guard took out of a result.
+
+`artifact_info`, `artifact_read` and `artifact_search` are offered to a user for whom something was kept.
+Each answer is short by itself. A pattern is a model's and the content somebody else's, so it is matched
+by RE2, whose time is linear in the content, in a thread, and a bounded part of the content at a time.
+
+Source: document 004, sections 5.5 and 5.6; requirements S4-76, S4-82.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import re2
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runner.contract.widget_dialects import SCHEMA_DIALECT
+from runner.errors import CallError, Code
+from runner.files.my_files import MyFiles
+from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of
+from runner.protocol.artifact_resources import SCHEME
+from runner.store.protocol import Content, Record
+
+__all__ = ["READING", "described", "read_back", "reading_result"]
+
+READ_MAX_CHARS = 8_000
+"""Most characters that one `artifact_read` returns; below what the guard would take out again."""
+
+_PROBE_BYTES = 64 * 1024
+_SCAN_BYTES = 64 * 1024 * 1024
+_LINES_BYTES = 256 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+_PATTERN_MEMORY = 8 * 1024 * 1024
+_EXCERPT_CHARS = 150
+
+_Arguments = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _Info(BaseModel):
+    model_config = _Arguments
+
+    id: str = Field(description="Id of the artifact, as in the reference.")
+
+
+class _Read(_Info):
+    offset: int = Field(0, ge=0, description="First byte.")
+    length: int = Field(
+        READ_MAX_CHARS, ge=1, le=READ_MAX_CHARS, description="Number of bytes; not used with first_line."
+    )
+    first_line: int | None = Field(None, ge=1, description="First line, counted from 1, instead of a byte.")
+    lines: int = Field(100, ge=1, le=1000, description="Number of lines, with first_line.")
+
+
+class _Search(_Info):
+    pattern: str = Field(
+        min_length=1, max_length=1000, description="Regular expression (RE2), matched line by line."
+    )
+    max_matches: int = Field(20, ge=1, le=50, description="Most matches to return.")
+    offset: int = Field(0, ge=0, description="First byte to search, from `next_offset` of an answer before.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    description: str
+    arguments: type[_Info]
+
+
+READING: Mapping[str, _Tool] = {
+    "artifact_info": _Tool("Say what a stored artifact is: type, size, shape, how it begins.", _Info),
+    "artifact_read": _Tool("Read part of the text of a stored artifact, by bytes or by lines.", _Read),
+    "artifact_search": _Tool("Search the text of a stored artifact, line by line.", _Search),
+}
+"""The tools, by name."""
+
+
+def described() -> list[dict[str, Any]]:
+    """Return the tools as `tools/list` has them."""
+    return [
+        {
+            "name": name,
+            "description": tool.description,
+            "inputSchema": {"$schema": SCHEMA_DIALECT, **tool.arguments.model_json_schema()},
+            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        }
+        for name, tool in READING.items()
+    ]
+
+
+async def read_back(name: str, arguments: object, files: MyFiles) -> dict[str, Any]:
+    """Return what one of the tools answers.
+
+    Raises:
+        CallError: The arguments are wrong, there is no such artifact, or its bytes are no text.
+    """
+    try:
+        given = READING[name].arguments.model_validate(arguments or {})
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
+        raise CallError(Code.E_INVALID_ARGUMENT, f"{name}: {faults}") from None
+    record = await files.by_id(given.id.removeprefix(SCHEME))
+    if record is None:
+        message = f"there is no artifact {given.id!r} of this user; it may have expired"
+        raise CallError(Code.E_FILE_NOT_FOUND, message, details={"id": given.id})
+    if isinstance(given, _Search):
+        return await _search(given, record, files)
+    if isinstance(given, _Read):
+        return await (_read if given.first_line is None else _lines)(given, record, files)
+    return await _info(record, files)
+
+
+async def reading_result(params: Mapping[str, Any], files: MyFiles) -> dict[str, Any]:
+    """Return the result of a `tools/call` of one of the tools."""
+    try:
+        value = await read_back(str(params.get("name")), params.get("arguments"), files)
+    except CallError as error:
+        return {"content": [{"type": "text", "text": error.message}], "isError": True}
+    text = json.dumps(value, ensure_ascii=False)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": value, "isError": False}
+
+
+async def _info(record: Record, files: MyFiles) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "artifact": record.ref.model_dump(mode="json", exclude_none=True),
+        "created": record.created.isoformat(),
+        "uri": f"{SCHEME}{record.id}",
+    }
+    if record.expires_at is not None:
+        about["expires_at"] = record.expires_at.isoformat()
+    head = await _bytes(record, files, 0, _PROBE_BYTES)
+    if not _is_text(head):
+        return about | {"kind": "binary"}
+    text = head.decode("utf-8", "replace")
+    tail = await _bytes(record, files, max(0, record.size - 4 * TAIL_CHARS), None)
+    # Of a part of the content only its beginning can be told, not how much of it there is.
+    shape = shape_of(text) if record.size <= _PROBE_BYTES else {"kind": "text"}
+    shown = {"preview": text[:HEAD_CHARS], "tail": tail.decode("utf-8", "ignore")[-TAIL_CHARS:]}
+    return about | {"kind": "text", "shape": shape, **shown}
+
+
+async def _read(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
+    await _check_text(record, files)
+    # Three bytes more at either end, so that no character is cut in two and then lost.
+    data = await _bytes(record, files, given.offset, given.length + 3)
+    starts = [i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80]
+    start = starts[0] if starts and given.offset else min(len(data), 3) if given.offset else 0
+    end = max(start, min(len(data), given.length))
+    while end < len(data) and data[end] & 0xC0 == 0x80:
+        end += 1
+    return {
+        "id": record.id,
+        "offset": given.offset + start,
+        "text": data[start:end].decode("utf-8", "replace"),
+        **_next(given.offset + end, record),
+    }
+
+
+async def _lines(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
+    await _check_text(record, files)
+    first = given.first_line or 1
+    kept: list[str] = []
+    room, more = READ_MAX_CHARS, False
+    length = min(record.size, _LINES_BYTES)
+    async with files.open(record, length=length) as content:
+        number = 0
+        async for line in _single_lines(content):
+            number += 1
+            if number < first:
+                continue
+            room -= len(line) + 1
+            more = bool(kept) and (room < 0 or len(kept) == given.lines)
+            if more:
+                break
+            kept.append(line.decode("utf-8", "replace").rstrip("\r"))
+    if not kept and length < record.size:
+        message = f"line {first} lies beyond the first {length} bytes; read it by offset"
+        raise CallError(Code.E_INVALID_ARGUMENT, message)
+    return {
+        "id": record.id,
+        "first_line": first,
+        "text": "\n".join(kept),
+        "lines": len(kept),
+        **({"next_line": first + len(kept)} if more else {}),
+    }
+
+
+async def _search(given: _Search, record: Record, files: MyFiles) -> dict[str, Any]:
+    await _check_text(record, files)
+    search = _Searching(_pattern(given.pattern), given.max_matches)
+    offset = min(given.offset, record.size)
+    last = min(record.size, offset + _SCAN_BYTES)
+    searched = offset
+    async with files.open(record, offset=offset, length=last - offset) as content:
+        async for start, piece in _pieces(content, offset):
+            # RE2 lets go of the interpreter's lock, so other calls go on meanwhile.
+            await asyncio.to_thread(search.look, start, piece)
+            searched = start + len(piece)
+            if search.full:
+                break
+    return {"id": record.id, "matches": search.matches, **_next(searched, record)}
+
+
+@dataclass(slots=True)
+class _Searching:
+    pattern: Any
+    most: int
+    matches: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        return len(self.matches) >= self.most
+
+    def look(self, start: int, piece: bytes) -> None:
+        """Search a piece that consists of whole lines, or of a part of one that is very long."""
+        at = 0
+        for line in piece.split(b"\n"):
+            for match in self.pattern.finditer(line):
+                if self.full:
+                    return
+                begin, end = match.span()
+                around = line[max(0, begin - _EXCERPT_CHARS) : end + _EXCERPT_CHARS]
+                self.matches.append(
+                    {
+                        "offset": start + at + begin,
+                        "match": line[begin:end].decode("utf-8", "replace")[:_EXCERPT_CHARS],
+                        "text": around.decode("utf-8", "ignore").rstrip("\r\n")[: 3 * _EXCERPT_CHARS],
+                    }
+                )
+            at += len(line) + 1
+
+
+def _pattern(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_MEMORY
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        said = error.args[0] if error.args else "not understood"
+        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        message = f"the pattern {pattern[:100]!r} is no RE2 expression: {text}"
+        raise CallError(Code.E_INVALID_ARGUMENT, message) from None
+
+
+async def _pieces(content: Content, offset: int) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield pieces of whole lines, each with its offset; a line longer than a piece comes in parts."""
+    rest = b""
+    async for chunk in content:
+        rest += chunk
+        while len(rest) > _PIECE_BYTES:
+            cut = rest.rfind(b"\n", 0, _PIECE_BYTES) + 1 or _PIECE_BYTES
+            yield offset, rest[:cut]
+            offset, rest = offset + cut, rest[cut:]
+    if rest:
+        yield offset, rest
+
+
+async def _single_lines(content: Content) -> AsyncIterator[bytes]:
+    """Yield lines without their ends; of a very long one only the beginning."""
+    rest = b""
+    async for chunk in content:
+        *lines, last = chunk.split(b"\n")
+        for line in lines:
+            yield (rest + line)[:READ_MAX_CHARS]
+            rest = b""
+        rest = (rest + last)[:READ_MAX_CHARS]
+    if rest:
+        yield rest
+
+
+async def _check_text(record: Record, files: MyFiles) -> None:
+    if not _is_text(await _bytes(record, files, 0, _PROBE_BYTES)):
+        message = (
+            f"{record.shown} is binary ({record.mime}, {record.size} bytes) and has no text to read; "
+            f"a client gets its bytes from the resource {SCHEME}{record.id}"
+        )
+        raise CallError(Code.E_INVALID_ARGUMENT, message)
+
+
+def _is_text(head: bytes) -> bool:
+    if b"\0" in head:
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        # The last character of the probe may be cut.
+        return error.start >= len(head) - 3 and error.reason == "unexpected end of data"
+    return True
+
+
+async def _bytes(record: Record, files: MyFiles, offset: int, length: int | None) -> bytes:
+    offset = min(offset, record.size)
+    rest = record.size - offset
+    wanted = rest if length is None else min(length, rest)
+    async with files.open(record, offset=offset, length=wanted) as content:
+        return b"".join([chunk async for chunk in content])
+
+
+def _next(reached: int, record: Record) -> dict[str, int]:
+    return {"size_bytes": record.size, **({"next_offset": reached} if reached < record.size else {})}

@@ -1,0 +1,151 @@
+"""Tool calls that are answered directly: which, and by what, over every transport and in every era.
+
+The SDK serves a call with tasks, streams and contexts that the host has no use for, and which are much of
+what it does for a call. So a request that is exactly what a client sends is answered without them, and
+everything unusual goes to the SDK as it came.
+
+A call of the later era needs nothing but itself. One of the handshake era belongs to a connection: what is
+cancelled, asked and ended on it stays with the SDK, among whose requests the call is put (`Connected`).
+
+Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25, "Lifecycle".
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mcp.server.connection import Connection
+from mcp.shared.dispatcher import DispatchContext
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    JSONRPCRequest,
+)
+from mcp_types.version import LATEST_MODERN_VERSION
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+from starlette.types import Scope
+
+from runner.protocol.internals.dispatch import Connected, Own
+
+__all__ = ["Answer", "Ask", "DirectCall", "Notify", "is_traced", "is_usual", "take"]
+
+_PARAMS = frozenset({"name", "arguments", "_meta"})
+
+Notify = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+"""Sends a client a notification ahead of the answer."""
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Asks a client something ahead of the answer. Raises `MCPError` if it refuses, or cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectCall:
+    """One `tools/call` as it came.
+
+    Attributes:
+        id: Of the client's request.
+        params: Its params.
+        notify: Sends its client a notification ahead of the answer.
+        ask: Asks its client something; None in the era in which no server may.
+        can_ask: Whether the client can be asked now.
+        connection: The SDK's, in the handshake era.
+        scope: The HTTP request's, as in ASGI, if it came over HTTP.
+    """
+
+    id: str | int
+    params: dict[str, Any]
+    notify: Notify
+    ask: Ask | None = None
+    can_ask: bool = False
+    connection: Connection | None = None
+    scope: Scope | None = None
+
+
+class Answer(Protocol):
+    """What answers direct calls."""
+
+    def takes(self, tool: str) -> bool:
+        """Say whether calls of a tool may come directly."""
+        ...
+
+    def connected(self, session: str | None) -> Connected | None:
+        """Return the connection of a session, or, for None, that over stdio; None if it is not known yet."""
+        ...
+
+    async def answer(self, call: DirectCall) -> dict[str, Any]:
+        """Return the result of a call. What it raises becomes a JSON-RPC error."""
+        ...
+
+
+def take(
+    answer: Answer,
+    connected: Connected,
+    request: JSONRPCRequest,
+    *,
+    own: Own | None = None,
+    scope: Scope | None = None,
+) -> bool:
+    """Begin to answer a request of a connection, if it is a usual call; say whether it is.
+
+    Args:
+        answer: Answers.
+        connected: The connection.
+        request: The request.
+        own: The request's own response, if it has one.
+        scope: The HTTP request's, if it came over HTTP.
+    """
+    params = request.params
+    has_handshake = connected.has_handshake
+    if params is None or request.method != "tools/call" or not is_usual(params, has_handshake=has_handshake):
+        return False
+    if is_traced() or not connected.is_ready or not answer.takes(params["name"]):
+        return False
+
+    async def serve(
+        told: DispatchContext[TransportContext], _method: str, _params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        call = DirectCall(
+            id=request.id,
+            params=params,
+            notify=told.notify,
+            ask=told.send_raw_request if has_handshake else None,
+            can_ask=has_handshake and told.can_send_request,
+            connection=connected.connection if has_handshake else None,
+            scope=scope,
+        )
+        return await answer.answer(call)
+
+    return connected.begin(request, serve, own)
+
+
+def is_usual(params: object, *, has_handshake: bool = False) -> bool:
+    """Say whether the params of a `tools/call` hold what is usual in its era, and nothing else."""
+    return (
+        isinstance(params, dict)
+        and params.keys() <= _PARAMS
+        and isinstance(params.get("name"), str)
+        and isinstance(params.get("arguments", {}), dict)
+        and (_is_plain(params.get("_meta", {})) if has_handshake else _is_envelope(params.get("_meta")))
+    )
+
+
+def is_traced() -> bool:
+    """Say whether somebody traces this server with OpenTelemetry, which the SDK sees to."""
+    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
+
+
+def _is_plain(meta: object) -> bool:
+    # The earlier era knows no envelope, and the SDK refuses one there.
+    return isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY not in meta
+
+
+def _is_envelope(meta: object) -> bool:
+    return (
+        isinstance(meta, dict)
+        and meta.get(PROTOCOL_VERSION_META_KEY) == LATEST_MODERN_VERSION
+        and CLIENT_CAPABILITIES_META_KEY in meta
+        # Which messages a client gets is for the SDK to read.
+        and LOG_LEVEL_META_KEY not in meta
+    )

@@ -1,0 +1,188 @@
+"""Tool calls over HTTP, answered without a detour through the SDK's tasks and streams.
+
+A request that is exactly what a client sends is taken here, and answered byte by byte as the SDK would.
+Whatever is unusual in it goes to the SDK as it came: other methods, malformed requests, headers that mirror
+arguments, later rounds of a call, sessions that are unknown or somebody else's, a server that traces.
+
+It stands behind every check of the endpoint: identity, `Host` and `Origin`, the limit of the body.
+
+Source: MCP specification 2026-07-28 and 2025-11-25, "Streamable HTTP".
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runner.http.whole import again
+from runner.protocol.direct import Answer, DirectCall, is_traced, is_usual
+from runner.protocol.direct_sessions import answer_in_session
+from runner.protocol.http_exchange import Exchange
+from runner.protocol.internals.answer import error_reply
+from runner.protocol.internals.http_sessions import HttpSessions
+
+__all__ = ["DirectCalls"]
+
+_LONGEST_BYTES = 64 * 1024
+_VERSION_HEADER = b"mcp-protocol-version"
+_SESSION = b"mcp-session-id"
+_READ_ONCE = frozenset({_VERSION_HEADER, _SESSION, b"mcp-method", b"mcp-name", b"accept", b"content-type"})
+_PARAMETER = b"mcp-param-"
+_ENCODED = "=?base64?"
+_IN_SESSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
+# Made once: `json` would make one for each answer.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_PING = b": ping\r\n\r\n"
+
+
+class DirectCalls:
+    """An ASGI application in front of the SDK's, which takes the calls that are as usual.
+
+    Args:
+        app: The SDK's endpoint, for everything else. It must get a body in one message.
+        answer: Answers.
+        sessions: The sessions of the handshake era.
+    """
+
+    def __init__(self, app: ASGIApp, answer: Answer, sessions: HttpSessions | None = None) -> None:
+        self._app = app
+        self._answer = answer
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        headers = _headers(scope)
+        if headers is None or is_traced():
+            await self._app(scope, receive, send)
+            return
+        first = await receive()
+        body = _body(first)
+        if body is None or not await self._is_answered(body, headers, (scope, receive, send)):
+            await self._app(scope, again(first, receive), send)
+
+    async def _is_answered(
+        self, body: bytes, headers: Mapping[bytes, bytes], request: tuple[Scope, Receive, Send]
+    ) -> bool:
+        """Answer a request, if it is a usual call; say whether it was."""
+        scope, receive, send = request
+        if _SESSION not in headers:
+            exchange = Exchange(receive=receive, send=send, ping=lambda: _PING)
+            call = _call(body, headers, scope, exchange)
+            if call is None or not self._answer.takes(call.params["name"]):
+                return False
+            await _run(exchange, call, self._answer)
+            return True
+        if self._sessions is None:
+            return False
+        session = self._sessions.of(scope, headers[_SESSION].decode("latin-1"))
+        return session is not None and await answer_in_session(self._answer, session, body, request)
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes] | None:
+    """Return the headers of a request that may be a direct call."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        # Two of one name mean different things to different readers.
+        if name.startswith(_PARAMETER) or (name in headers and name in _READ_ONCE):
+            return None
+        headers[name] = value
+    usual = (
+        _is_of_an_era(headers)
+        and _is_json(headers.get(b"content-type", b""), exactly=_SESSION in headers)
+        and _takes_both(headers.get(b"accept", b""))
+    )
+    return headers if usual else None
+
+
+def _is_of_an_era(headers: Mapping[bytes, bytes]) -> bool:
+    """Say whether headers are those of a call in the later era, or of any request in a session."""
+    version = headers.get(_VERSION_HEADER)
+    if _SESSION in headers:
+        # The earliest version with sessions has no header for itself.
+        return version is None or version in _IN_SESSIONS
+    return version == LATEST_MODERN_VERSION.encode() and headers.get(b"mcp-method") == b"tools/call"
+
+
+def _is_json(kind: bytes, *, exactly: bool) -> bool:
+    """Say whether a type is JSON; what reads requests in sessions knows it in small letters only."""
+    named = kind.split(b";")[0]
+    return (named.rstrip() if exactly else named.strip().lower()) == b"application/json"
+
+
+@lru_cache(maxsize=64)
+def _takes_both(accept: bytes) -> bool:
+    kinds = {kind.split(b";")[0].strip().lower() for kind in accept.split(b",")}
+    return {b"application/json", b"text/event-stream"} <= kinds
+
+
+def _body(message: Message) -> bytes | None:
+    """Return the body of a request, if it is all there and not long."""
+    body: bytes = message.get("body", b"")
+    if message["type"] != "http.request" or message.get("more_body") or len(body) > _LONGEST_BYTES:
+        return None
+    return body
+
+
+def _call(body: bytes, headers: Mapping[bytes, bytes], scope: Scope, exchange: Exchange) -> DirectCall | None:
+    """Return the call of the later era that a request holds, if it holds nothing else."""
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(request, dict) or request.keys() != _KEYS or request["jsonrpc"] != "2.0":
+        return None
+    number, params = request["id"], request["params"]
+    usual = (
+        type(number) in (int, str)
+        and request["method"] == "tools/call"
+        and is_usual(params)
+        and _is_named(params["name"], headers.get(b"mcp-name"))
+    )
+    if not usual:
+        return None
+
+    async def notify(method: str, told: Mapping[str, Any]) -> None:
+        await exchange.tell(_bytes({"jsonrpc": "2.0", "method": method, "params": dict(told)}))
+
+    return DirectCall(id=number, params=params, scope=scope, notify=notify)
+
+
+def _is_named(name: str, header: bytes | None) -> bool:
+    return header is not None and not name.startswith(_ENCODED) and header.decode("latin-1") == name
+
+
+async def _run(exchange: Exchange, call: DirectCall, answer: Answer) -> None:
+    """Answer a call of the later era, unless its client leaves first: then it is cancelled."""
+    owner = asyncio.current_task()
+    assert owner is not None  # noqa: S101 - an ASGI application runs in a task
+    is_gone = False
+
+    def left() -> None:
+        nonlocal is_gone
+        is_gone = True
+        owner.cancel()
+
+    exchange.watch(left)
+    try:
+        reply, status = {"jsonrpc": "2.0", "id": call.id, "result": await answer.answer(call)}, 200
+    except asyncio.CancelledError:
+        # Whoever else has cancelled this task wants to hear of it.
+        if not is_gone or owner.uncancel():
+            raise
+        return
+    except Exception as error:  # noqa: BLE001 - told to the client, and logged, as the SDK would
+        reply, status = error_reply(call.id, error)
+    finally:
+        exchange.unwatch()
+    await exchange.finish(_bytes(reply), status)
+
+
+def _bytes(message: Mapping[str, Any]) -> bytes:
+    return _ENCODER.encode(message).encode()

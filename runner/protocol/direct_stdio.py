@@ -1,0 +1,71 @@
+"""Tool calls over stdio, answered without the SDK's tasks and contexts.
+
+It stands between the lines that come in and the SDK, which gets all that is no usual call. The SDK decides
+by the first request whether a client speaks the later era; so nothing is taken before it has got one.
+
+Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
+"""
+
+from types import TracebackType
+from typing import Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage, JSONRPCRequest
+
+from runner.protocol.direct import Answer, take
+from runner.protocol.lines import IncomingLines
+
+__all__ = ["DirectLines"]
+
+
+class DirectLines:
+    """Messages that come in, without those that are answered directly.
+
+    Args:
+        incoming: All messages.
+        answer: Answers.
+    """
+
+    def __init__(self, incoming: IncomingLines, answer: Answer) -> None:
+        self._incoming = incoming
+        self._answer = answer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            item = await self._incoming.__anext__()
+            if isinstance(item, Exception) or not self._take(item.message):
+                return item
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message that is not answered directly.
+
+        Raises:
+            anyio.EndOfStream: There are no more.
+        """
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def aclose(self) -> None:
+        """Take no more."""
+        await self._incoming.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _take(self, message: JSONRPCMessage) -> bool:
+        """Begin to answer a message, if it is a usual call."""
+        if not isinstance(message, JSONRPCRequest):
+            return False
+        connected = self._answer.connected(None)
+        return connected is not None and take(self._answer, connected, message)

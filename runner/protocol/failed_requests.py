@@ -1,0 +1,82 @@
+"""Requests over MCP that failed for a fault of ours: their answer is an error of the contract.
+
+Without this, the SDK would answer in its earlier era with code 0 and the text of the exception.
+
+Source: JSON-RPC 2.0, "Error object"; `runner.http.last_resort`.
+"""
+
+from functools import partial
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from runner.artifacts.accept import failed
+from runner.errors import CallError
+from runner.http.last_resort import unexpected
+from runner.protocol.internals.answer import is_told
+from runner.protocol.internals.host import Relay
+from runner.protocol.messages import check_meta
+from runner.settings.own_paths import OwnPaths
+from runner.steps.render import Delivery, render
+
+__all__ = ["answer_failures", "failed_result", "told_error", "told_result"]
+
+
+def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
+    """Return the result of a tool call that ended with an error, and with nothing else.
+
+    Args:
+        error: The error.
+        protocol: The client's protocol version.
+    """
+    message = render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
+    if protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
+        message.setdefault("resultType", "complete")
+    return message
+
+
+def told_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result as clients are told it: one that stands for an error names no path of ours."""
+    if result.get("isError") is not True:
+        return result
+    told: dict[str, Any] = own_paths.told(result)
+    return told
+
+
+def told_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
+    """Return an error of JSON-RPC as clients are told it, without paths of ours."""
+    return MCPError(
+        code=error.error.code,
+        message=str(own_paths.told(error.error.message)),
+        data=own_paths.told(error.error.data),
+    )
+
+
+def answer_failures(own_paths: OwnPaths) -> Relay:
+    """Return what answers requests whose handling has failed: middleware of the SDK's, outside of all other.
+
+    Args:
+        own_paths: What no client is told.
+    """
+    return partial(_answer, own_paths)
+
+
+async def _answer(
+    own_paths: OwnPaths, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
+    try:
+        check_meta(ctx.params)
+        result = await call_next(ctx)
+        return told_result(own_paths, result) if isinstance(result, dict) else result
+    except MCPError as error:
+        raise told_error(own_paths, error) from error
+    except Exception as error:
+        if is_told(error):
+            raise
+        told = unexpected(error)
+        if ctx.method == "tools/call":
+            return failed_result(told, protocol=ctx.protocol_version)
+        raise MCPError(code=INTERNAL_ERROR, message=told.message, data=told.details) from error

@@ -1,0 +1,99 @@
+"""What a worker needs to know of a request, gathered in the host."""
+
+import json
+import uuid
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from fastmcp.server.auth import AccessToken
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+from mcp_types.version import LATEST_MODERN_VERSION
+from starlette.requests import Request
+
+from runner.protocol.internals.connection import session_of
+from runner.worker.wire import RequestFacts
+
+__all__ = ["connection_facts", "direct_facts", "facts_of"]
+
+
+def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> RequestFacts:
+    """Gather what a worker needs to know of a request that reached the host."""
+    session = ctx.session
+    return connection_facts(
+        session._connection, ctx.request, ctx.request_id, token, can_ask=session.can_send_request
+    )
+
+
+def connection_facts(
+    connection: Connection,
+    request: Request | None,
+    request_id: str | int | None,
+    token: AccessToken | None,
+    *,
+    can_ask: bool,
+) -> RequestFacts:
+    """Gather the same of a request on a connection that says who the client is.
+
+    Args:
+        connection: The connection.
+        request: The request over HTTP, if it came so.
+        request_id: Id of the request.
+        token: The verified access token, where there is one.
+        can_ask: Whether the client can be asked something while it waits.
+    """
+    info, able = _said_of_itself(connection)
+    return RequestFacts(
+        request_id=request_id,
+        protocol=connection.protocol_version,
+        session_id=session_of(connection, request),
+        transport="streamable-http" if request is not None else "stdio",
+        client_info=info,
+        client_capabilities=able,
+        token=token.model_dump(mode="json") if token else None,
+        headers=_headers(request),
+        can_send_request=can_ask,
+    )
+
+
+def direct_facts(
+    request: Request | None, request_id: str | int, params: Mapping[str, Any], token: AccessToken | None
+) -> RequestFacts:
+    """Gather the same of a request of the modern era that the SDK has not looked at."""
+    meta = params["_meta"]
+    info, able = _identity(json.dumps([meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY]]))
+    return RequestFacts(
+        request_id=request_id,
+        protocol=meta[PROTOCOL_VERSION_META_KEY],
+        session_id=str(uuid.uuid4()),
+        transport="streamable-http" if request is not None else "stdio",
+        client_info=info,
+        client_capabilities=able,
+        token=token.model_dump(mode="json") if token else None,
+        headers=_headers(request),
+    )
+
+
+@lru_cache(maxsize=64)
+def _identity(envelope: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """Return what a client says of itself as the SDK understands it; a client says the same each time."""
+    return _said_of_itself(Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope)))
+
+
+def _said_of_itself(connection: Connection) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """Return name and capabilities of a client as it has given them."""
+    info = connection.client_params.client_info if connection.client_params else None
+    able = connection.client_capabilities
+    return (
+        info.model_dump(by_alias=True, mode="json", exclude_none=True) if info else None,
+        able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else None,
+    )
+
+
+def _headers(request: Request | None) -> list[tuple[str, str]] | None:
+    """Return a request's headers as a tool may see them: without the cookie, which is a browser's key."""
+    if request is None:
+        return None
+    return [(name, value) for name, value in request.headers.items() if name.lower() != "cookie"]

@@ -1,0 +1,98 @@
+"""The client's half of a connection to a remote server.
+
+The proxy speaks to it as its client does: raw requests, the client's own capabilities.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from mcp import ClientSession
+from mcp.client import sse, streamable_http
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp_types import ClientCapabilities, JSONRPCError, JSONRPCMessage, ListToolsResult
+
+from runner.protocol.messages import Unreadable, read_message
+
+__all__ = ["ask_remote", "learn_tools", "mend_messages_over_http", "relaying_session", "tell_remote"]
+
+
+class _Messages:
+    """What the SDK's transports over HTTP read messages with, in place of pydantic alone."""
+
+    @staticmethod
+    def validate_json(data: str | bytes, *, by_name: bool) -> JSONRPCMessage:
+        try:
+            return read_message(data if isinstance(data, str) else data.decode("utf-8", "replace"))
+        except Unreadable as error:
+            if error.id is None or error.is_request:
+                # Whoever asked in this exchange is told by the transport, which knows this error.
+                raise (error.__cause__ or error) from None
+            return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
+
+
+def mend_messages_over_http() -> None:
+    """Let connections over HTTP read what servers say as those over lines do.
+
+    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words.
+    """
+    for module in (sse, streamable_http):
+        vars(module)["jsonrpc_message_adapter"] = _Messages
+
+
+def relaying_session(
+    *,
+    capabilities: Callable[[str], ClientCapabilities],
+    on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
+    on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
+) -> type[ClientSession]:
+    """Return a kind of session that leaves it to others what it can do and what it answers.
+
+    The SDK's own derives capabilities from its callbacks, and knows no requests but those of its tables.
+
+    Args:
+        capabilities: Returns what to announce, by protocol version.
+        on_request: Answers a request of the server, or raises `MCPError`.
+        on_notify: Hears a notification of the server.
+    """
+
+    class _Relaying(ClientSession):
+        def _build_capabilities(self, version: str) -> ClientCapabilities:
+            return capabilities(version)
+
+        async def _on_request(
+            self, dctx: object, method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            return await on_request(method, params)
+
+        async def _on_notify(self, dctx: object, method: str, params: Mapping[str, Any] | None) -> None:
+            await on_notify(method, params)
+
+    return _Relaying
+
+
+async def ask_remote(
+    session: ClientSession,
+    method: str,
+    params: dict[str, Any],
+    *,
+    timeout_s: float | None,
+    progress: ProgressFnT | None,
+) -> dict[str, Any]:
+    """Send a request as it is and return the server's own result; `params` gets what the protocol adds."""
+    options: CallOptions = {}
+    session._stamp({"method": method, "params": params}, options)
+    if timeout_s is not None:
+        options["timeout"] = timeout_s
+    if progress is not None:
+        options["on_progress"] = progress
+    return await session._dispatcher.send_raw_request(method, params, options)
+
+
+async def tell_remote(session: ClientSession, method: str, params: Mapping[str, Any] | None) -> None:
+    """Send a notification as it is."""
+    await session._dispatcher.notify(method, params)
+
+
+def learn_tools(session: ClientSession, page: Mapping[str, Any]) -> None:
+    """Let a session learn which arguments of the tools in a `tools/list` result go into headers too."""
+    session._absorb_tool_listing(ListToolsResult.model_validate(page), complete=False)

@@ -1,0 +1,332 @@
+"""The resources of an MCP server, a remote one's or our own, as a model may read them.
+
+Lists are followed to their last page. What is read has no bytes in it: a blob is kept in the store and
+referenced, text stays where it is short. Reads are kept until the server says that the resource changed,
+or the store has let go of what was kept. A link in a tool's result is read only where its size is known
+and below the limit that the operator set, which is 0.
+
+Source: document 004, sections 2.4, 3.5 and 5.7; requirements S4-12, S4-34 to S4-38, S4-81 to S4-84, S4-92
+to S4-96, S4-106; rules Q1 to Q4 of the conformance cases.
+"""
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from runner.errors import RunnerError
+from runner.formats.base64 import canonical
+from runner.formats.filenames import safe_name
+from runner.formats.mime import guess
+from runner.output_guard.config import GuardConfig
+from runner.output_guard.pipeline import guard
+from runner.output_guard.references import large_text
+from runner.output_guard.storing import Find, Finding, Keeper, drive
+from runner.store.protocol import ArtifactStore, Record, Scope
+from runner.users.events import UPDATED
+
+__all__ = [
+    "Asked",
+    "Reader",
+    "Remote",
+    "RemoteError",
+    "RemoteResources",
+    "blocks_of",
+    "namespace_of",
+    "resource_result",
+    "resource_tools",
+]
+
+_PAGES = 1000
+_CACHED = 1000
+_ERROR_CHARS = 1000
+_NAMESPACE_CHARS = 40
+_NO_CONTENT = "Resource has no content"
+
+
+class RemoteError(RunnerError):
+    """A remote server answered with an error, or did not answer; the message says which and what."""
+
+
+class Remote(Protocol):
+    """What answers for the server. All methods raise `RemoteError`."""
+
+    async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/list`."""
+
+    async def list_templates(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/templates/list`."""
+
+    async def read(self, uri: str) -> Mapping[str, Any]:
+        """Return the wire result of `resources/read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A `Remote` that is asked by a function, by method and params.
+
+    Attributes:
+        ask: Returns the wire result. Raises `RemoteError`.
+    """
+
+    ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+    async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/list`."""
+        return await self.ask("resources/list", {"cursor": cursor} if cursor else {})
+
+    async def list_templates(self, cursor: str | None) -> Mapping[str, Any]:
+        """Return the wire result of `resources/templates/list`."""
+        return await self.ask("resources/templates/list", {"cursor": cursor} if cursor else {})
+
+    async def read(self, uri: str) -> Mapping[str, Any]:
+        """Return the wire result of `resources/read`."""
+        return await self.ask("resources/read", {"uri": uri})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Who reads.
+
+    Attributes:
+        store: Where content is kept.
+        scope: Whose it is.
+        kept: Hears of what was kept.
+    """
+
+    store: ArtifactStore
+    scope: Scope
+    kept: Callable[[Sequence[Record]], None] = lambda _records: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cached:
+    """What a read gave, and the artifacts without which it is worth nothing."""
+
+    value: dict[str, Any]
+    ids: tuple[str, ...]
+
+
+_Key = tuple[Scope, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoteResources:
+    """The resources of one server.
+
+    Attributes:
+        server: Its name.
+        config: The output guard's settings.
+        publish: Takes events for users' interfaces.
+    """
+
+    server: str
+    config: GuardConfig
+    publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
+    _cache: "OrderedDict[_Key, _Cached]" = field(default_factory=OrderedDict)
+
+    async def all(self, remote: Remote) -> list[dict[str, Any]]:
+        """Return every resource, of all pages."""
+        return await _pages(remote.list_resources, "resources")
+
+    async def templates(self, remote: Remote) -> list[dict[str, Any]]:
+        """Return every template, of all pages."""
+        return await _pages(remote.list_templates, "resourceTemplates")
+
+    async def read(self, remote: Remote, uri: str, reader: Reader) -> dict[str, Any]:
+        """Return what a model may read of a resource.
+
+        One content is an object with `text`, or with `artifact` and `summary`; several are in `contents`.
+        What went wrong is in `error`; this never raises.
+        """
+        key = (reader.scope.owner, uri)
+        cached = await self._cached(key, reader)
+        if cached is not None:
+            return cached
+        try:
+            answer = await remote.read(uri)
+        except RemoteError as error:
+            return {"error": f"{uri} could not be read: {error}"[:_ERROR_CHARS]}
+        contents = [item for item in answer.get("contents") or () if isinstance(item, Mapping)]
+        problem = _problem(contents)
+        if problem is not None:
+            return {"error": problem}
+        keeper = Keeper(
+            store=reader.store, scope=reader.scope, tool=f"{self.server}.read", server=self.server
+        )
+        made = [await self._content(item, keeper) for item in contents]
+        reader.kept(keeper.stored)
+        value = made[0] if len(made) == 1 else {"contents": made}
+        if self.config.resources.cache_reads_to_artifacts and not keeper.warnings:
+            self._cache[key] = _Cached(value=value, ids=tuple(record.id for record in keeper.stored))
+            while len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
+        return value
+
+    async def linked(self, remote: Remote, link: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
+        """Return a `resource_link` block of a tool's result, with what it links to where policy allows."""
+        size, most = link.get("size"), self.config.resources.auto_read_if_size_under_bytes
+        known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size < most
+        if link.get("type") != "resource_link" or not known:
+            return dict(link)
+        read = await self.read(remote, str(link.get("uri")), reader)
+        return dict(link) if "error" in read else {**link, **read}
+
+    def updated(self, uri: str) -> None:
+        """Forget what was read of a resource, for everybody, and tell users' interfaces."""
+        for key in [key for key in self._cache if key[1] == uri]:
+            del self._cache[key]
+        self.publish({"type": UPDATED, "uri": uri})
+
+    async def _cached(self, key: _Key, reader: Reader) -> dict[str, Any] | None:
+        cached = self._cache.get(key)
+        if cached is None:
+            return None
+        for id_ in cached.ids:
+            if await reader.store.stat(id_, scope=reader.scope) is None:
+                self._cache.pop(key, None)
+                return None
+        self._cache.move_to_end(key)
+        return cached.value
+
+    async def _content(self, item: Mapping[str, Any], keeper: Keeper) -> dict[str, Any]:
+        about = {key: value for key, value in item.items() if key not in ("text", "blob", "_meta")}
+        if isinstance(item.get("text"), str):
+            return about | await self._text(item, keeper)
+        made = await self._guarded({"type": "resource", "resource": dict(item)}, keeper)
+        return {key: value for key, value in made.items() if key not in ("type", "_meta")}
+
+    async def _text(self, item: Mapping[str, Any], keeper: Keeper) -> dict[str, Any]:
+        text: str = item["text"]
+        if len(text) > self.config.resources.inline_text_if_under_chars:
+            return await drive(_large(text, item), keeper, chars=len(text))
+        guarded = await self._guarded(text, keeper)
+        return guarded if isinstance(guarded, dict) else {"text": guarded}
+
+    async def _guarded(self, value: Any, keeper: Keeper) -> Any:
+        guarded = await guard(
+            value,
+            tool=keeper.tool,
+            server=self.server,
+            config=self.config,
+            store=keeper.store,
+            scope=keeper.scope,
+        )
+        keeper.stored += guarded.stored
+        keeper.warnings += guarded.warnings
+        return guarded.value
+
+
+def resource_tools(server: str) -> list[dict[str, Any]]:
+    """Return the descriptions of the tools with which a model reads the resources of a server."""
+    read = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
+    nothing: dict[str, Any] = {"type": "object", "properties": {}}
+    read_only = {"readOnlyHint": True}
+    rows = (
+        ("resources_list", f"List the resources of {server}.", nothing),
+        (
+            "resources_read",
+            f"Read a resource of {server}; large or binary content is kept and referenced.",
+            read,
+        ),
+        ("resources_templates_list", f"List the templates of resources of {server}.", nothing),
+    )
+    return [
+        {"name": f"{server}.{name}", "description": said, "inputSchema": schema, "annotations": read_only}
+        for name, said, schema in rows
+    ]
+
+
+def namespace_of(name: str) -> str:
+    """Return what the tools with which a model reads the resources of a server begin with."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:_NAMESPACE_CHARS] or "server"
+
+
+async def resource_result(
+    act: str, arguments: object, resources: RemoteResources, remote: Remote, reader: Reader
+) -> dict[str, Any] | None:
+    """Return the result of a call of one of these tools, or None if there is none of that name.
+
+    Args:
+        act: The name of the tool behind the server's.
+        arguments: What it is called with.
+        resources: The resources of the server.
+        remote: What answers for the server.
+        reader: Who reads.
+
+    Raises:
+        RemoteError: The resources could not be listed.
+    """
+    match act:
+        case "resources_list":
+            value: Any = {"resources": await resources.all(remote)}
+        case "resources_templates_list":
+            value = {"resourceTemplates": await resources.templates(remote)}
+        case "resources_read":
+            uri = arguments.get("uri") if isinstance(arguments, Mapping) else None
+            value = await resources.read(remote, str(uri), reader)
+        case _:
+            return None
+    content = [{"type": "text", "text": json.dumps(value, ensure_ascii=False)}]
+    return {"content": content, "structuredContent": value, "isError": "error" in value}
+
+
+def blocks_of(linked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what `RemoteResources.linked` returned as content blocks of the protocol."""
+    if "contents" in linked:
+        link = {key: item for key, item in linked.items() if key != "contents"}
+        return [block for item in linked["contents"] for block in blocks_of({**link, "size": None, **item})]
+    if "text" in linked:
+        kept = {key: linked[key] for key in ("uri", "mimeType", "text") if linked.get(key) is not None}
+        return [{"type": "resource", "resource": kept}]
+    if "artifact" not in linked:
+        return [dict(linked)]
+    artifact = linked["artifact"]
+    link = {
+        "type": "resource_link",
+        "uri": f"artifact://{artifact['id']}",
+        "name": linked.get("name") or artifact.get("filename") or artifact["id"],
+        "description": linked.get("summary"),
+        "mimeType": artifact.get("mime_type"),
+        "size": artifact.get("size_bytes"),
+    }
+    return [{key: item for key, item in link.items() if item is not None}]
+
+
+def _problem(contents: Iterable[Mapping[str, Any]]) -> str | None:
+    """Say why contents cannot be read, before any of them is kept."""
+    held = [item for item in contents if isinstance(item.get("text"), str) or item.get("blob") is not None]
+    if not held:
+        return _NO_CONTENT
+    for item in held:
+        if not isinstance(item.get("text"), str) and canonical(item["blob"]) is None:
+            return f"{item.get('uri')} holds a blob that is no base64"
+    return None
+
+
+def _large(text: str, item: Mapping[str, Any]) -> Finding[dict[str, Any]]:
+    name = safe_name(str(item.get("uri")).partition("?")[0].rstrip("/").rpartition("/")[2] or "resource.txt")
+    declared = item.get("mimeType")
+    mime = declared if isinstance(declared, str) and declared else "text/plain"
+    find = Find(content=text, mime=mime, name=name if guess(name) == mime else None, where="resource")
+    kept = yield find
+    return large_text(find, kept, f"Large text stored as artifact ({len(text)} chars)", text, text)
+
+
+async def _pages(
+    ask: Callable[[str | None], Awaitable[Mapping[str, Any]]], items: str
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    seen: set[str | None] = set()
+    cursor: str | None = None
+    # A server that repeats a cursor, or never ends, must not keep us for ever.
+    while cursor not in seen and len(seen) < _PAGES:
+        seen.add(cursor)
+        page = await ask(cursor)
+        found += [dict(item) for item in page.get(items) or () if isinstance(item, Mapping)]
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            break
+    return found

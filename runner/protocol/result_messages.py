@@ -1,0 +1,129 @@
+"""From a completed call to the message that its client gets: told, guarded, rendered.
+
+One way for all results that are contract values, whoever executed the tool.
+
+Source: architecture, "One call, in order", step 10.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.artifacts.accept import ArtifactFile, Processed
+from runner.files.my_files import MyFiles
+from runner.output_guard.guard import GuardedCall, OutputGuard
+from runner.settings.model import Settings
+from runner.settings.own_paths import OwnPaths
+from runner.steps.execution import Completed, Request
+from runner.steps.render import Delivery, inline_limit, is_open_schema, render
+from runner.system.logging_setup import CallScope
+from runner.users.identity import User
+from runner.worker.wire import RequestFacts
+
+__all__ = ["DELIVERY_KEY", "DownloadUrl", "ResultMessages", "delivery_to", "inline_limit_of"]
+
+DELIVERY_KEY = "toolcell/artifacts"
+"""Key of `_meta` by which a request says how it takes artifacts: `inline` or `reference`."""
+
+_OURS = ("artifact_errors", "denials")
+"""What of a good result's `meta_data` we say, not the tool."""
+
+DownloadUrl = Callable[[User, ArtifactFile], str]
+"""Makes the address at which a user can fetch a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultMessages:
+    """Makes the messages of one server.
+
+    Attributes:
+        settings: The effective settings.
+        guard: The output guard.
+        own_paths: What no client is told.
+        download_url: Makes download addresses, over HTTP.
+    """
+
+    settings: Settings
+    guard: OutputGuard
+    own_paths: OwnPaths
+    download_url: DownloadUrl | None
+
+    async def of(
+        self,
+        completed: Completed,
+        request: Request,
+        files: MyFiles,
+        *,
+        tool: str | None = None,
+        server: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the `tools/call` result of a call that is complete.
+
+        Args:
+            completed: How it ended.
+            request: The call.
+            files: Where what is taken out of the result is kept.
+            tool: What the guard's settings know the tool by; by default as its client does.
+            server: The other server that executed it, if one did.
+        """
+        processed = self._told(request, completed.processed)
+        schema = completed.spec.output_schema if completed.spec is not None else None
+        guarded = GuardedCall(
+            tool=tool or request.tool,
+            files=files,
+            server=server,
+            schema=None if is_open_schema(schema) else schema,
+            is_own=processed.is_own,
+            is_contract=True,
+        )
+        url, user = self.download_url, request.user
+        message = render(
+            await self._short(processed, guarded),
+            wire=completed.wire,
+            output_schema=schema,
+            delivery=delivery_to(self.settings, request.params, request.facts),
+            download_url=None if url is None else lambda file: url(user, file),
+            allowed_origins=self.settings.iframe_origins,
+        )
+        request.steps.done("render")
+        message = await self.guard.message(message, guarded, media_stay=True)
+        request.steps.done("guard")
+        return message
+
+    def _told(self, request: Request, processed: Processed) -> Processed:
+        """Return a result as its client is told it: what we say in it names no path of ours."""
+        told = self.own_paths.told
+        with CallScope(request.id):
+            if processed.is_error:
+                return replace(processed, value=told(processed.value))
+            meta = processed.value.get("meta_data")
+            if isinstance(meta, Mapping):
+                ours = {key: told(meta[key]) for key in _OURS if key in meta}
+                return replace(processed, value={**processed.value, "meta_data": {**meta, **ours}})
+        return processed
+
+    async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
+        """Return a contract value with guarded `results`, from which text and structured content are made."""
+        given = processed.value.get("results")
+        results = await self.guard.results(given, call)
+        if results is given:
+            return processed
+        return replace(processed, value={**processed.value, "results": results})
+
+
+def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
+    """Decide how artifacts reach a client: by setting, else as it asks, else by its name."""
+    if settings.artifact_delivery != "auto":
+        return Delivery(settings.artifact_delivery)
+    if settings.store_scheme == "none":
+        # Nothing could be read by reference.
+        return Delivery.INLINE
+    meta = params.get("_meta")
+    asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
+    named = (facts.client_info or {}).get("name") in settings.inline_clients
+    return Delivery.INLINE if asked == "inline" or (asked is None and named) else Delivery.REFERENCE
+
+
+def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:
+    """Return the largest artifact that the client of a request wants inside its result."""
+    return inline_limit(delivery_to(settings, params, facts), settings.inline_max_bytes)

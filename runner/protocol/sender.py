@@ -1,0 +1,164 @@
+"""A request of an MCP client, as it reached the host: who sent it, and how to answer meanwhile."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import mcp_types
+from fastmcp.server.auth import AccessToken
+from fastmcp.server.dependencies import get_access_token
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request as HttpRequest
+
+from runner.http.identify import browser_session
+from runner.protocol.direct import DirectCall
+from runner.protocol.internals.connection import connection_of, notify_client, request_client, session_of
+from runner.protocol.internals.facts import connection_facts, direct_facts, facts_of
+from runner.settings.model import Settings
+from runner.steps.listener import ClientRefusal
+from runner.users.identity import IdentityError, User, resolve
+from runner.users.tokens import Tokens
+from runner.worker.wire import RequestFacts
+
+__all__ = [
+    "DirectClient",
+    "McpClient",
+    "Sender",
+    "Transport",
+    "asker",
+    "direct_sender",
+    "has_sessions",
+    "request_facts",
+    "sender",
+]
+
+Transport = Literal["stdio", "http"]
+
+Sender = tuple[User, RequestFacts]
+"""The user, and what a tool may learn of the request."""
+
+
+class McpClient:
+    """The client of one request. A `runner.steps.listener.Client`."""
+
+    def __init__(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        self._ctx = ctx
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on the stream of the request."""
+        await notify_client(self._ctx, method, params)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask the client something on the stream of the request.
+
+        Raises:
+            ClientRefusal: The client refused, or cannot be asked.
+        """
+        try:
+            return await request_client(self._ctx, method, params)
+        except MCPError as error:
+            raise ClientRefusal(error.error.code, error.error.message) from error
+
+
+class DirectClient:
+    """The client of one call that came directly. A `runner.steps.listener.Client`."""
+
+    def __init__(self, call: DirectCall) -> None:
+        self._call = call
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification ahead of the answer."""
+        await self._call.notify(method, params)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask the client something ahead of the answer, where its era lets a server ask.
+
+        Raises:
+            ClientRefusal: The client refused, or cannot be asked.
+        """
+        try:
+            if self._call.ask is None:
+                raise NoBackChannelError(method)
+            return await self._call.ask(method, params)
+        except MCPError as error:
+            raise ClientRefusal(error.error.code, error.error.message) from error
+
+
+def has_sessions(ctx: ServerRequestContext[Any, Any]) -> bool:
+    """Say whether the client's protocol has sessions, that is a handshake."""
+    return ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def asker(
+    settings: Settings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
+) -> User:
+    """Return who a request comes from, in the session in which it came.
+
+    Args:
+        settings: The effective settings.
+        tokens: What signs the cookies of browsers.
+        transport: What the server is served over.
+        ctx: The request.
+
+    Raises:
+        MCPError: It comes from nobody whom this server serves.
+    """
+    user = _user(settings, transport, get_access_token())
+    session = _of_browser(settings, tokens, ctx.request, user)
+    if session is None and has_sessions(ctx):
+        # Later eras have no sessions; theirs would be a new one for each request.
+        session = session_of(connection_of(ctx), ctx.request)
+    return replace(user, session=session)
+
+
+def sender(
+    settings: Settings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
+) -> Sender:
+    """Return the same, and what a tool may learn of the request.
+
+    Raises:
+        MCPError: It comes from nobody whom this server serves.
+    """
+    return asker(settings, tokens, transport, ctx), request_facts(ctx)
+
+
+def request_facts(ctx: ServerRequestContext[Any, Any]) -> RequestFacts:
+    """Return what a tool may learn of a request."""
+    return facts_of(ctx, get_access_token())
+
+
+def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sender:
+    """Return the same of a call that came directly.
+
+    Raises:
+        MCPError: It comes from nobody whom this server serves.
+    """
+    request = None if call.scope is None else HttpRequest(call.scope)
+    token = None if request is None else get_access_token()
+    user = _user(settings, "stdio" if request is None else "http", token)
+    session = _of_browser(settings, tokens, request, user)
+    if call.connection is None:
+        facts = direct_facts(request, call.id, call.params, token)
+    else:
+        facts = connection_facts(call.connection, request, call.id, token, can_ask=call.can_ask)
+        session = session or facts.session_id
+    return (user if session is None else replace(user, session=session)), facts
+
+
+def _user(settings: Settings, transport: Transport, token: AccessToken | None) -> User:
+    claims = None if token is None else {"client_id": token.client_id, **token.claims}
+    try:
+        return resolve(settings, transport=transport, claims=claims, host=settings.host)
+    except IdentityError as error:
+        raise MCPError(code=mcp_types.INVALID_REQUEST, message=str(error)) from error
+
+
+def _of_browser(settings: Settings, tokens: Tokens, request: HttpRequest | None, user: User) -> str | None:
+    """Return the browser's session of a request, so that a page finds what it uploaded."""
+    if request is None or "cookie" not in request.headers:
+        return None
+    known = browser_session(settings, tokens, request, now=time.time())
+    return known.session if known is not None and known.name == user.name else None

@@ -1,0 +1,204 @@
+"""MCP clients that want to know when My Files change, in either era of the protocol.
+
+The resource `runner://files` is updated whenever a file of the user comes or goes, `artifact://ID` when
+that file does; resources and lists of a remote server when it says so. A client of the handshake era
+subscribes to a URI and is told on its connection; one of the later era listens on the stream of a request.
+Nobody is told of another user's files. What a tool publishes of its file's lists and resources, clients of
+the later era hear; in the handshake era such a resource announces nothing, so subscribing to one is refused.
+
+Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
+requirement S0-68.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import mcp_types
+from fastmcp import FastMCP
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+
+from runner.errors import RunnerError
+from runner.files.file_events import FILES_URI, REMOVED, STORED
+from runner.protocol.artifact_resources import SCHEME
+from runner.protocol.internals.connection import connection_of
+from runner.protocol.internals.host import serve_subscriptions
+from runner.users.events import LIST_CHANGED, LISTENERS_PER_USER, UPDATED, Events, Subscription
+from runner.users.identity import User
+
+__all__ = ["Beyond", "announced", "offer_subscriptions"]
+
+_STATE = "toolcell_subscriptions"
+_LISTS: Mapping[object, ServerEvent] = {
+    "tools": ToolsListChanged(),
+    "prompts": PromptsListChanged(),
+    "resources": ResourcesListChanged(),
+}
+
+_Context = ServerRequestContext[Any, Any]
+
+
+class Beyond(Protocol):
+    """Resources that are not ours and announce changes. Methods raise what the client gets."""
+
+    async def subscribe(self, ctx: _Context, uri: str) -> None:
+        """From now on publish an event `resource_updated` when this resource changes."""
+
+    async def unsubscribe(self, ctx: _Context, uri: str) -> None:
+        """Publish none any more."""
+
+
+def offer_subscriptions(
+    app: FastMCP, events: Events, user_of: Callable[[_Context], User], beyond: Beyond | None = None
+) -> None:
+    """Let clients of `app` subscribe.
+
+    Args:
+        app: The host's application.
+        events: Where changes are heard.
+        user_of: Says who a request comes from, or raises what the client gets.
+        beyond: Resources that are not ours, if there are any.
+    """
+    offered = _Subscriptions(events, user_of, beyond)
+    serve_subscriptions(
+        app, subscribe=offered.subscribe, unsubscribe=offered.unsubscribe, listen=offered.listen
+    )
+
+
+def announced(discovered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a `server/discover` result of a tool file's server that says what the host offers."""
+    capabilities = discovered.get("capabilities")
+    if not isinstance(capabilities, Mapping):
+        return dict(discovered)
+    resources = {**(capabilities.get("resources") or {}), "subscribe": True}
+    return {**discovered, "capabilities": {**capabilities, "resources": resources}}
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """What one connection wants to hear of."""
+
+    uris: set[str] = field(default_factory=set)
+    task: "asyncio.Task[None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Subscriptions:
+    events: Events
+    user_of: Callable[[_Context], User]
+    beyond: Beyond | None = None
+
+    async def subscribe(
+        self, ctx: _Context, params: mcp_types.SubscribeRequestParams
+    ) -> mcp_types.EmptyResult:
+        uri = str(params.uri)
+        connection = connection_of(ctx)
+        watch: _Watch = connection.state.setdefault(_STATE, _Watch())
+        if uri in watch.uris:
+            return mcp_types.EmptyResult()
+        if self.beyond is not None and not _is_ours(uri):
+            await self.beyond.subscribe(ctx, uri)
+        elif not _is_ours(uri):
+            message = f"{uri!r} announces no changes; {FILES_URI} and the files of artifact:// do"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
+        if watch.task is None:
+            user = self._one_more(ctx)
+            listening = self.events.subscribe(user=user.segment, session=user.session)
+            # Before the answer: what changes after it is announced.
+            heard = connection.exit_stack.enter_context(listening)
+            watch.task = asyncio.create_task(_tell(heard, watch, connection.send_resource_updated))
+            connection.exit_stack.callback(watch.task.cancel)
+        watch.uris.add(uri)
+        return mcp_types.EmptyResult()
+
+    async def unsubscribe(
+        self, ctx: _Context, params: mcp_types.UnsubscribeRequestParams
+    ) -> mcp_types.EmptyResult:
+        uri = str(params.uri)
+        watch: _Watch | None = connection_of(ctx).state.get(_STATE)
+        if watch is None or uri not in watch.uris:
+            return mcp_types.EmptyResult()
+        watch.uris.discard(uri)
+        if self.beyond is not None and not _is_ours(uri):
+            await self.beyond.unsubscribe(ctx, uri)
+        return mcp_types.EmptyResult()
+
+    async def listen(
+        self, ctx: _Context, params: mcp_types.SubscriptionsListenRequestParams
+    ) -> mcp_types.SubscriptionsListenResult:
+        user = self._one_more(ctx)
+        wanted = [str(uri) for uri in params.notifications.resource_subscriptions or ()]
+        bus = InMemorySubscriptionBus()
+        stream = ListenHandler(bus)
+        async with self._hearing(ctx, [uri for uri in wanted if not _is_ours(uri)]):
+            with self.events.subscribe(user=user.segment, session=user.session) as heard:
+                passing = asyncio.create_task(_pass_on(heard, bus, stream))
+                try:
+                    return await stream(ctx, params)
+                finally:
+                    passing.cancel()
+
+    @asynccontextmanager
+    async def _hearing(self, ctx: _Context, uris: list[str]) -> AsyncIterator[None]:
+        """Let resources that are not ours be heard of until the block ends."""
+        if self.beyond is None:
+            yield
+            return
+        begun: list[str] = []
+        try:
+            for uri in uris:
+                await self.beyond.subscribe(ctx, uri)
+                begun.append(uri)
+            yield
+        finally:
+            for uri in begun:
+                with contextlib.suppress(MCPError, RunnerError):
+                    await self.beyond.unsubscribe(ctx, uri)
+
+    def _one_more(self, ctx: _Context) -> User:
+        user = self.user_of(ctx)
+        if self.events.listeners(user=user.segment) >= LISTENERS_PER_USER:
+            message = f"{LISTENERS_PER_USER} subscriptions of this user are open; end one first"
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        return user
+
+
+async def _tell(heard: Subscription, watch: _Watch, send: Callable[[str], Any]) -> None:
+    async for event in heard:
+        for uri in _updated(event):
+            if uri in watch.uris:
+                await send(uri)
+
+
+async def _pass_on(heard: Subscription, bus: InMemorySubscriptionBus, stream: ListenHandler) -> None:
+    async for event in heard:
+        if event.get("type") == LIST_CHANGED:
+            await bus.publish(_LISTS[event["list"]])
+        for uri in _updated(event):
+            await bus.publish(ResourceUpdated(uri=uri))
+    # The server stops: the client is told so, instead of losing its connection.
+    stream.close()
+
+
+def _updated(event: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the URIs that an event is news of."""
+    if event.get("type") == UPDATED:
+        return (str(event["uri"]),)
+    return (FILES_URI, str(event["uri"])) if event.get("type") in (STORED, REMOVED) else ()
+
+
+def _is_ours(uri: str) -> bool:
+    return uri == FILES_URI or uri.startswith(SCHEME)

@@ -1,0 +1,342 @@
+"""A remote server that is a command: started confined, with a scratch home of its own.
+
+It may read what a tool file may read, with the folders of the files that its command names; it may write in
+its home, which goes when the connection ends; it runs in the strongest tier in which it can read itself. What
+has to fetch itself from the network first is refused where the network is closed.
+
+Source: issue "Nothing floods the model", line 6; architecture, decisions "Network", "Reads" and "Programs".
+"""
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastmcp.client.transports.base import TransportOptions
+from mcp import ClientSession
+
+from runner.errors import RunnerError, UsageError
+from runner.homes.homes import HomeLease, Homes
+from runner.homes.scratch import scratch_folder
+from runner.proxy.dispatcher import LineDispatcher
+from runner.proxy.hints import lending_hint
+from runner.proxy.process import spoken_with
+from runner.proxy.remote import HomedTransport, Unreached
+from runner.proxy.stderr import LastWords
+from runner.proxy.targets import SCRIPTS, Target
+from runner.settings.isolation import in_force, uids_of, unfit
+from runner.settings.lendable import of_the_system
+from runner.settings.model import Settings
+from runner.settings.rights import interpreters_of, with_rights
+from runner.system.environment import call_environment, framework_environment, planned_environment
+from runner.system.threads import in_thread
+from runner.toolset.lending import lend
+from runner.toolset.policies import GUARD_ONLY, aliases
+from runner.users.identity import User
+from sandbox.errors import IsolationUnavailable
+from sandbox.layers.mounts import EMPTY
+from sandbox.policy import Policy
+from sandbox.probe.machine import Tier
+from sandbox.readable import default_read, sibling_modules
+
+__all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
+
+_FETCHERS = {
+    ("npx",): "npm install -g",
+    ("bunx",): "bun install -g",
+    ("pnpx",): "pnpm add -g",
+    ("npm", "exec"): "npm install -g",
+    ("npm", "x"): "npm install -g",
+    ("pnpm", "dlx"): "pnpm add -g",
+    ("yarn", "dlx"): "npm install -g",
+    ("bun", "x"): "bun install -g",
+    ("uvx",): "pip install",
+    ("uv", "tool", "run"): "pip install",
+    ("uv", "run"): "pip install",
+    ("pipx", "run"): "pip install",
+}
+
+_SAID_CHARS = 500
+
+# What programs say when a name cannot be looked up, or a socket cannot be had or connected.
+_NO_NETWORK = re.compile(
+    r"EAI_AGAIN|ENOTFOUND|ENETUNREACH|getaddrinfo|name resolution|Name or service not known|dns error"
+    r"|Network is unreachable|Could not resolve|fetch failed|ConnectError|NewConnectionError"
+    r"|error sending request|(?:connect|socket).{0,600}(?:EACCES|EPERM|Permission denied|not permitted)",
+    re.IGNORECASE,
+)
+
+
+def check_command(target: Target, settings: Settings) -> Path:
+    """Return the program that a command names.
+
+    Raises:
+        UsageError: There is no such program, it may not be run, or it would have to fetch the server first.
+    """
+    if settings.deny_run:
+        raise UsageError(f"{target.name} is a command, and deny_run lets nothing be run; leave it out")
+    called = (Path(target.command[0]).name, *target.command[1:])
+    for fetcher, instead in _FETCHERS.items():
+        if called[: len(fetcher)] == fetcher and not settings.rights().network:
+            raise UsageError(
+                f"{target.name}: `{' '.join(fetcher)}` fetches the server from the network when it starts, "
+                "and a confined server has no network. --allow-net would allow it; or install the server "
+                f"before (`{instead} PACKAGE`) and name its program instead"
+            )
+    name = target.command[0]
+    wanted = str(target.folder / name) if "/" in name else name
+    found = shutil.which(wanted)
+    if found is None:
+        raise UsageError(f"{target.name}: there is no program {name}; check the name and PATH")
+    return Path(found).absolute()
+
+
+def lent_to(target: Target, program: Path, settings: Settings) -> Settings:
+    """Return the settings of one command, with what is lent to it looked at.
+
+    Raises:
+        UsageError: Something of it cannot be lent.
+    """
+    own = {"allow_read": target.allow_read, "allow_write": target.allow_write}
+    named = settings.model_copy(update={key: value for key, value in own.items() if value is not None})
+    scripts = (path for path in _files(program, target) if path.suffix in SCRIPTS)
+    sources = () if target.source is None else (target.source,)
+    return lend(named, (program, *scripts, *_packages(program), *sources))
+
+
+def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
+    """Return the isolation tier in which a command runs: the one asked for, or the strongest there is.
+
+    Raises:
+        IsolationUnavailable: In the tier that was asked for it could not be read.
+    """
+    files = (*_files(program, target), *_interpreters(program))
+    tier = in_force(settings, files)
+    closed = unfit(tier, files, settings)
+    if closed is not None:
+        raise IsolationUnavailable((closed,))
+    return tier
+
+
+def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
+    """Return what names the option that would have helped a command, from what it says of a failure."""
+    unseen = (*map(Path, EMPTY), settings.homes) if tier is Tier.NAMESPACE else ()
+    return functools.partial(lending_hint, rights=settings.rights(), homes=settings.homes, unseen=unseen)
+
+
+class ConfinedTransport(HomedTransport):
+    """The way to one process of the command, which ends with the connection.
+
+    Args:
+        target: The command.
+        program: Its program.
+        settings: The settings, with what is lent to it.
+        user: Whose it is.
+        tier: The tier that it runs in.
+        reach: Tells which addresses of ours it may reach, for a command that runs in the home of its user
+            (S1-57) and not in a folder of its own.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        program: Path,
+        settings: Settings,
+        user: User,
+        tier: Tier,
+        *,
+        reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None,
+    ) -> None:
+        self._reach = reach
+        self._target = target
+        self._program = program
+        self._settings = settings
+        self._user = user
+        self._tier = tier
+
+    @contextlib.asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncIterator[ClientSession]:
+        """Start the process, and end it and all that it started when the block ends.
+
+        Raises:
+            Unreached: It did not start; with what it said last.
+        """
+        uid = self._uid()
+        with LastWords() as said:
+            async with self._folders(uid) as (scratch, home):
+                reach = () if self._reach is None else tuple(await self._reach())
+                # In a thread: what may be read is found by looking through folders.
+                arguments = await asyncio.to_thread(self._arguments, scratch, home, uid, reach)
+                kind = (transport_options or TransportOptions()).session_class
+                async with (
+                    spoken_with(
+                        (sys.executable, *arguments),
+                        # No secret of ours: what the server may see is in its policy.
+                        environment=framework_environment(os.environ, ()),
+                        errors=said.file,
+                    ) as (incoming, outgoing),
+                    kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
+                ):
+                    try:
+                        yield session
+                    except Exception as error:
+                        if session.protocol_version is None:
+                            raise Unreached(await self._why(str(error), said)) from error
+                        raise
+
+    @contextlib.asynccontextmanager
+    async def _folders(self, uid: int | None) -> AsyncIterator[tuple[Path, HomeLease | None]]:
+        """Yield a folder of the command's own and, if it is to run there, the home of its user.
+
+        Raises:
+            Unreached: The home cannot be used; the message says why.
+        """
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            # In threads: how long it takes to remove what a server has written is the server's to say.
+            folder = in_thread(scratch_folder(settings.homes, owner=uid))
+            scratch = await stack.enter_async_context(folder)
+            if self._reach is None:
+                yield scratch, None
+                return
+            homes = Homes.of(settings, uids_of(settings, self._tier))
+            try:
+                home = await stack.enter_async_context(in_thread(homes.lease(self._user.name)))
+            except (RunnerError, OSError) as error:
+                raise Unreached(str(error)) from error
+            self.home = home
+            try:
+                yield scratch, home
+            finally:
+                self.home = None
+
+    async def _why(self, problem: str, said: LastWords) -> str:
+        words = await said.wait()
+        lending = hint_for(self._settings, self._tier)(words)
+        missing = "" if self._settings.rights().network else _NO_NETWORK.search(words)
+        hint = "; a confined server has no network, which --allow-net would allow" if missing else ""
+        told = f"; it said: {words[-_SAID_CHARS:]}" if words else ""
+        return f"{problem}{hint}{told}" + (f"; {lending}" if lending else "")
+
+    def _uid(self) -> int | None:
+        uids = uids_of(self._settings, self._tier)
+        return None if uids is None else uids.of(self._user.segment)
+
+    def _arguments(
+        self, scratch: Path, home: HomeLease | None, uid: int | None, reach: tuple[tuple[str, int], ...]
+    ) -> list[str]:
+        # Gone before the command starts; and with the folder, if it never does. Never in the home, where
+        # another server of the same user could write something else into it meanwhile.
+        descriptor, said = tempfile.mkstemp(dir=scratch, prefix=".policy-")
+        policy = self._policy(scratch if home is None else home.path, uid)
+        if home is not None:
+            policy = replace(policy, aliases=aliases(home), reach=(*policy.reach, *reach))
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(policy.to_json(), file)
+        command = (str(self._program), *self._target.command[1:])
+        launcher = ("-P", "-m", "sandbox.inside.exec_main", said, str(os.getpid()))
+        rights = self._settings.rights()
+        return [*launcher, *_absolute(command, self._target.folder, (*rights.read, *rights.write))]
+
+    def _policy(self, home: Path, uid: int | None) -> Policy:
+        settings = self._settings
+        environment = framework_environment(os.environ, ())
+        personal = call_environment(user=self._user.name, home=home)
+        deny = (*settings.private_paths, settings.homes)
+        homes = Homes.of(settings).made()
+        files = (*_files(self._program, self._target), *_interpreters(self._program))
+        read, list_only = _readable(files, deny, tuple(homes))
+        limits = settings.widest_limits()
+        policy = Policy(
+            home=home,
+            read=read,
+            list_only=list_only,
+            homes=(settings.homes,),
+            environment={**planned_environment(limits), **environment, **personal, **self._target.env},
+            limits=limits,
+            uid=uid,
+            namespaces=self._tier is Tier.NAMESPACE,
+            hidden=settings.private_paths,
+            guard=False,
+            without=GUARD_ONLY if self._tier is Tier.GUARD else (),
+        )
+        return with_rights(policy, settings.rights(), os.environ)
+
+
+@functools.lru_cache(maxsize=64)
+def _readable(
+    files: tuple[Path, ...], deny: tuple[Path, ...], homes: tuple[Path, ...]
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return what a server may read, and what it may only list; found once for all of its processes."""
+    read: dict[Path, None] = {}
+    listed: dict[Path, None] = {}
+    for file in files:
+        found = default_read(deny=deny, tool_file=file, extra=_packages(file), homes=homes)
+        # By name too: where a tier covers a folder of the system, what is named in it is mounted back.
+        read |= dict.fromkeys((*found.read, file, *sibling_modules(file)))
+        listed |= dict.fromkeys(found.list_only)
+    return tuple(read), tuple(listed)
+
+
+def _files(program: Path, target: Target) -> tuple[Path, ...]:
+    """Return the files that a command names: its program, and what of its arguments is a file."""
+    named = [target.folder / word for word in target.command[1:] if _is_file(target.folder, word)]
+    return tuple(dict.fromkeys([program, program.resolve(), *(path.absolute() for path in named)]))
+
+
+def _is_file(folder: Path, word: str) -> bool:
+    # Not `Path.is_file`, which raises for a word that is too long for a name, such as a script.
+    return os.path.isfile(folder / word)
+
+
+def _packages(file: Path) -> tuple[Path, ...]:
+    """Return the folders of installed packages that a program is one of, or runs with.
+
+    Node lies in one; Python in a virtual environment, with another interpreter that it stands for.
+    """
+    real = file.resolve()
+    node = tuple(parent for parent in real.parents if parent.name == "node_modules")[-1:]
+    environment = file.parent.parent
+    if not (environment / "pyvenv.cfg").is_file():
+        return node
+    base = real.parent.parent
+    return (*node, environment, *((base,) if (base / "lib").is_dir() and not of_the_system(base) else ()))
+
+
+@functools.lru_cache(maxsize=64)
+def _interpreters(program: Path) -> tuple[Path, ...]:
+    """Return what the kernel starts in the place of a script, as it is named and where that leads."""
+    named = (Path(name) for name in interpreters_of(program, os.environ.get("PATH", os.defpath)))
+    found = [path for path in named if path.is_absolute() and path.exists()]
+    return tuple(dict.fromkeys([*found, *(path.resolve() for path in found)]))
+
+
+def _absolute(command: Sequence[str], folder: Path, lent: Sequence[Path]) -> list[str]:
+    """Return a command whose arguments that are files are absolute: its working folder is its home.
+
+    So is what of them lies in what is lent, or leads there.
+    """
+    rest = [
+        str((folder / word).absolute()) if _is_file(folder, word) or _is_lent(folder / word, lent) else word
+        for word in command[1:]
+    ]
+    return [command[0], *rest]
+
+
+def _is_lent(path: Path, lent: Sequence[Path]) -> bool:
+    try:
+        real = Path(os.path.realpath(path, strict=True))
+    except OSError:
+        return False
+    return any(real == top or top in real.parents for top in lent)

@@ -1,0 +1,110 @@
+"""The timeout ladder over a request to a remote server: notices while it is silent, then the end.
+
+What ends a request cancels it, and the client's session tells the server so.
+
+Source: requirements S1-113 to S1-128; architecture, decision "Ladder for another limit L".
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, cast
+
+import anyio
+
+from runner.contract.envelope import timed_out
+from runner.steps.listener import CallListener
+from sandbox.deadlines import Ladder, Rung
+
+__all__ = ["Watched", "watch"]
+
+_ENDS: dict[Rung, Literal["total", "idle"]] = {Rung.TOTAL_END: "total", Rung.IDLE_END: "idle"}
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """A `CallListener` that knows when it heard something last, and whether the client is being asked."""
+
+    listener: CallListener
+    ladder: Ladder
+    _telling: int = 0
+    _told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def notify(self, value: dict[str, Any]) -> None:
+        """Pass on a notification of the server; the silence begins anew."""
+        self.ladder.progress(time.monotonic())
+        self._telling += 1
+        try:
+            await self.listener.notify(value)
+        finally:
+            self._telling -= 1
+            self._told.set()
+
+    async def told(self) -> None:
+        """Wait until all that came has been passed on: behind an answer nobody listens any more."""
+        while self._telling:
+            self._told.clear()
+            await self._told.wait()
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Ask the client something; a person may take longer than a server may be silent."""
+        self.ladder.pause(time.monotonic())
+        try:
+            return dict(await self.listener.client.request(method, params))
+        finally:
+            self.ladder.resume(time.monotonic())
+
+
+async def watch(
+    act: Callable[[Watched], Awaitable[dict[str, Any]]], listener: CallListener
+) -> dict[str, Any]:
+    """Return what `act` returns, or end it when it is silent or takes too long.
+
+    Raises:
+        CallError: `E_TIMEOUT`.
+    """
+    watched = Watched(listener, Ladder(listener.deadlines, time.monotonic()))
+    climbing: asyncio.Task[NoReturn] | None = None
+
+    def begin() -> None:
+        nonlocal climbing
+        climbing = asyncio.create_task(_climb(watched))
+        climbing.add_done_callback(ended)
+
+    def ended(climbing: "asyncio.Task[NoReturn]") -> None:
+        if not climbing.cancelled() and climbing.exception() is not None:
+            scope.cancel()
+
+    # Few calls live to see a rung, so that a task which waits for it would be most of what a call costs.
+    timer = asyncio.get_running_loop().call_later(_left_s(watched.ladder), begin)
+    with anyio.CancelScope() as scope:
+        try:
+            result = await act(watched)
+            await watched.told()
+            return result
+        finally:
+            timer.cancel()
+            if climbing is not None:
+                climbing.cancel()
+    return await cast("asyncio.Task[NoReturn]", climbing)
+
+
+async def _climb(watched: Watched) -> NoReturn:
+    """Give notices as their rungs are reached, until the last, at which the call ends.
+
+    Raises:
+        CallError: `E_TIMEOUT`.
+    """
+    listener, ladder = watched.listener, watched.ladder
+    while True:
+        await asyncio.sleep(_left_s(ladder))
+        for rung in ladder.climb(time.monotonic()):
+            if rung in _ENDS:
+                last = listener.last_progress
+                raise timed_out(listener.deadlines, limit=_ENDS[rung], last_progress=last)
+            await listener.rung(rung)
+
+
+def _left_s(ladder: Ladder) -> float:
+    return max(0.0, ladder.wakes_at() - time.monotonic())

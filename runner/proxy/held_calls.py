@@ -1,0 +1,217 @@
+"""Calls that wait for answers of a client that cannot be asked while its request is under way.
+
+In the later era a server's question is the answer to a request, which the client sends again with what it
+was asked for. A server of the handshake era asks in the middle of a call. So the call goes on waiting here,
+while the client gets the question and an opaque name of the call, and comes back with both.
+
+Source: MCP specification 2026-07-28, "Multi Round-Trip Requests", and 2025-11-25, "Elicitation", "Sampling"
+and "Roots".
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import mcp_types
+from mcp.shared.exceptions import MCPError
+
+from runner.steps.listener import PROGRESS, Client, ClientRefusal
+
+__all__ = ["ANSWER_S", "Pausing"]
+
+ANSWER_S = 600.0
+"""How long a client may take to answer a server's question, in seconds."""
+
+_MOST_OF_A_USER = 16
+_MOST_HELD = 1000
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call under way, in its client's place. A `runner.steps.listener.Client`.
+
+    Attributes:
+        user: Whose it is.
+        client: The client while one of its requests is under way.
+        token: What that request wants to hear of progress by; None: nothing.
+        answer_s: How long an answer may take.
+        name: What the client calls it by.
+        task: The work on it.
+        questions: What is to be asked, by number.
+        answers: What comes back, by number.
+        asked: Whether there is a question that the client has not heard.
+        held: What the client has not been told yet, the oldest first.
+        telling: Held by who tells it, so that it hears all in its order.
+        expiry: Gives the call up if the client does not come back.
+    """
+
+    user: str
+    client: Client | None
+    token: str | int | None
+    answer_s: float
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    task: "asyncio.Task[Any]" = field(init=False)
+    questions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, "asyncio.Future[dict[str, Any]]"] = field(default_factory=dict)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    held: "deque[tuple[str, Mapping[str, Any]]]" = field(default_factory=lambda: deque(maxlen=_MOST_HELD))
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    expiry: asyncio.TimerHandle | None = None
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tell the client, once it listens."""
+        self.held.append((method, params))
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Tell the client what is held; return once all that is being told has been."""
+        async with self.telling:
+            while self.held and self.client is not None:
+                method, params = self.held.popleft()
+                if method != PROGRESS:
+                    await self.client.notify(method, params)
+                elif self.token is not None:
+                    # The request under whose token it was reported may have ended with a question.
+                    await self.client.notify(method, {**params, "progressToken": self.token})
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask the client once its request has ended, and wait until it comes back."""
+        number = f"q{uuid.uuid4().hex[:8]}"
+        self.questions[number] = {"method": method, "params": dict(params)}
+        self.answers[number] = asyncio.get_running_loop().create_future()
+        self.asked.set()
+        try:
+            return await asyncio.wait_for(self.answers[number], self.answer_s)
+        except TimeoutError:
+            words = f"the client did not answer within {self.answer_s:.0f} s"
+            raise ClientRefusal(mcp_types.REQUEST_TIMEOUT, words) from None
+        finally:
+            del self.questions[number], self.answers[number]
+
+    def open_questions(self) -> dict[str, dict[str, Any]]:
+        """Return what is not answered yet."""
+        return {number: said for number, said in self.questions.items() if not self.answers[number].done()}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pausing:
+    """The calls of all users that wait.
+
+    Attributes:
+        answer_s: How long an answer may take.
+    """
+
+    answer_s: float = ANSWER_S
+    _calls: dict[str, _Call] = field(default_factory=dict)
+
+    def waits(self, name: str, user: str) -> bool:
+        """Say whether a call of that name waits for an answer of this user."""
+        call = self._calls.get(name)
+        return call is not None and call.user == user and call.client is None
+
+    async def run(
+        self,
+        act: Callable[[Client], Awaitable[R]],
+        client: Client,
+        user: str,
+        *,
+        token: str | int | None = None,
+    ) -> R | dict[str, Any]:
+        """Return what `act` returns, or the question that it asks first, as a result of the later era.
+
+        Args:
+            act: The call.
+            client: Who asks for it.
+            user: Whose it is.
+            token: The progress token of the client's request.
+        """
+        call = _Call(user, client, token, self.answer_s)
+        call.task = asyncio.create_task(_awaited(act(call)))
+        self._calls[call.name] = call
+        done: R | dict[str, Any] = await self._next(call)
+        return done
+
+    async def go_on(
+        self, name: str, answers: object, client: Client, user: str, *, token: str | int | None = None
+    ) -> Any:
+        """Give a call the answers that it waits for; return what `run` returns.
+
+        What was said meanwhile the client hears now.
+
+        Raises:
+            MCPError: No call of that name waits for this user.
+        """
+        call = self._calls.get(name)
+        if call is None or call.user != user or call.client is not None:
+            message = "the call no longer waits for an answer; call the tool again"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
+        call.client, call.token = client, token
+        if call.expiry is not None:
+            call.expiry.cancel()
+        for number, answer in (answers if isinstance(answers, Mapping) else {}).items():
+            future = call.answers.get(number)
+            if future is not None and not future.done() and isinstance(answer, Mapping):
+                future.set_result(dict(answer))
+        if call.open_questions():
+            call.asked.set()
+        return await self._next(call)
+
+    async def close(self) -> None:
+        """End all calls that wait."""
+        tasks = [call.task for call in self._calls.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next(self, call: _Call) -> Any:
+        try:
+            await call.catch_up()
+            while not call.task.done():
+                asked = asyncio.ensure_future(call.asked.wait())
+                try:
+                    await asyncio.wait({call.task, asked}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    asked.cancel()
+                call.asked.clear()
+                questions = call.open_questions()
+                if questions and not call.task.done():
+                    self._let_wait(call)
+                    # Behind the question nobody listens to what was on its way.
+                    await call.catch_up()
+                    return {
+                        "resultType": "input_required",
+                        "inputRequests": questions,
+                        "requestState": call.name,
+                    }
+            self._calls.pop(call.name, None)
+            return call.task.result()
+        except asyncio.CancelledError:
+            self._calls.pop(call.name, None)
+            call.task.cancel()
+            await asyncio.wait({call.task})
+            raise
+
+    def _let_wait(self, call: _Call) -> None:
+        call.client = None
+        call.expiry = asyncio.get_running_loop().call_later(2 * self.answer_s, self._give_up, call)
+        waiting = [
+            other for other in self._calls.values() if other.user == call.user and other.client is None
+        ]
+        for oldest in waiting[:-_MOST_OF_A_USER]:
+            self._give_up(oldest)
+
+    def _give_up(self, call: _Call) -> None:
+        """End a call to which the client has not come back."""
+        if call.client is None and self._calls.pop(call.name, None) is not None:
+            call.task.cancel()
+            # An exception that nobody asks for would be reported as a fault.
+            call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+
+async def _awaited(result: Awaitable[R]) -> R:
+    return await result

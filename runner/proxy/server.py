@@ -1,0 +1,314 @@
+"""The proxy's MCP server: other servers in front of which the output guard stands.
+
+Requests and results are relayed as they are, list by list and key by key, but for what a model reads of a
+tool's result, which passes `runner.output_guard.guard`; links in it are read where policy allows. Every
+client has connections of its own, so that sessions, messages and questions of one never reach another.
+
+Source: issue "Nothing floods the model"; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to S4-82, S4-95;
+architecture, "One call, in order", of which it has steps 1, 2 and 10.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import mcp_types
+from fastmcp import FastMCP
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from runner.errors import CallError
+from runner.output_guard.guard import GuardedCall
+from runner.protocol.artifact_resources import SCHEME, read_artifact
+from runner.protocol.artifact_tools import described
+from runner.protocol.failed_requests import answer_failures
+from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
+from runner.protocol.internals.host import relay_innermost, use_input_schemas
+from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
+from runner.protocol.result_messages import DownloadUrl, ResultMessages
+from runner.protocol.sender import McpClient, Transport, asker, has_sessions
+from runner.protocol.subscriptions import offer_subscriptions
+from runner.proxy.backend import Backend, Unreachable
+from runner.proxy.calls import TASKS, Calls
+from runner.proxy.contract import without_identity
+from runner.proxy.question_rounds import answered
+from runner.proxy.upstreams import Desk
+from runner.server.host import EXTRAS
+from runner.steps.render import MESSAGE_MAX_BYTES
+from runner.users.identity import User, auth_provider
+
+__all__ = ["make_proxy"]
+
+log = logging.getLogger(__name__)
+
+_LISTS = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+_PASSED_ON = frozenset(
+    {"notifications/progress", "notifications/roots/list_changed", "notifications/tasks/status"}
+)
+_OF_HANDSHAKE, _OF_LATER_ERAS = "tasks", "extensions"
+_MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
+_TEMPLATE = {
+    "uriTemplate": "artifact://{id}{?offset,length}",
+    "name": "artifact",
+    "description": "What was taken out of a result, whole or a range of its bytes.",
+}
+
+_Context = ServerRequestContext[Any, Any]
+
+
+def make_proxy(desk: Desk, *, transport: Transport, download_url: DownloadUrl | None = None) -> FastMCP:
+    """Return the application that stands in front of the servers of `desk`.
+
+    Args:
+        desk: The servers.
+        transport: What it will be served over.
+        download_url: Makes download addresses, over HTTP.
+    """
+    app: FastMCP = FastMCP(
+        desk.about.name,
+        instructions=desk.about.instructions,
+        version=desk.about.version,
+        auth=auth_provider(desk.settings) if transport == "http" else None,
+    )
+    desk.levels = partial(connection_levels, app)
+    relay = _Proxy(app, desk, transport, download_url)
+    relay_innermost(app, relay, around=answer_failures(desk.own_paths))
+    offer_subscriptions(app, desk.events, relay.user_of, relay)
+    # The remote servers know their schemas; nothing is checked against them on the way.
+    use_input_schemas(app, lambda _name: None)
+    return app
+
+
+class _Proxy:
+    """Relays requests, inside the SDK's own middleware. A `runner.protocol.subscriptions.Beyond`."""
+
+    def __init__(
+        self, app: FastMCP, desk: Desk, transport: Transport, download_url: DownloadUrl | None
+    ) -> None:
+        self._desk = desk
+        self._transport = transport
+        messages = ResultMessages(
+            settings=desk.settings, guard=desk.guard, own_paths=desk.own_paths, download_url=download_url
+        )
+        calls = Calls(desk, partial(message_levels, app), messages)
+        self._acts = {
+            **dict.fromkeys(_LISTS, self._list),
+            **dict.fromkeys(TASKS, calls.task),
+            "tools/call": calls.call,
+            "resources/read": self._read,
+            "prompts/get": self._prompt,
+            "completion/complete": self._complete,
+        }
+
+    async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method in ("initialize", "server/discover"):
+            return self._announced(ctx, await call_next(ctx))
+        if ctx.request_id is None:
+            await self._heard(ctx)
+            return await call_next(ctx)
+        act = self._acts.get(ctx.method)
+        if act is None or not is_ready(ctx):
+            return await call_next(ctx)
+        try:
+            result = await act(ctx, dict(ctx.params or {}), self.user_of(ctx))
+        except (RemoteError, CallError) as error:
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
+        return _in_its_era(ctx, result)
+
+    async def _heard(self, ctx: _Context) -> None:
+        """Pass on what a client with sessions tells the servers; when it is ready, get them ready for it."""
+        if ctx.method == "notifications/initialized" and has_sessions(ctx):
+            self._desk.connect(ctx, self.user_of(ctx))
+        elif ctx.method in _PASSED_ON and has_sessions(ctx):
+            for backend in self._desk.backends(ctx):
+                await backend.tell(ctx.method, ctx.params or {})
+
+    def user_of(self, ctx: _Context) -> User:
+        """Return who a request comes from, in the session in which it came."""
+        return asker(self._desk.settings, self._desk.links.tokens, self._transport, ctx)
+
+    async def subscribe(self, ctx: _Context, uri: str) -> None:
+        """Let the server of a resource tell of its changes."""
+        user = self.user_of(ctx)
+        problem: Exception | None = None
+        for server, inner in self._desk.names.uri_inside(uri):
+            try:
+                await self._desk.backend(ctx, user, server).subscribe(inner)
+            except (MCPError, RemoteError) as error:
+                problem = error
+                continue
+            return
+        raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"{uri} cannot be subscribed to: {problem}")
+
+    async def unsubscribe(self, ctx: _Context, uri: str) -> None:
+        """Let it tell no more."""
+        user = self.user_of(ctx)
+        for server, inner in self._desk.names.uri_inside(uri):
+            await self._desk.backend(ctx, user, server).unsubscribe(inner)
+
+    async def _list(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        key, names = _LISTS[ctx.method], self._desk.names
+        if key.startswith("resource") and not self._desk.guard.config.resources.enabled:
+            return {key: self._ours(key, [], user)}
+        if not names.prefixed:
+            result = await self._listed(ctx, user, names.servers[0], params)
+        else:
+            result = {key: await self._joined(ctx, user, key)}
+        if result.get("nextCursor") is None:
+            items = result.get(key)
+            listed = items if isinstance(items, list) else []
+            result = {**result, key: [*listed, *self._ours(key, listed, user)]}
+        return result
+
+    async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            backend = self._desk.backend(ctx, user, server)
+            result = await backend.request(ctx.method, params)
+            key = _LISTS[ctx.method]
+            return {**result, key: self._shown(backend, key, result.get(key))}
+        except MCPError as error:
+            if error.error.code != mcp_types.METHOD_NOT_FOUND:
+                raise
+            # We announce what is ours too, so a client may ask what it would not ask the server itself.
+            return {_LISTS[ctx.method]: []}
+
+    def _shown(self, backend: Backend, key: str, items: Any) -> Any:
+        """Return what of a server's list clients see, and note what it says of its tools."""
+        settings = self._desk.settings
+        if key != "tools" or not isinstance(items, list):
+            return items
+        backend.learn(items)
+        if settings.show_username or self._desk.ways[backend.name].contract == "guard":
+            return items
+        return [without_identity(item, settings.username_parameter) for item in items]
+
+    async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
+        """Return the items of all servers; one that fails does not take the others down."""
+        found: list[dict[str, Any]] = []
+        for server in self._desk.names.servers:
+            try:
+                backend = self._desk.backend(ctx, user, server)
+                items = self._shown(backend, key, await backend.pages(ctx.method, key))
+            except (MCPError, RemoteError) as error:
+                facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
+                log.warning("server left out of a list", extra=facts)
+                continue
+            found += self._desk.names.listed(server, key, items)
+        return found
+
+    def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
+        """Return what of our own stands behind a list; a server's own of the same name hides it."""
+        desk, ours = self._desk, list[dict[str, Any]]()
+        if desk.settings.extras and key == "resourceTemplates":
+            ours = [_TEMPLATE]
+        elif desk.offers_files and key == "resources":
+            ours = [item.listed() for item in EXTRAS.resources]
+        elif desk.offers_files and key == "prompts":
+            ours = [item.listed() for item in EXTRAS.prompts]
+        elif key == "tools":
+            ours = described() if desk.settings.extras and user.name in desk.guard.keepers else []
+            if desk.offers_resource_tools:
+                ours = [*(tool for name in desk.names.servers for tool in resource_tools(name)), *ours]
+        names = {item.get("name") for item in listed if isinstance(item, Mapping)}
+        return [item for item in ours if item["name"] not in names]
+
+    async def _read(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        uri = str(params.get("uri", ""))
+        if uri.startswith(SCHEME):
+            return await read_artifact(self._desk.files(user), uri)
+        ours = await self._extra(ctx, params, user)
+        if ours is not None:
+            return ours
+        if not self._desk.guard.config.resources.enabled:
+            message = f"{uri!r} is not offered: output_guard.resources.enabled is off"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
+        problem: Exception | None = None
+        for server, inner in self._desk.names.uri_inside(uri):
+            try:
+                result = await self._ask(ctx, user, server, {**params, "uri": inner})
+            except (MCPError, Unreachable) as error:
+                problem = error
+                continue
+            if len(json.dumps(result)) <= MESSAGE_MAX_BYTES:
+                return result
+            return await self._large(ctx, user, server, inner)
+        if isinstance(problem, MCPError):
+            raise problem
+        raise RemoteError(str(problem))
+
+    async def _extra(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any] | None:
+        """Return what is ours and no server's, where it is offered: nobody can say it in our place."""
+        if not self._desk.offers_files:
+            return None
+        return await EXTRAS.answer(ctx.method, params, self._desk, user)
+
+    async def _large(self, ctx: _Context, user: User, server: str, uri: str) -> dict[str, Any]:
+        """Return, for what no message can carry, references to what was kept of it."""
+        backend, files = self._desk.backend(ctx, user, server), self._desk.files(user)
+        scope = GuardedCall(tool="resources/read", files=files).scope
+        reader = Reader(store=files.library.store, scope=scope)
+        value = await backend.resources.read(await backend.remote(), uri, reader)
+        text = json.dumps(value, ensure_ascii=False)
+        return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
+
+    async def _prompt(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        ours = await self._extra(ctx, params, user)
+        if ours is not None:
+            return ours
+        found = self._desk.names.inside(str(params.get("name")))
+        if found is None:
+            message = f"there is no prompt {params.get('name')!r}"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
+        return await self._ask(ctx, user, found[0], {**params, "name": found[1]})
+
+    async def _complete(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        ref = params.get("ref")
+        ref = dict(ref) if isinstance(ref, Mapping) else {}
+        if "uri" in ref:
+            server, ref["uri"] = next(self._desk.names.uri_inside(str(ref["uri"])))
+        else:
+            found = self._desk.names.inside(str(ref.get("name")))
+            if found is None:
+                raise MCPError(
+                    code=mcp_types.INVALID_PARAMS, message=f"there is no prompt {ref.get('name')!r}"
+                )
+            server, ref["name"] = found
+        return await self._ask(ctx, user, server, {**params, "ref": ref})
+
+    async def _ask(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
+        backend = self._desk.backend(ctx, user, server)
+
+        async def send(params: dict[str, Any]) -> dict[str, Any]:
+            return await backend.request(ctx.method, params)
+
+        return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)
+
+    def _announced(self, ctx: _Context, result: HandlerResult) -> HandlerResult:
+        """Announce what the servers announce beside what every FastMCP server does."""
+        if not isinstance(result, dict):
+            return result
+        version = result.get("protocolVersion", ctx.protocol_version)
+        of_era = _OF_HANDSHAKE if version in HANDSHAKE_PROTOCOL_VERSIONS else _OF_LATER_ERAS
+        able = self._desk.about.capabilities
+        special = {key: able[key] for key in ("completions", "experimental", of_era) if key in able}
+        resources = {**(result.get("capabilities", {}).get("resources") or {}), "subscribe": True}
+        return {**result, "capabilities": {**result["capabilities"], "resources": resources, **special}}
+
+
+def _in_its_era(ctx: _Context, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result in the form of the client's protocol version, whichever the server spoke."""
+    if has_sessions(ctx):
+        return {key: item for key, item in result.items() if key not in _MODERN_ONLY}
+    kept = {} if ctx.method in ("tools/call", "prompts/get", "completion/complete") else _UNCACHED
+    return {**kept, "resultType": "complete", **result}
+
+
+_UNCACHED = {"ttlMs": 0, "cacheScope": "private"}

@@ -1,0 +1,481 @@
+"""What a proxy works with: its servers, and for each client the connections to them.
+
+A client of the handshake era has connections of its own, which end with it. Later eras have no sessions:
+there each user has connections, for each kind of client, which end when they have not been used for long.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastmcp.client.transports import ClientTransport
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+
+from runner.errors import CallError, UsageError
+from runner.files.download_links import DownloadLinks
+from runner.files.file_events import tell as tell_of_file
+from runner.files.my_files import Library, MyFiles, open_library
+from runner.homes.homes import Homes
+from runner.homes.scratch import sweep
+from runner.http.downloads import routes
+from runner.output_guard.guard import OutputGuard
+from runner.protocol.internals.connection import connection_of
+from runner.protocol.resource_tools import RemoteResources
+from runner.protocol.sender import has_sessions
+from runner.proxy.backend import Backend, Unreachable
+from runner.proxy.contract import Wish, contract_of
+from runner.proxy.held_calls import ANSWER_S, Pausing
+from runner.proxy.namespacing import Names
+from runner.proxy.remote import Announced
+from runner.settings.isolation import in_force
+from runner.settings.model import Settings
+from runner.settings.own_paths import OwnPaths
+from runner.steps.execution import file_delivery_of
+from runner.store.spool.store import SpoolingStore
+from runner.store.sweeper import sweep_now_and_then
+from runner.toolset.admission import Admission
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.drain import Drain
+from runner.toolset.loopback import Loopback
+from runner.toolset.session_state import SessionState
+from runner.toolset.throttle import Throttle
+from runner.users.events import LIST_CHANGED, Events
+from runner.users.identity import User, is_loopback
+from runner.users.tokens import Tokens
+from sandbox.host import descriptors
+from sandbox.probe.machine import Tier
+
+__all__ = ["About", "Desk", "Reach", "Way"]
+
+log = logging.getLogger(__name__)
+
+_STATE = "toolcell_backends"
+_SWEEP_S = 30.0
+_MOST_BACKENDS = 64
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
+_MOST_CLOSING = 4
+_WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
+
+_Context = ServerRequestContext[Any, Any]
+
+
+Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
+"""Tells which addresses of ours a command may reach."""
+
+
+def _no_hint(_said: str) -> None:
+    """Return nothing: what is no process of ours is not confined by us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How one server is reached.
+
+    Attributes:
+        name: Its name.
+        transport: Makes a way to it for a user.
+        in_home: Makes a way to it in the home of a user, if it is a command.
+        contract: Whether its tools are treated like our own.
+        is_near: Whether it runs on this machine.
+        tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
+        files: The files that it is started from, as far as they are known.
+        hint: Names the option that would have helped, from what the server says of a failure.
+    """
+
+    name: str
+    transport: Callable[[User], ClientTransport]
+    in_home: Callable[[User, Reach], ClientTransport] | None = None
+    contract: Wish = "auto"
+    is_near: bool = False
+    tier: Tier | None = None
+    files: tuple[Path, ...] = ()
+    hint: Callable[[str], str | None] = _no_hint
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a process of ours."""
+        return self.in_home is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What the proxy says of itself: what its one server says, or that it has several."""
+
+    name: str
+    version: str | None = None
+    instructions: str | None = None
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """The connection of a client with sessions. A `runner.proxy.backend.Front`."""
+
+    connection: Connection
+    levels: Callable[[Connection], Collection[str]]
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the client something, beside any request of its own."""
+        return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Tell the client something; log messages only of the levels that it asked for."""
+        if method != "notifications/message" or params.get("level") in self.levels(self.connection):
+            await self.connection.notify(method, params)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Desk:
+    """One proxy at work. Make one with `open`.
+
+    Attributes:
+        settings: The effective settings.
+        ways: The servers.
+        names: How clients name what they offer.
+        library: What was kept for each user.
+        events: What happens, for the users' interfaces.
+        links: Makes download links.
+        guard: The output guard.
+        own_paths: What no client is told.
+        about: What the proxy says of itself.
+        levels: Says which log messages a client with sessions wants to get outside of its requests.
+        pausing: Calls that wait for answers of clients without sessions.
+        drain: Ends calls when the server is to end.
+        throttle: How often users have called tools that have a limit.
+        contracted: The servers of which some tool is treated like our own, as far as is known.
+    """
+
+    settings: Settings
+    ways: Mapping[str, Way]
+    names: Names
+    library: Library
+    events: Events
+    links: DownloadLinks
+    guard: OutputGuard
+    admission: Admission
+    about: About = field(default_factory=lambda: About(name="runner proxy"))
+    state: SessionState = field(default_factory=SessionState)
+    levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
+    pausing: Pausing = field(default_factory=Pausing)
+    drain: Drain = field(default_factory=Drain)
+    throttle: Throttle = field(default_factory=Throttle)
+    contracted: set[str] = field(default_factory=set)
+    own_paths: OwnPaths = field(init=False)
+    _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
+    _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
+    _closing: set["asyncio.Task[None]"] = field(default_factory=set)
+    _homed: set[str] = field(default_factory=set)
+    _fetching: set[str] = field(default_factory=set)
+    _loopback: "asyncio.Task[Loopback] | None" = None
+
+    def __post_init__(self) -> None:
+        for way in self.ways.values():
+            if way.contract == "full":
+                self.contracted.add(way.name)
+                self._homed.add(way.name)
+        self.own_paths = OwnPaths.of(self.settings, self.named_files)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings, ways: Sequence[Way], first: User | None) -> "AsyncIterator[Desk]":
+        """Connect to the servers once, to learn who they are, and be ready until the block ends.
+
+        Args:
+            settings: The effective settings.
+            ways: The servers.
+            first: The user whose requests are expected first, if one can be named.
+
+        Raises:
+            UsageError: None of the servers can be reached.
+        """
+        events = Events()
+        # After a crash homes of servers are left.
+        await asyncio.to_thread(sweep, settings.homes, settings.uids)
+        if any(way.is_command and way.contract != "guard" for way in ways):
+            await asyncio.to_thread(Homes.of(settings).sweep)
+        library = open_library(settings)
+        library = Library(
+            store=library.store,
+            sessions=library.sessions,
+            persist=library.persist,
+            changed=partial(tell_of_file, events),
+        )
+        desk = cls(
+            settings=settings,
+            ways={way.name: way for way in ways},
+            names=Names(tuple(way.name for way in ways)),
+            library=library,
+            events=events,
+            links=DownloadLinks(
+                tokens=Tokens(settings.state_dir / "tokens.json"), base=settings.public_url or ""
+            ),
+            guard=OutputGuard.of(settings),
+            admission=Admission.of(settings),
+        )
+        sweepers = [
+            asyncio.create_task(desk._sweep()),
+            asyncio.create_task(sweep_now_and_then(library.store)),
+        ]
+        if isinstance(library.store, SpoolingStore):
+            sweepers.append(asyncio.create_task(library.store.run()))
+        try:
+            await desk._meet(first or User("nobody"))
+            yield desk
+        finally:
+            for sweeper in sweepers:
+                sweeper.cancel()
+            await desk.pausing.close()
+            left = (*desk._of_users.values(), *desk._met.values())
+            await asyncio.gather(*(backend.drop() for backend in left), *desk._closing)
+            if desk._loopback is not None:
+                await (await desk._loopback).close()
+
+    @property
+    def tier(self) -> Tier:
+        """The weakest isolation tier that any of its servers runs in."""
+        running = [way.tier for way in self.ways.values() if way.tier is not None]
+        return min(running, key=_WEAKEST_FIRST.index, default=in_force(self.settings))
+
+    @property
+    def kind(self) -> str:
+        """Say what is served, in a word."""
+        return "proxy"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the servers that stand behind this one, by the names with which what they offer begins."""
+        return self.names.servers if self.names.prefixed else ()
+
+    @property
+    def named_files(self) -> list[Path]:
+        """Return the files that name the servers, or that they are started from."""
+        return [file for way in self.ways.values() for file in way.files]
+
+    @property
+    def offers_resource_tools(self) -> bool:
+        """Whether a model gets tools with which it reads the servers' resources."""
+        return self.settings.resource_tools and self.guard.config.resources.enabled
+
+    @property
+    def claims(self) -> Path:
+        """Return the folder of the locks that say which call owns a staged name."""
+        return self.settings.state_dir / "claims"
+
+    @property
+    def offers_files(self) -> bool:
+        """Whether clients are told of the contract and of their files, as those of our own tools are."""
+        return self.settings.extras and bool(self.contracted)
+
+    async def links_for(self, server: str) -> DownloadLinks | None:
+        """Return what makes links that a server can fetch; None if this proxy has no address for it."""
+        way = self.ways[server]
+        if way.is_command or (way.is_near and self.settings.public_url is None):
+            return replace(self.links, base=(await self._opened()).url)
+        # Over HTTP without `public_url` the base is where we listen, which may be this machine's alone.
+        host = urlsplit(self.links.base).hostname or ""
+        is_open = self.settings.public_url is not None or (
+            host != "" and not is_loopback(host) and host not in _ANYWHERE
+        )
+        return self.links if is_open else None
+
+    async def in_home(self, backend: Backend) -> None:
+        """Let a command be started anew in the home of its user, if it runs elsewhere and should not."""
+        wants_home = self.ways[backend.name].is_command and backend.name in self._homed
+        if wants_home and backend.home is None and not backend.busy:
+            await backend.drop()
+
+    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
+        """Return what was kept for a user."""
+        return self.library.of(user.name, user.session, trace=trace)
+
+    def backend(self, ctx: _Context, user: User, server: str) -> Backend:
+        """Return the connection to a server on behalf of the client of a request."""
+        session = ctx.session
+        info = session.client_params.client_info if session.client_params else None
+        announced = Announced(info=info, capabilities=session.client_capabilities)
+        if not has_sessions(ctx):
+            return self._of_user(user, server, announced)
+        connection = connection_of(ctx)
+        own: dict[str, Backend] = connection.state.setdefault(_STATE, {})
+        if server not in own:
+            self._forget_met(user, server)
+            own[server] = self._new(user, server, announced, _Front(connection, self.levels))
+            connection.exit_stack.callback(self._end, own[server])
+        return own[server]
+
+    def connect(self, ctx: _Context, user: User) -> None:
+        """Begin to connect to all servers on behalf of a client with sessions, ahead of its first request."""
+        for server in self.names.servers:
+            task = asyncio.create_task(_ahead(self.backend(ctx, user, server)))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def backends(self, ctx: _Context) -> Collection[Backend]:
+        """Return the connections of a client with sessions, as far as there are any."""
+        own: dict[str, Backend] = connection_of(ctx).state.get(_STATE, {})
+        return own.values()
+
+    async def tell(self, ctx: _Context, user: User, method: str) -> None:
+        """Tell the client of a request that a list has changed."""
+        if has_sessions(ctx):
+            await connection_of(ctx).notify(method, None)
+        else:
+            self._publish_list(user, method)
+
+    async def end_session(self, session: str) -> None:
+        """End a session: its files go, where files do not persist. Connections end with their clients."""
+        with contextlib.suppress(CallError):
+            await self.library.end_sessions_named(session)
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say nothing: who cannot reach one server is told so, and calls of the others work."""
+        return {}
+
+    def _of_user(self, user: User, server: str, announced: Announced) -> Backend:
+        key = (user.name, server, announced.key)
+        if key not in self._of_users:
+            self._forget_met(user, server)
+            if len(self._of_users) >= _MOST_BACKENDS or not descriptors.are_plenty():
+                self.make_room()
+            self._of_users[key] = self._new(user, server, announced, None)
+        return self._of_users[key]
+
+    def _new(self, user: User, server: str, announced: Announced, front: _Front | None) -> Backend:
+        way = self.ways[server]
+
+        def publish(event: Mapping[str, Any]) -> None:
+            outside = self.names.uri_outside(server, str(event["uri"]))
+            self.events.publish({**event, "uri": outside}, user=user.segment, session=user.session)
+
+        async def changed(method: str, uri: str) -> None:
+            if uri:
+                resources.updated(uri)
+            elif front is not None:
+                await front.tell(method, {})
+            else:
+                self._publish_list(user, method)
+
+        resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
+        return Backend(
+            name=server,
+            transport=lambda: self._way_to(way, user),
+            resources=resources,
+            front=front,
+            announced=announced,
+            changed=changed,
+            ends_with_its_connection=way.tier is not None,
+            answer_s=self.settings.idle_timeout_s,
+            identity=self.settings.username_parameter,
+            learned=partial(self._learned, way),
+        )
+
+    def _way_to(self, way: Way, user: User) -> ClientTransport:
+        if way.in_home is None or way.name not in self._homed:
+            return way.transport(user)
+        return way.in_home(user, partial(self._reach, way.name))
+
+    async def _reach(self, server: str) -> Sequence[tuple[str, int]]:
+        """Return the address at which a command fetches files, if a tool of it is given links."""
+        return ((await self._opened()).address,) if server in self._fetching else ()
+
+    def _learned(self, way: Way, tools: Iterable[ToolSpec]) -> None:
+        """Note what a server needs for the tools that it lists."""
+        for tool in tools:
+            if contract_of(way.contract, tool, {}) == "guard":
+                continue
+            self.contracted.add(way.name)
+            if tool.takes_username or tool.takes_files:
+                self._homed.add(way.name)
+            if tool.takes_links or (tool.takes_files and file_delivery_of(self.settings) == "url"):
+                self._fetching.add(way.name)
+                self._homed.add(way.name)
+
+    async def _opened(self) -> "Loopback":
+        """Return where servers on this machine fetch files, opened with the first that needs it."""
+        if self._loopback is None:
+            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
+            self._loopback = asyncio.create_task(Loopback.open(downloads))
+        return await asyncio.shield(self._loopback)
+
+    def _publish_list(self, user: User, method: str) -> None:
+        event = {"type": LIST_CHANGED, "list": method.split("/")[1]}
+        self.events.publish(event, user=user.segment, session=user.session)
+
+    def _forget_met(self, user: User, server: str) -> None:
+        """End the connection over which a server said who it is: nobody uses it, and it may be a process."""
+        met = self._met.pop((user.name, server), None)
+        if met is not None:
+            self._end(met)
+
+    async def _meet(self, user: User) -> None:
+        known: dict[str, About] = {}
+        problems: list[str] = []
+        for server in self.names.servers:
+            backend = self._new(user, server, Announced(), None)
+            try:
+                session = (await backend.connected()).session
+                if self.ways[server].contract != "guard":
+                    # What its tools need decides in which folder it is started for its clients.
+                    await backend.spec("")
+            except Unreachable as error:
+                problems.append(str(error))
+                log.warning("server cannot be reached", extra={"server": server, "problem": str(error)})
+                continue
+            able = session.server_capabilities
+            known[server] = About(
+                name=session.server_info.name if session.server_info else server,
+                version=session.server_info.version if session.server_info else None,
+                instructions=session.instructions,
+                capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},
+            )
+            self._met[user.name, server] = backend
+        if not known:
+            raise UsageError("; ".join(problems))
+        self.about = _together(known, prefixed=self.names.prefixed)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
+            now = time.monotonic()
+            for key, backend in list(self._of_users.items()):
+                if now - backend.used_at > self.settings.session_idle_s and not backend.busy:
+                    self._end(self._of_users.pop(key))
+            with contextlib.suppress(CallError):
+                await self.library.end_idle_sessions(self.settings.session_idle_s)
+
+    def make_room(self) -> bool:
+        """Begin to end the connection that nobody has used for longest; False, since that takes a moment."""
+        idle = sorted((b.used_at, key) for key, b in self._of_users.items() if not b.busy)
+        if idle and len(self._closing) < _MOST_CLOSING:
+            self._end(self._of_users.pop(idle[0][1]))
+        return False
+
+    def _end(self, backend: Backend) -> None:
+        task = asyncio.create_task(backend.drop())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _together(met: Mapping[str, About], *, prefixed: bool) -> About:
+    if not prefixed:
+        return next(iter(met.values()))
+    told = [f"{name}: {about.instructions}" for name, about in met.items() if about.instructions]
+    capabilities: dict[str, Any] = {}
+    for about in met.values():
+        capabilities |= about.capabilities
+    return About(name="runner proxy", instructions="\n\n".join(told) or None, capabilities=capabilities)
+
+
+async def _ahead(backend: Backend) -> None:
+    # Whoever asks it something hears why it cannot be reached.
+    with contextlib.suppress(Unreachable):
+        await backend.connected()

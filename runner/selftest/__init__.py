@@ -1,0 +1,1 @@
+"""`runner selftest`: attempts to get out of the sandbox, and their report."""

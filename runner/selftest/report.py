@@ -1,0 +1,283 @@
+"""`runner selftest`: try to break out, here and now, and say what came of it.
+
+Source: `docs/selftest.md`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+from runner.errors import UsageError
+from runner.selftest.program import EVERY
+from runner.settings.model import Settings
+from runner.settings.sources import load
+from sandbox.inside.confine import LAYERS
+from sandbox.probe.machine import TRIAL_UID, Tier
+from sandbox.selftest.attempt import Attempt, Blind, Kind
+from sandbox.selftest.run import Report, run
+from sandbox.selftest.trial import Mode, Setup, Trial, Verdict
+
+__all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
+
+AGAINST = ("sandbox", "monkeypatch")
+"""What attempts can be made against: all of it, or the Python patches alone."""
+
+_PROGRAM = "runner.selftest.program"
+# Of no use here, and a user without a home folder has no default for them.
+_NOWHERE: dict[str, object] = {"state_dir": Path("/"), "store": "file:///"}
+# The host could not tell a worker from its zygote otherwise, nor end it.
+_KEPT = ("session",)
+_MEANING = {
+    Mode.USER: "in a worker that has served a call of its user before, was stopped and continued, and stays",
+    Mode.CALL: "in a worker of its own, which ends with the call",
+}
+_ORDER = (Verdict.GOT_OUT, Verdict.LEFT_OPEN, Verdict.NOT_PROVABLE, Verdict.HELD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestOptions:
+    """What was asked for on the command line.
+
+    Attributes:
+        kinds: Kinds to try; all where none is named.
+        only: Attempts to try, by their ids; all where none is named.
+        against: One of `AGAINST`.
+        guard: Whether the Python patches are in place.
+        tier: The tier that the attempts are made in.
+        reuse: How workers are kept meanwhile, `user` or `call`; empty for each in turn.
+        uids: User ids that the tier may give to users.
+        as_json: Whether to print one JSON document instead of the table.
+        junit: Where to write a JUnit report, if anywhere.
+    """
+
+    kinds: Sequence[str] = ()
+    only: Sequence[str] = ()
+    against: str = "sandbox"
+    guard: bool = True
+    tier: Tier = Tier.PROCESS
+    reuse: str = ""
+    uids: range = range(TRIAL_UID, TRIAL_UID + 1)
+    as_json: bool = False
+    junit: Path | None = None
+
+    @property
+    def isolation(self) -> str:
+        """What the attempts meet, by its name on the command line."""
+        return self.tier.value if self.against == "sandbox" else Tier.GUARD.value
+
+    def setup(self) -> Setup:
+        """Return what the attempts are made against.
+
+        Raises:
+            UsageError: `--against` or `--reuse` names nothing, or nothing would be left.
+        """
+        if self.against not in AGAINST:
+            raise UsageError(f"--against takes {' or '.join(AGAINST)}, got {self.against!r}")
+        known = [mode.value for mode in Mode]
+        if self.reuse and self.reuse not in known:
+            raise UsageError(f"--reuse takes {' or '.join(known)}, got {self.reuse!r}")
+        modes = (Mode(self.reuse),) if self.reuse else tuple(Mode)
+        if self.against == "sandbox":
+            return Setup(program=_PROGRAM, guard=self.guard, tier=self.tier, uids=self.uids, modes=modes)
+        if self.reuse:
+            raise UsageError("--against monkeypatch keeps no workers; leave out --reuse")
+        if not self.guard:
+            raise UsageError("--against monkeypatch is the guard alone; leave out --without-guard")
+        left_out = tuple(layer for layer in LAYERS if layer not in _KEPT)
+        return Setup(program=_PROGRAM, without=left_out, naive=True)
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Return the attempts that were asked for.
+
+        Raises:
+            UsageError: A kind or an id is not known, or no attempt is both.
+        """
+        known = [kind.value for kind in Kind]
+        for name in self.kinds:
+            if name not in known:
+                raise UsageError(f"no kind is called {name!r}; there are {', '.join(known)}")
+        ids = {attempt.id for attempt in EVERY}
+        for name in self.only:
+            if name not in ids:
+                raise UsageError(f"no attempt is called {name!r}; `runner selftest` lists them all")
+        chosen = tuple(
+            attempt
+            for attempt in EVERY
+            if attempt.kind.value in (self.kinds or known) and attempt.id in (self.only or ids)
+        )
+        if not chosen:
+            raise UsageError("no attempt is of these kinds and has one of these ids")
+        return chosen
+
+
+def settings_to_attack(isolation: str | None, *, against: str) -> Settings:
+    """Return the settings of the calls that the attempts stand for.
+
+    Args:
+        isolation: The tier of `--isolation`, if one was given.
+        against: One of `AGAINST`.
+
+    Raises:
+        UsageError: A setting is wrong, or the tier has nothing to hold attempts with.
+    """
+    if against == "monkeypatch":
+        if isolation is not None:
+            raise UsageError("--against monkeypatch is the guard alone, in no tier; leave out --isolation")
+        isolation = Tier.PROCESS.value
+    settings = load({**_NOWHERE, "isolation": isolation} if isolation else _NOWHERE)
+    if settings.isolation == Tier.GUARD.value:
+        raise UsageError(
+            "--isolation guard holds nothing; --against monkeypatch shows what gets out there, "
+            "and --isolation process, user or namespace what is held"
+        )
+    return settings
+
+
+async def selftest_from_shell(options: SelftestOptions) -> int:
+    """Make the attempts, print what came of them, and return the exit status: 1 when something got out.
+
+    Raises:
+        UsageError: The options do not go together.
+        SandboxError: No worker could be had.
+    """
+    setup, attempts = options.setup(), options.attempts()
+    if options.junit is not None and not os.access(options.junit.parent, os.W_OK):
+        raise UsageError(f"--junit {options.junit}: its folder cannot be written; name another file")
+    counter = _Counter(len(attempts) * len(setup.modes))
+    report = await run(attempts, setup, tell=counter.tell)
+    counter.close()
+    if options.junit is not None:
+        options.junit.write_bytes(_junit(report, options))
+    print(json.dumps(_json(report, options), indent=2) if options.as_json else _text(report, options))  # noqa: T201
+    return 0 if report.held else 1
+
+
+class _Counter:
+    """Counts on standard error while attempts are made, where that is a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._live = sys.stderr.isatty()
+
+    def tell(self, _trial: Trial) -> None:
+        self._done += 1
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K{self._done}/{self._total}")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _text(report: Report, options: SelftestOptions) -> str:
+    lines = [f"isolation: {options.isolation}", ""]
+    for mode in report.modes:
+        lines += [f"worker_reuse = {mode.value}: {_MEANING[mode]}", ""]
+        for kind in Kind:
+            trials = [trial for trial in report.in_mode(mode).trials if trial.attempt.kind is kind]
+            if trials:
+                lines += [f"{kind.value}: {len(trials)} attempts", *_rows(trials), ""]
+    return "\n".join([*lines, *_explained(report), _summary(report)])
+
+
+def _rows(trials: Sequence[Trial]) -> Iterator[str]:
+    names = max(len(trial.attempt.id) for trial in trials)
+    words = max(len(trial.attempt.technique) for trial in trials)
+    for verdict in _ORDER:
+        for trial in (each for each in trials if each.verdict is verdict):
+            attempt = trial.attempt
+            row = f"  {verdict.value:<17} {attempt.id:<{names}}  {attempt.technique:<{words}}  {_why(trial)}"
+            yield row.rstrip()
+
+
+def _why(trial: Trial) -> str:
+    if trial.verdict is Verdict.LEFT_OPEN and trial.attempt.residue is not None:
+        return f"SECURITY.md: {trial.attempt.residue.value}"
+    if isinstance(trial.seen.during, Blind):
+        return trial.seen.during.reason
+    if trial.verdict is Verdict.NOT_PROVABLE:
+        return f"unconfined: {trial.control.error or 'no effect'}"
+    return trial.stopped_by
+
+
+def _explained(report: Report) -> Iterator[str]:
+    if report.of(Verdict.NOT_PROVABLE):
+        yield (
+            "not provable here: it does not get out of an unconfined process either, "
+            "or the host may not look; it is not counted"
+        )
+    if report.of(Verdict.LEFT_OPEN):
+        yield "left open: SECURITY.md says what it comes to, under the heading named; it is not counted"
+
+
+def _summary(report: Report) -> str:
+    parts = []
+    for mode in report.modes:
+        part = report.in_mode(mode)
+        out = len(part.of(Verdict.GOT_OUT))
+        counted = f"{len(part.counted)} attempts, {len(part.kinds)} kinds"
+        parts.append(f"worker_reuse = {mode.value}: {counted}: {out if out else 'nothing'} got out")
+    return "\n".join([*parts, f"{report.elapsed_s:.0f} s"])
+
+
+def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
+    return {
+        "against": options.against,
+        "isolation": options.isolation,
+        "worker_reuse": [mode.value for mode in report.modes],
+        "guard": options.guard,
+        "held": report.held,
+        "counted": len(report.counted),
+        "kinds": [kind.value for kind in report.kinds],
+        "verdicts": {verdict.name.lower(): len(report.of(verdict)) for verdict in Verdict},
+        "elapsed_s": round(report.elapsed_s, 1),
+        "attempts": [
+            {
+                "id": trial.attempt.id,
+                "kind": trial.attempt.kind.value,
+                "worker_reuse": trial.mode.value,
+                "technique": trial.attempt.technique,
+                "verdict": trial.verdict.name.lower(),
+                "got_out_unconfined": trial.provable,
+                "stopped_by": trial.stopped_by or None,
+                "left_open_by": trial.attempt.residue.value if trial.attempt.residue else None,
+            }
+            for trial in report.trials
+        ],
+    }
+
+
+def _junit(report: Report, options: SelftestOptions) -> bytes:
+    name = f"runner selftest, isolation {options.isolation}"
+    suites = Xml.Element("testsuites", name=name, time=f"{report.elapsed_s:.1f}")
+    for kind in Kind:
+        trials = [trial for trial in report.trials if trial.attempt.kind is kind]
+        if trials:
+            suites.append(_suite(kind, trials))
+    Xml.indent(suites)
+    text: bytes = Xml.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return text
+
+
+def _suite(kind: Kind, trials: Sequence[Trial]) -> "Xml.Element":
+    failed = sum(trial.verdict is Verdict.GOT_OUT for trial in trials)
+    skipped = sum(trial.verdict in (Verdict.NOT_PROVABLE, Verdict.LEFT_OPEN) for trial in trials)
+    counts = {"tests": str(len(trials)), "failures": str(failed), "skipped": str(skipped)}
+    suite = Xml.Element("testsuite", {"name": kind.value, **counts})
+    for trial in trials:
+        case = Xml.SubElement(
+            suite, "testcase", classname=f"selftest.{kind.value}.{trial.mode.value}", name=trial.attempt.id
+        )
+        if trial.verdict is Verdict.GOT_OUT:
+            Xml.SubElement(case, "failure", message=f"{trial.attempt.technique} got out")
+        elif trial.verdict is not Verdict.HELD:
+            Xml.SubElement(case, "skipped", message=f"{trial.verdict.value}: {_why(trial)}")
+    return suite

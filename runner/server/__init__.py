@@ -1,0 +1,1 @@
+"""The MCP server of tool files, over HTTP and stdio."""

@@ -1,0 +1,94 @@
+"""`runner dev`: serve tool files over HTTP, and load them anew when they change.
+
+Calls under way go on in the processes they began in. A file that cannot be loaded changes nothing: the tools
+of before stay in use, and the sentence that says what is wrong stands in the terminal and in the Playground.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastmcp import FastMCP
+from watchfiles import PythonFilter, awatch
+
+from runner.server.ahead import first_user
+from runner.server.host import DownloadUrl, make_host
+from runner.server.serve import serve_application
+from runner.settings.model import Settings
+from runner.settings.own_paths import OwnPaths
+from runner.settings.targets import entry_of
+from runner.toolset.toolset import Cell
+from sandbox.errors import SandboxError
+from sandbox.host.launch import Launched
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["RELOADED", "develop"]
+
+log = logging.getLogger(__name__)
+
+RELOADED = "tools_reloaded"
+"""The event that the files were loaded anew, or could not be: `error` says why."""
+
+_WIDE = (Path("/"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - folders that hold more than a project
+
+
+async def develop(settings: Settings, targets: Sequence[str], *, launched: Launched | None = None) -> int:
+    """Serve the tool files over HTTP until a signal comes; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        targets: Tool files, each perhaps with `:NAME` of the object in it.
+        launched: A forkserver's process that was started before, if there is one.
+
+    Raises:
+        UsageError: The address cannot be listened on, or nobody says who may call.
+        LoadError: A tool file is at fault at the start.
+    """
+
+    def make(cell: Cell, download_url: DownloadUrl | None) -> FastMCP:
+        return make_host(cell, transport="http", download_url=download_url)
+
+    return await serve_application(settings, "http", _reloading(settings, targets, launched), make)
+
+
+@asynccontextmanager
+async def _reloading(
+    settings: Settings, targets: Sequence[str], launched: Launched | None
+) -> "AsyncIterator[Cell]":
+    first = first_user(settings, "http")
+    folders = {folder for target in targets for folder in entry_of(target).folders}
+    async with Cell.open(settings, targets, user=first, launched=launched) as cell:
+        watcher = asyncio.create_task(_watch(cell, folders))
+        try:
+            yield cell
+        finally:
+            watcher.cancel()
+            await asyncio.wait({watcher})
+
+
+async def _watch(cell: Cell, folders: Collection[Path]) -> None:
+    # A folder that holds more than a project is not looked through.
+    recursive = not any(folder in _WIDE or folder == Path.home() for folder in folders)
+    async for changes in awatch(*folders, watch_filter=PythonFilter(), step=100, recursive=recursive):
+        names = sorted({Path(path).name for _change, path in changes})
+        await _reload(cell, names)
+
+
+async def _reload(cell: Cell, changed: Sequence[str]) -> None:
+    said = ", ".join(changed)
+    try:
+        await cell.reload()
+    except SandboxError as error:
+        print(f"{said} changed and cannot be loaded: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        told = OwnPaths.of(cell.settings, cell.named_files).told(str(error))
+        cell.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": told})
+        return
+    tools = len(cell.catalog.tools)
+    print(f"{said} changed: {tools} tools loaded anew", file=sys.stderr, flush=True)  # noqa: T201
+    cell.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": None})

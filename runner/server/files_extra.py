@@ -1,0 +1,38 @@
+"""The available-files block over MCP: the prompt `available_files` and the resource `runner://files`.
+
+Source: document 001, section 4; requirement S1-38; `docs/files.md`.
+"""
+
+from runner.contract.context import available_files, files_block
+from runner.files.file_events import FILES_URI
+from runner.server.extras import ExtraPrompt, ExtraResource
+from runner.steps.execution import Service
+from runner.users.identity import User
+
+__all__ = ["AVAILABLE_FILES", "FILES"]
+
+_NONE = "There are no files in the current session."
+
+
+async def _block(service: Service, user: User) -> str:
+    return files_block(available_files(await service.files(user).all()))
+
+
+async def _message(service: Service, user: User) -> str:
+    # A message has to say something.
+    return await _block(service, user) or _NONE
+
+
+FILES = ExtraResource(
+    uri=FILES_URI,
+    name="files",
+    description="The user's files, by the names that tools take in `filename` and `filenames`.",
+    mime="text/plain",
+    text=_block,
+)
+
+AVAILABLE_FILES = ExtraPrompt(
+    name="available_files",
+    description="Tells the model which files there are, by the names that tools take.",
+    text=_message,
+)

@@ -1,0 +1,447 @@
+"""The host's MCP server: a FastMCP application that relays requests to workers.
+
+It never imports the tool file. Identity, transports, protocol eras and the sealing of request state
+are FastMCP's and the SDK's; what reaches author code is answered by a worker, whose wire result is
+handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.render`.
+"""
+
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, cast
+
+import mcp_types
+from fastmcp import FastMCP
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request as HttpRequest
+from starlette.routing import BaseRoute
+
+from runner.call import Request, ask_route, execute, relay
+from runner.contract.widget_dialects import NO_WIDGETS
+from runner.errors import CallError
+from runner.http.author_routes import AuthorRoutes, hidden
+from runner.http.context import Site
+from runner.http.last_resort import unexpected
+from runner.output_guard.guard import GuardedCall, OutputGuard
+from runner.protocol.artifact_resources import SCHEME, read_artifact
+from runner.protocol.artifact_tools import READING, described, reading_result
+from runner.protocol.direct import DirectCall
+from runner.protocol.failed_requests import answer_failures, failed_result, told_error, told_result
+from runner.protocol.internals.answer import is_told, sealed_question
+from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
+from runner.protocol.internals.dispatch import Connected, Connections
+from runner.protocol.internals.host import let_tasks_pass, relay_innermost, use_input_schemas
+from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
+from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, sender
+from runner.protocol.subscriptions import announced, offer_subscriptions
+from runner.server.contract_resource import CONTRACT
+from runner.server.extras import Extras, ExtraTemplate
+from runner.server.files_extra import AVAILABLE_FILES, FILES
+from runner.server.mcp_tasks import EXTENSION, McpTasks
+from runner.server.resource_tools import OwnResources
+from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
+from runner.settings.own_paths import OwnPaths
+from runner.steps.authorization import authorize_widget, challenged, with_schemes
+from runner.steps.timing import REPORT, wants_report
+from runner.toolset.catalog import without_parameter
+from runner.toolset.toolset import Cell
+from runner.users.identity import User, auth_provider, unused_auth
+from runner.worker.wire import WireError
+
+__all__ = ["DownloadUrl", "make_host"]
+
+log = logging.getLogger(__name__)
+
+_RELAYED = frozenset(
+    {
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "server/discover",
+    }
+)
+
+_LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""What the items of a list are called."""
+
+_MAX_TEXT = 4096
+
+EXTRAS = Extras(
+    resources=(CONTRACT, FILES),
+    templates=(
+        ExtraTemplate(
+            uri_template="artifact://{id}{?offset,length}",
+            name="artifact",
+            description="A file that a tool made for you, whole or a range of its bytes.",
+        ),
+    ),
+    prompts=(AVAILABLE_FILES,),
+)
+"""What the runner offers of its own, in the order in which it is listed."""
+
+_UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+"""What a resource of the modern era says of its own keeping."""
+
+
+class Host(FastMCP):
+    """The application.
+
+    Attributes:
+        direct: What answers tool calls that need nothing of it.
+    """
+
+    direct: "_Relay"
+    _cell: Cell
+
+    def author_routes(self, site: Site) -> AuthorRoutes:
+        """Return the HTTP routes that the files add."""
+        cell = self._cell
+        return AuthorRoutes(site, lambda: cell.catalog.routes, partial(ask_route, cell))
+
+    def hidden_routes(self, before: Sequence[BaseRoute]) -> list[str]:
+        """Return those of them that a route of ours comes before."""
+        return hidden(self._cell.catalog.routes, before)
+
+
+def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | None) -> Host:
+    """Return the application that serves `cell`.
+
+    Args:
+        cell: The tool files, loaded.
+        transport: What it will be served over.
+        download_url: Makes download addresses, over HTTP.
+    """
+    catalog = cell.catalog
+    app = Host(
+        catalog.name,
+        instructions=catalog.instructions,
+        version=catalog.version,
+        website_url=catalog.website_url,
+        icons=[mcp_types.Icon.model_validate(icon) for icon in catalog.icons] or None,
+        auth=auth_provider(cell.settings, catalog.auth) if transport == "http" else None,
+    )
+    unused = unused_auth(cell.settings, catalog.auth) if transport == "http" else None
+    if unused is not None:
+        log.warning("auth of the file is not used", extra={"reason": unused})
+    own_paths = OwnPaths.of(cell.settings, cell.named_files)
+    app._cell = cell
+    app.direct = relay = _Relay(app, cell, transport, download_url, own_paths)
+    relay_innermost(app, relay, around=answer_failures(own_paths))
+    offer_subscriptions(app, cell.events, relay.user_of)
+    # Looked up each time: `runner dev` loads the files anew.
+    use_input_schemas(app, lambda name: _parameters(cell, name))
+    return app
+
+
+class _Relay:
+    """Answers what author code has to answer, inside the SDK's own middleware."""
+
+    def __init__(
+        self,
+        app: FastMCP,
+        cell: Cell,
+        transport: Transport,
+        download_url: DownloadUrl | None,
+        own_paths: OwnPaths,
+    ) -> None:
+        self._app = app
+        self._cell = cell
+        self._transport = transport
+        self._own_paths = own_paths
+        self._extras = EXTRAS if cell.settings.extras else Extras()
+        self._guard = OutputGuard.of(cell.settings)
+        self._messages = ResultMessages(
+            settings=cell.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
+        )
+        self._resources = OwnResources(cell, self._guard)
+        self._connections = Connections()
+        self._tasks = McpTasks(
+            self._call_tool,
+            polls=lambda tool: cell.catalog.tasks.get(tool),
+            total_s=lambda tool: cell.terms(tool).deadlines.total_s,
+        )
+        if cell.catalog.tasks:
+            let_tasks_pass()
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        self._connections.note(ctx)
+        if ctx.method == "initialize":
+            return self._with_capabilities(await call_next(ctx))
+        if ctx.request_id is None or not is_ready(ctx) or not self._is_relayed(ctx.method):
+            return await call_next(ctx)
+        request = self._request(ctx)
+        if ctx.method == "tools/call":
+            return await self._called(ctx, request)
+        if self._tasks.takes(ctx.method):
+            return self._tasks.answer(request)
+        try:
+            return await self._relayed(ctx, request)
+        except WireError as error:
+            raise _mcp_error(error) from error
+        except CallError as error:
+            said = {"error_code": error.code.name, **error.details}
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
+
+    def _is_relayed(self, method: str) -> bool:
+        catalog = self._cell.catalog
+        is_of_tasks = self._tasks.takes(method) and bool(catalog.tasks)
+        return method == "tools/call" or method in _RELAYED or method in catalog.methods or is_of_tasks
+
+    async def _called(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
+        """Answer a tool call: one of a tool of ours here, any other in a worker."""
+        name = str(request.params.get("name"))
+        if self._reads_back(name) or self._resources.has(name):
+            try:
+                authorize_widget(name, NO_WIDGETS, request.params)
+            except CallError as error:
+                return failed_result(error, protocol=request.facts.protocol)
+        if self._reads_back(name):
+            return _in_its_era(ctx, await self._read_back(request))
+        if self._resources.has(name):
+            message = await self._telling_of_reading(request, self._read_resources(ctx, request))
+            return _in_its_era(ctx, message)
+        return await self._telling_of_reading(request, self._call_or_task(request))
+
+    async def _call_or_task(self, request: Request) -> dict[str, Any]:
+        if self._tasks.wants(request):
+            return self._tasks.begin(request)
+        return await self._call_tool(request)
+
+    async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
+        """Answer any request but a tool call: what the file offers first, then what is ours."""
+        uri = str(request.params.get("uri", ""))
+        if ctx.method == "resources/read" and uri.startswith(SCHEME):
+            return _in_its_era(ctx, await read_artifact(self._cell.files(request.user), uri))
+        if ctx.method == "resources/read" and (page := self._cell.catalog.page(uri)) is not None:
+            return _in_its_era(ctx, page)
+        try:
+            answered = await relay(self._cell, request)
+            if ctx.method == "server/discover":
+                return self._with_tasks(announced(answered))
+            if ctx.method == "tools/list":
+                return self._with_reading(with_schemes(self._without_identity(answered)), request.user)
+            return self._extras.merged(ctx.method, answered)
+        except WireError as error:
+            ours = await self._ours(ctx, request, error.error.get("code"))
+            if ours is None:
+                raise
+            return _in_its_era(ctx, ours)
+
+    async def _ours(
+        self, ctx: ServerRequestContext[Any, Any], request: Request, code: object
+    ) -> dict[str, Any] | None:
+        """Return what we answer where the file's server has answered with an error of this code."""
+        if code == mcp_types.METHOD_NOT_FOUND and ctx.method in _LISTS:
+            # A server of the SDK that has none of these; ours are there all the same.
+            return self._extras.merged(ctx.method, {_LISTS[ctx.method]: []})
+        # The file's server says so of a name that it does not know.
+        if code != mcp_types.INVALID_PARAMS:
+            return None
+        return await self._extras.answer(ctx.method, request.params, self._cell, request.user)
+
+    def _with_tasks(self, discovered: dict[str, Any]) -> dict[str, Any]:
+        """Announce tasks, where a tool may become one: the host keeps them."""
+        capabilities = discovered.get("capabilities")
+        if not self._cell.catalog.tasks or not isinstance(capabilities, Mapping):
+            return discovered
+        extensions = {**(capabilities.get("extensions") or {}), EXTENSION: {}}
+        return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
+
+    def takes(self, tool: str) -> bool:
+        """Say whether calls of a tool may come directly. A `runner.protocol.direct.Answer`."""
+        spec = self._cell.catalog.tools.get(tool)
+        return spec is not None and not spec.mirrors_arguments
+
+    def connected(self, session: str | None) -> Connected | None:
+        """Return the connection of a session, or, for None, that over stdio."""
+        return self._connections.of(session)
+
+    async def answer(self, call: DirectCall) -> dict[str, Any]:
+        """Return the result of a call that came directly.
+
+        Raises:
+            MCPError: The call is answered with an error of JSON-RPC.
+        """
+        user, facts = direct_sender(self._cell.settings, self._cell.links.tokens, call)
+        connection = call.connection
+        request = Request(
+            user=user,
+            method="tools/call",
+            params=call.params,
+            facts=facts,
+            client=DirectClient(call),
+            levels=frozenset() if connection is None else connection_levels(self._app, connection),
+            inline_max_bytes=inline_limit_of(self._cell.settings, call.params, facts),
+        )
+        message = await self._telling_of_reading(request, self._call_or_task(request))
+        if "requestState" not in message:
+            return message
+        http = None if call.scope is None else HttpRequest(call.scope)
+        sealed = sealed_question(self._app, message, request=http, facts=facts, params=call.params)
+        return dict(cast("Mapping[str, Any]", sealed))
+
+    async def _call_tool(self, request: Request) -> dict[str, Any]:
+        try:
+            return told_result(self._own_paths, await self._answered(request))
+        except MCPError as error:
+            raise told_error(self._own_paths, error) from error
+        except Exception as error:
+            if is_told(error):
+                raise
+            told = unexpected(error, call=request.id)
+            return failed_result(told, protocol=request.facts.protocol)
+
+    async def _answered(self, request: Request) -> dict[str, Any]:
+        try:
+            completed = await execute(self._cell, request)
+        except WireError as error:
+            raise _mcp_error(error) from error
+        if completed.interim is not None:
+            return dict(completed.interim)
+        files = self._cell.files(request.user, trace=request.id)
+        message = await self._messages.of(completed, request, files)
+        described = self._cell.settings.auth.resource_metadata
+        message = challenged(message, completed.processed.failure, resource_metadata=described)
+        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
+        if wants_report(request.params):
+            message["_meta"][REPORT] = self._report(request)
+        if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
+            message.setdefault("resultType", "complete")
+        return message
+
+    def _isolation(self, request: Request) -> dict[str, str]:
+        """Say how a call was kept apart from others, for whoever wants to know."""
+        steps = request.steps
+        worker = "fresh" if steps.is_fresh else "kept"
+        return isolation_meta(self._cell.tier, worker=worker, goes_on=steps.goes_on)
+
+    def _report(self, request: Request) -> dict[str, Any]:
+        """Return how a call went, for whoever asked."""
+        settings, tool = self._cell.settings, str(request.params.get("name"))
+        outcome = request.steps.outcome
+        denials = [asdict(denial) for denial in (() if outcome is None else outcome.denials)]
+        usage = {} if outcome is None else {"peak_bytes": outcome.memory_peak_bytes, "cpu_s": outcome.cpu_s}
+        return {
+            "call": request.id,
+            "steps_ms": request.steps.in_ms(),
+            "denials": self._own_paths.told(denials),
+            "usage": {name: value for name, value in usage.items() if value is not None},
+            "layers": list(layers_of(self._cell.tier)),
+            "tier": self._cell.tier.value,
+            "deadlines": asdict(settings.deadlines(tool)),
+            "limits": asdict(settings.limits(tool)),
+        }
+
+    def _reads_back(self, name: str) -> bool:
+        return self._cell.settings.extras and name in READING and name not in self._cell.catalog.tools
+
+    async def _read_back(self, request: Request) -> dict[str, Any]:
+        files = self._cell.files(request.user, trace=request.id)
+        call = GuardedCall(tool=str(request.params.get("name")), files=files)
+        answer = await reading_result(request.params, files)
+        return await self._guard.message(answer, call, media_stay=False)
+
+    async def _read_resources(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
+        # In the later era each request says there who asks.
+        envelope = {key: item for key, item in request.params.items() if key == "_meta"}
+
+        async def ask(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+            asking = replace(ctx, method=method, params={**params, **envelope})
+            return await self._relayed(asking, self._request(asking))
+
+        files = self._cell.files(request.user, trace=request.id)
+        call = GuardedCall(tool=str(request.params.get("name")), files=files)
+        return await self._resources.result(call, request.params.get("arguments"), ask)
+
+    def _without_identity(self, answered: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a list of tools without the parameter that we fill in: clients refuse calls that lack it."""
+        settings, tools = self._cell.settings, answered.get("tools")
+        if settings.show_username or not isinstance(tools, list):
+            return answered
+        name = settings.username_parameter
+        shown = [
+            {**tool, "inputSchema": without_parameter(tool.get("inputSchema"), name)}
+            if isinstance(tool, Mapping)
+            else tool
+            for tool in tools
+        ]
+        return {**answered, "tools": shown}
+
+    def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
+        """Return a list of tools with ours: to read resources, and what was taken out of results."""
+        if answered.get("nextCursor") is not None:
+            return dict(answered)
+        tools, ours = answered.get("tools"), self._resources.tools()
+        if self._cell.settings.extras and user.name in self._guard.keepers:
+            ours += [tool for tool in described() if tool["name"] not in self._cell.catalog.tools]
+        return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
+
+    async def _telling_of_reading(
+        self, request: Request, answer: Awaitable[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return an answer, and tell of our tools that read back what is shortened in it, if they are new."""
+        keepers, user = self._guard.keepers, request.user.name
+        had_them = user in keepers
+        message = await answer
+        # Later eras tell of changes on streams that a client opens for them; they list tools anew anyway.
+        is_told = self._cell.settings.extras and request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS
+        if is_told and not had_them and user in keepers:
+            await request.client.notify("notifications/tools/list_changed", {})
+        return message
+
+    def user_of(self, ctx: ServerRequestContext[Any, Any]) -> User:
+        """Return who a request comes from, in the session in which it came."""
+        return self._request(ctx).user
+
+    def _request(self, ctx: ServerRequestContext[Any, Any]) -> Request:
+        user, facts = sender(self._cell.settings, self._cell.links.tokens, self._transport, ctx)
+        params = dict(ctx.params or {})
+        return Request(
+            user=user,
+            method=ctx.method,
+            params=params,
+            facts=facts,
+            client=McpClient(ctx),
+            levels=message_levels(self._app, ctx),
+            inline_max_bytes=inline_limit_of(self._cell.settings, params, facts),
+        )
+
+    def _with_capabilities(self, result: HandlerResult) -> HandlerResult:
+        """Announce what the file's own server announces beside what every FastMCP server does."""
+        if not isinstance(result, dict):
+            return result
+        own = self._cell.catalog.capabilities
+        special = {key: own[key] for key in ("completions", "experimental") if key in own}
+        return {**result, "capabilities": {**result["capabilities"], **special}}
+
+
+def _parameters(cell: Cell, tool: str) -> Mapping[str, Any] | None:
+    spec = cell.catalog.tools.get(tool)
+    return None if spec is None else spec.parameters
+
+
+def _in_its_era(ctx: ServerRequestContext[Any, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result that the host made itself in the form of the client's protocol version."""
+    if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return result
+    is_kept = ctx.method == "resources/read" or ctx.method in _LISTS
+    return {**(_UNCACHED if is_kept else {"resultType": "complete"}), **result}
+
+
+def _mcp_error(error: WireError) -> MCPError:
+    """Return a worker's JSON-RPC error as ours; what is malformed in it is replaced."""
+    code, message = error.error.get("code"), str(error.error.get("message", ""))[:_MAX_TEXT]
+    number = code if isinstance(code, int) and not isinstance(code, bool) else mcp_types.INTERNAL_ERROR
+    return MCPError(code=number, message=message, data=error.error.get("data"))

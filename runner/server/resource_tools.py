@@ -1,0 +1,99 @@
+"""The tools with which a model reads the resources that `runner serve` offers: of the tool file, and ours.
+
+They are those of `runner proxy`, under the name of the file's server, and offered where the operator wants
+them. Nothing that was read is kept for the next read: a tool file does not say when a resource changes.
+
+Source: document 004, sections 2.4 and 3.5; requirements S4-34 to S4-38.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from runner.errors import CallError
+from runner.output_guard.guard import GuardedCall, OutputGuard
+from runner.protocol.resource_tools import (
+    Asked,
+    Reader,
+    RemoteError,
+    RemoteResources,
+    namespace_of,
+    resource_result,
+    resource_tools,
+)
+from runner.toolset.toolset import Cell
+from runner.worker.wire import WireError
+
+__all__ = ["OwnResources"]
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnResources:
+    """The resources of one cell, as a model may read them.
+
+    Attributes:
+        cell: The tool files.
+        guard: The output guard.
+    """
+
+    cell: Cell
+    guard: OutputGuard
+
+    def tools(self) -> list[dict[str, Any]]:
+        """Return the tools as `tools/list` has them; one of the file's of the same name hides ours."""
+        if not self.cell.settings.resource_tools or not self.guard.config.resources.enabled:
+            return []
+        known = self.cell.catalog.tools
+        return [tool for tool in resource_tools(self._namespace()) if tool["name"] not in known]
+
+    def has(self, tool: str) -> bool:
+        """Say whether one of them is called so."""
+        # Most names do without the list.
+        return ".resources_" in tool and any(ours["name"] == tool for ours in self.tools())
+
+    async def result(self, call: GuardedCall, arguments: object, ask: Ask) -> dict[str, Any]:
+        """Return the wire result of a call of one of them, guarded.
+
+        Args:
+            call: The call.
+            arguments: What the tool is called with.
+            ask: Answers `resources/list` and its kind, as for the client itself.
+        """
+        namespace = self._namespace()
+        reader = Reader(
+            store=call.files.library.store,
+            scope=call.scope,
+            kept=lambda records: self.guard.kept(records, call),
+        )
+        ours = RemoteResources(server=namespace, config=self.guard.config)
+        act = call.tool.rpartition(".")[2]
+        try:
+            made = await resource_result(act, arguments, ours, Asked(_failing_alike(ask)), reader)
+        except RemoteError as error:
+            made = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+        return await self.guard.message(made or {"content": []}, call, media_stay=False)
+
+    def _namespace(self) -> str:
+        return namespace_of(self.cell.catalog.name)
+
+
+def _failing_alike(ask: Ask) -> Ask:
+    """Return `ask`, which fails in the way in which a remote server does."""
+
+    async def asked(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            return await ask(method, params)
+        except (WireError, CallError, MCPError) as error:
+            raise RemoteError(_words(error)) from error
+
+    return asked
+
+
+def _words(error: WireError | CallError | MCPError) -> str:
+    if isinstance(error, WireError):
+        return str(error.error.get("message"))
+    return error.error.message if isinstance(error, MCPError) else error.message

@@ -1,0 +1,319 @@
+"""`runner serve`: tool files over stdio or streamable HTTP, until told to stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import uvicorn
+from fastmcp import FastMCP
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from runner.artifacts.accept import ArtifactFile
+from runner.files.download_links import DownloadLinks
+from runner.files.my_files import Library, MyFiles
+from runner.http.connections import protocol_of
+from runner.http.context import Site
+from runner.http.session_ends import SessionEnds
+from runner.http.under_way import UnderWay
+from runner.playground.config import Playground
+from runner.playground.playground import About, open_playground
+from runner.playground.routes import playground_address
+from runner.playground.routes import routes as playground_routes
+from runner.playground.session_auth import Door
+from runner.playground.start_key import admit
+from runner.protocol.direct import Answer
+from runner.protocol.sender import Transport
+from runner.protocol.stdio import serve_stdio
+from runner.protocol.unanswered import Unanswered
+from runner.server.host import DownloadUrl, Host, make_host
+from runner.server.web import make_web
+from runner.settings.model import Settings
+from runner.system.listening import QuietServer, listen_on
+from runner.toolset.drain import Drain
+from runner.toolset.toolset import Cell
+from runner.users.events import Events
+from runner.users.identity import User, check_startable
+from sandbox.probe.machine import Tier
+
+__all__ = ["KEY_S", "Served", "make_application", "serve", "serve_application", "site_of"]
+
+log = logging.getLogger(__name__)
+
+_THREADS = 64
+# For answers and ends that are on their way, once no call runs any more.
+_GRACE_S = 5
+
+KEY_S = 30 * 24 * 3600.0
+"""Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
+
+
+class Served(Protocol):
+    """What an application works with, as far as what stands beside it over HTTP needs it."""
+
+    links: DownloadLinks
+    drain: Drain
+    library: Library
+    events: Events
+
+    @property
+    def kind(self) -> str:
+        """Say what it is in a word: `tools` or `proxy`."""
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the servers that stand behind it, by the names with which what they offer begins."""
+
+    @property
+    def named_files(self) -> Sequence[Path]:
+        """Return the files that it serves, or that name its servers."""
+
+    @property
+    def tier(self) -> Tier:
+        """The isolation tier that it runs things in."""
+
+    def files(self, user: User) -> MyFiles:
+        """Return the files of a user."""
+
+    async def end_session(self, session: str) -> None:
+        """End a session, of whoever spoke in it."""
+
+    def make_room(self) -> bool:
+        """Give up descriptors that nobody needs now; False if there are none at once."""
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+
+
+S = TypeVar("S", bound=Served)
+
+
+async def serve(settings: Settings, transport: Transport, opened: AbstractAsyncContextManager[Cell]) -> int:
+    """Serve tool files until the client leaves or a signal comes; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        transport: What to serve them over.
+        opened: The tool files, once it is entered.
+
+    Raises:
+        UsageError: The address cannot be listened on, or nobody says who may call.
+        LoadError: A tool file is at fault.
+        ConfinementError: A layer could not be put in place.
+    """
+
+    def make(cell: Cell, download_url: DownloadUrl | None) -> FastMCP:
+        return make_host(cell, transport=transport, download_url=download_url)
+
+    return await serve_application(settings, transport, opened, make)
+
+
+async def serve_application(
+    settings: Settings,
+    transport: Transport,
+    opened: AbstractAsyncContextManager[S],
+    make: Callable[[S, DownloadUrl | None], FastMCP],
+) -> int:
+    """Serve an application until the client leaves or a signal comes; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        transport: What to serve it over.
+        opened: What the application works with, once it is entered.
+        make: Makes the application; over HTTP with what makes download addresses.
+
+    Raises:
+        UsageError: The address cannot be listened on, or nobody says who may call.
+    """
+    check_startable(settings, transport)
+    stopped, again = asyncio.Event(), asyncio.Event()
+    came: list[int] = []
+    loop = asyncio.get_running_loop()
+    # A thread that copies a large file must not be what every other user waits for.
+    loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
+
+    def stop(number: int) -> None:
+        came.append(number)
+        (again if stopped.is_set() else stopped).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
+    async with opened as served:
+        if listener is None:
+            app = make(served, None)
+            unanswered = Unanswered()
+            await _until(stopped, asyncio.create_task(serve_stdio(app, unanswered, direct=_direct(app))))
+            await _drained(served.drain, settings.drain_s, again)
+            # The last answers are on their way to a client that reads them, or not.
+            await unanswered.none(_GRACE_S)
+        else:
+            await _serve_http(served, make, settings, listener, _Ends(stopped, again, settings.drain_s))
+    if transport == "stdio" and stopped.is_set():
+        # The thread that reads standard input cannot be interrupted; all else is cleaned up.
+        logging.shutdown()
+        os._exit(_status(came))
+    return _status(came)
+
+
+def _status(came: Sequence[int]) -> int:
+    """Return the exit status after these signals: that of an interrupted command after Ctrl-C."""
+    return 128 + signal.SIGINT if signal.SIGINT in came else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """How a server is told to end.
+
+    Attributes:
+        stopped: Set when it is to end.
+        again: Set when it is to end at once.
+        drain_s: How long calls may go on, in seconds.
+    """
+
+    stopped: asyncio.Event
+    again: asyncio.Event
+    drain_s: float
+
+
+async def _drained(drain: Drain, drain_s: float, again: asyncio.Event) -> None:
+    """Let the calls under way end, for so many seconds at most; at once, if that is asked for meanwhile."""
+    drain.begin(drain_s)
+    done, hurry = asyncio.create_task(drain.done()), asyncio.create_task(again.wait())
+    await asyncio.wait({done, hurry}, return_when=asyncio.FIRST_COMPLETED)
+    if not done.done():
+        drain.begin(0)
+        await asyncio.wait({done}, timeout=_GRACE_S)
+    for task in (done, hurry):
+        task.cancel()
+
+
+async def _until(stopped: asyncio.Event, server: "asyncio.Task[None]") -> None:
+    waiter = asyncio.create_task(stopped.wait())
+    await asyncio.wait({waiter, server}, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    if server.done():
+        server.result()
+
+
+async def _serve_http(
+    served: S,
+    make: Callable[[S, DownloadUrl | None], FastMCP],
+    settings: Settings,
+    listener: socket.socket,
+    ends: "_Ends",
+) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    served.links = replace(served.links, base=settings.public_url or f"http://{shown}:{port}")
+
+    def download_url(user: User, file: ArtifactFile) -> str:
+        return served.links.to(served.files(user).holder, file.id)
+
+    app = make(served, download_url)
+    site = site_of(served, settings)
+    await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
+    about = About(name=app.name, kind=served.kind, servers=served.servers)
+    async with open_playground(site, about, port=port) as playground:
+        web = make_application(app, site, playground, served.end_session)
+        print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
+        if playground is not None:
+            _tell_address(settings.public_url or f"http://{shown}:{port}", playground)
+        await _serve_web(web, served, settings, listener, ends)
+
+
+def _direct(app: FastMCP) -> Answer | None:
+    return app.direct if isinstance(app, Host) else None
+
+
+def _tell_address(base: str, playground: Playground) -> None:
+    """Print where the Playground is, and again whenever its key has been used."""
+
+    def tell() -> None:
+        address = playground_address(base, playground)
+        print(f"Playground: {address}", file=sys.stderr, flush=True)  # noqa: T201
+
+    tell()
+    if playground.key is not None:
+        playground.key.tell = tell
+
+
+def site_of(served: Served, settings: Settings) -> Site:
+    """Return what the routes beside MCP work with."""
+    return Site(
+        settings=settings,
+        library=served.library,
+        events=served.events,
+        tokens=served.links.tokens,
+        tier=served.tier,
+        named_files=served.named_files,
+        faults=served.faults,
+        stopping=lambda: served.drain.fault,
+    )
+
+
+def make_application(
+    app: FastMCP, site: Site, playground: Playground | None, ended: Callable[[str], Awaitable[None]]
+) -> Starlette:
+    """Return the whole web application, with the routes that the files add.
+
+    Args:
+        app: The MCP server.
+        site: What the routes beside it work with.
+        playground: The Playground that stands beside it, if one does.
+        ended: Is told of each session that a client has ended.
+    """
+    ends = Middleware(SessionEnds, ended=ended)
+    direct = _direct(app)
+    if playground is None:
+        return _with_author_routes(make_web(app, site, direct=direct, front=lambda _: [ends]), app, site)
+    admit(app, playground.passes, site.settings.identity_claim)
+
+    def front(under_way: UnderWay) -> list[Middleware]:
+        # Behind the door, so that it is heard of a session of a page, too.
+        return [Middleware(Door, site=site, passes=playground.passes, under_way=under_way), ends]
+
+    web = make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
+    return _with_author_routes(web, app, site)
+
+
+def _with_author_routes(web: Starlette, app: FastMCP, site: Site) -> Starlette:
+    """Return the application with the routes that the files add, behind all of ours."""
+    if isinstance(app, Host):
+        for path in app.hidden_routes(web.router.routes):
+            log.warning("a route of the file is never asked: the runner has that path", extra={"path": path})
+        web.router.routes.append(app.author_routes(site))
+    return web
+
+
+async def _serve_web(
+    web: Starlette, served: Served, settings: Settings, listener: socket.socket, ends: "_Ends"
+) -> None:
+    config = uvicorn.Config(
+        web,
+        http=protocol_of(settings.max_connections, settings.max_connections_per_address),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    server = QuietServer(config, make_room=served.make_room)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    await _until(ends.stopped, serving)
+    # Until then it answers: new calls are told why they are refused, and /readyz that it is ending.
+    await _drained(served.drain, ends.drain_s, ends.again)
+    server.should_exit = True
+    # Streams of events would hold the shutdown up to the end of its grace.
+    served.events.close()
+    await serving

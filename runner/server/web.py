@@ -1,0 +1,87 @@
+"""The web application: MCP at `/mcp`, and beside it files, events, sessions and health.
+
+FastMCP's application is the frame, so that its check of bearer tokens and of `Host` and `Origin` stands
+in front of every route. In front of that stands what every answer has in common.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+
+from fastmcp import FastMCP
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute
+
+from runner.errors import CallError
+from runner.http import browser_session as browser
+from runner.http import downloads, files, health
+from runner.http import events as stream
+from runner.http.context import Site
+from runner.http.kept_apart import KeptApart
+from runner.http.origins import KnownOrigins, protection, with_memory
+from runner.http.readiness import Readiness
+from runner.http.responses import Refusal, fails, left, refuses
+from runner.http.shares import Shares, token_user
+from runner.http.under_way import EndsWithSession, UnderWay
+from runner.http.wrong_keys import WrongKeys
+from runner.protocol.direct import Answer
+from runner.protocol.endpoint import set_up_endpoint
+from runner.settings.isolation import in_force
+
+__all__ = ["make_web"]
+
+
+def make_web(
+    mcp: FastMCP,
+    site: Site,
+    more: Sequence[BaseRoute] = (),
+    *,
+    direct: Answer | None = None,
+    front: Callable[[UnderWay], Sequence[Middleware]] = lambda _: (),
+) -> Starlette:
+    """Return the application that serves `mcp` and the files of `site`.
+
+    Args:
+        mcp: The MCP server.
+        site: What the routes beside it work with.
+        more: Further routes.
+        direct: Answers usual calls without `mcp`, where they need nothing of it.
+        front: Makes what stands in front of the check of tokens, of what is under way in browser sessions.
+    """
+    under_way = UnderWay()
+    tier = (site.tier or in_force(site.settings)).value
+    web = mcp.http_app(path="/mcp", middleware=[Middleware(Shares, site=site)], **protection(site.settings))
+    web.router.routes.extend(
+        [
+            *health.routes(tier=tier, version=version("toolcell"), faults=Readiness(site).faults),
+            # Before the routes that take any key.
+            *downloads.routes(site.tokens, site.library, clock=site.clock),
+            *files.routes(site),
+            *browser.routes(site, under_way),
+            *stream.routes(site),
+            *more,
+        ]
+    )
+    answers = refuses(site.own_paths)
+    web.add_exception_handler(Refusal, answers)
+    web.add_exception_handler(CallError, answers)
+    web.add_exception_handler(ClientDisconnect, left)
+    web.add_exception_handler(Exception, fails)
+    outer = [
+        Middleware(KeptApart, settings=site.settings),
+        Middleware(WrongKeys, claims=site.settings.identity_claim),
+        Middleware(KnownOrigins, settings=site.settings),
+        Middleware(EndsWithSession, site=site, under_way=under_way),
+        *front(under_way),
+    ]
+    web.user_middleware[:] = [*outer, *map(with_memory, web.user_middleware)]
+    set_up_endpoint(
+        web,
+        max_bytes=site.settings.max_request_bytes,
+        max_sessions=site.settings.max_sessions_per_user,
+        user=partial(token_user, site),
+        direct=direct,
+    )
+    return web

@@ -1,0 +1,1 @@
+"""Settings: where they come from, what they mean, what holds for a tool."""

@@ -1,0 +1,44 @@
+"""The terms of one tool: what the settings give each call of it, worked out once and not for each call."""
+
+from dataclasses import dataclass
+
+from runner.settings.model import Settings
+from runner.settings.rights import Rights
+from sandbox.deadlines import Deadlines
+from sandbox.policy import Limits
+
+__all__ = ["Terms"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a call of one tool may have.
+
+    Attributes:
+        deadlines: How long it may take.
+        limits: What it may use.
+        rights: What it may do, where that is not what all may.
+        keeps_worker: Whether its worker may stay with its user.
+        lets_go_on: Whether what it begins may go on between calls, where its author asks for that.
+        calls_per_minute: How many calls each user may make in any minute, if there is a limit.
+    """
+
+    deadlines: Deadlines
+    limits: Limits
+    rights: Rights | None
+    keeps_worker: bool
+    lets_go_on: bool
+    calls_per_minute: int | None
+
+    @classmethod
+    def of(cls, settings: Settings, tool: str | None) -> "Terms":
+        """Return the terms of one tool, or those of all that have none of their own."""
+        rights = settings.rights(tool)
+        return cls(
+            deadlines=settings.deadlines(tool),
+            limits=settings.limits(tool),
+            rights=None if rights == settings.rights() else rights,
+            keeps_worker=settings.keeps_worker(tool),
+            lets_go_on=settings.lets_go_on(tool),
+            calls_per_minute=None if tool is None else settings.calls_per_minute(tool),
+        )

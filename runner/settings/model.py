@@ -1,0 +1,513 @@
+"""Every setting of the runner, as one frozen value. Where values come from is `settings_sources`.
+
+Constructing `Settings` reads nothing but its arguments; `settings_sources.load` reads flags,
+`RUNNER_*` variables and runner.toml.
+
+Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/settings.md`.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from runner.settings.limits import LIMITS, limits_of
+from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
+from runner.settings.values import (
+    Count,
+    Folder,
+    KeyUrl,
+    Names,
+    Seconds,
+    StoreUrl,
+    UidRange,
+    WebAddress,
+    default_state_dir,
+    default_store,
+)
+from sandbox.deadlines import Deadlines
+from sandbox.host.retirement import Reuse
+from sandbox.policy import MIB, Limits
+
+__all__ = ["Auth", "Settings", "ToolSettings"]
+
+GIB = 1024 * MIB
+_AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+
+
+class Auth(BaseModel):
+    """Who may call over HTTP, and how that is proved."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["none", "jwt", "static", "file"] = Field(
+        "none",
+        description="How a bearer token is checked: not, as a JWT, by a list, or as the tool file says.",
+    )
+    jwks_uri: KeyUrl | None = Field(
+        None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
+    )
+    public_key: SecretStr | None = Field(
+        None, description="The issuer's key as PEM text, or the shared secret of an HS algorithm; for `jwt`."
+    )
+    algorithm: str = Field("RS256", description="The one signature algorithm accepted; for `jwt`.")
+    issuer: str | None = Field(None, min_length=1, description="The `iss` a token must carry; for `jwt`.")
+    audience: str | None = Field(
+        None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
+    )
+    resource_metadata: WebAddress | None = Field(
+        None, description="Where this server describes itself as a protected resource, told to clients."
+    )
+    tokens_file: Folder | None = Field(
+        None, description="JSON object from token to user name, not readable by others; for `static`."
+    )
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if self.kind != "jwt" and (self.jwks_uri or self.public_key or self.issuer or self.audience):
+            raise ValueError(f'keys of a JWT issuer are given, but auth.kind is {self.kind}; set it to "jwt"')
+        if self.kind != "static" and self.tokens_file:
+            raise ValueError(f'auth.tokens_file is given, but auth.kind is {self.kind}; set it to "static"')
+        if self.kind == "static" and not self.tokens_file:
+            raise ValueError('auth.kind is "static", which needs auth.tokens_file')
+        if self.kind == "jwt" and bool(self.jwks_uri) == bool(self.public_key):
+            raise ValueError('auth.kind is "jwt", which needs one of auth.jwks_uri and auth.public_key')
+        if self.kind == "jwt" and not (self.issuer and self.audience):
+            raise ValueError(
+                'auth.kind is "jwt", which needs auth.issuer and auth.audience: '
+                "without them a token made for another service would be accepted"
+            )
+        return self
+
+
+class ToolSettings(BaseModel):
+    """What one tool may have instead of the general value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    idle_timeout_s: Seconds | None = Field(None, description="Instead of `idle_timeout_s`, for this tool.")
+    total_timeout_s: Seconds | None = Field(None, description="Instead of `total_timeout_s`, for this tool.")
+    memory_mb: Count | None = Field(None, description="Instead of `memory_mb`, for this tool.")
+    allow_net: Network | None = Field(None, description="Instead of `allow_net`, for this tool.")
+    allow_env: Variables | None = Field(None, description="Instead of `allow_env`, for this tool.")
+    allow_run: Programs | None = Field(None, description="Instead of `allow_run`, for this tool.")
+    deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
+    allow_read: Paths | None = Field(None, description="Instead of `allow_read`, for this tool.")
+    allow_write: Paths | None = Field(None, description="Instead of `allow_write`, for this tool.")
+    call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
+    cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
+    call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
+    open_files: int | None = Field(None, ge=64, description="Instead of `open_files`, for this tool.")
+    max_file_bytes: Count | None = Field(None, description="Instead of `max_file_bytes`, for this tool.")
+    max_home_bytes: Count | None = Field(None, description="Instead of `max_home_bytes`, for this tool.")
+    max_home_files: Count | None = Field(None, description="Instead of `max_home_files`, for this tool.")
+    max_answer_bytes: Count | None = Field(None, description="Instead of `max_answer_bytes`, for this tool.")
+    max_output_bytes: Count | None = Field(None, description="Instead of `max_output_bytes`, for this tool.")
+    worker_reuse: Literal["user", "call"] | None = Field(
+        None, description="Instead of `worker_reuse`, for this tool."
+    )
+    background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
+    generated: Literal["keep", "report", "ignore"] | None = Field(
+        None, description="Instead of `generated`, and of what the author says, for this tool."
+    )
+    calls_per_minute: Count | None = Field(
+        None, description="Calls of this tool that each user may make in any minute; by default no limit."
+    )
+
+
+class Settings(BaseSettings):
+    """Every setting, checked. Times in seconds, sizes in the unit of their name."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix="RUNNER_", env_nested_delimiter="__", env_ignore_empty=True
+    )
+
+    user: str | None = Field(
+        None, min_length=1, description="Serve this one user; tokens of others are refused."
+    )
+    transport: Literal["auto", "stdio", "http"] = Field(
+        "auto", description="`auto` is stdio when standard input is a pipe and HTTP when it is a terminal."
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="Address the HTTP server listens on.")
+    port: int = Field(
+        8000, ge=0, le=65535, description="Port the HTTP server listens on; 0 takes a free one."
+    )
+    isolation: Literal["auto", "process", "user", "namespace", "guard"] = Field(
+        "auto", description="Isolation tier; `auto` takes the strongest that this machine offers."
+    )
+    uid_range: UidRange = Field(
+        "1900000000-1900065535",
+        description="User ids that users get in tiers `user` and `namespace`, first and last.",
+    )
+    store: StoreUrl = Field(
+        default_factory=default_store,
+        description="Where My Files are kept: a file:// or s3:// URL, `memory:` or `none:`.",
+    )
+    store_unavailable: Literal["spool", "fail"] = Field(
+        "spool",
+        description="What a call gets whose file S3 cannot take now: a pending file, or `E_STORE`.",
+    )
+    s3_endpoint: WebAddress | None = Field(None, description="Address of the S3 server; without it, AWS.")
+    s3_region: str | None = Field(None, min_length=1, description="Region of the bucket.")
+    s3_path_style: bool | None = Field(
+        None,
+        description="Whether the bucket's name stands in the path; by default where `s3_endpoint` is given.",
+    )
+    s3_access_key: SecretStr | None = Field(
+        None, description="Key id for S3; by default the standard chain of AWS finds credentials."
+    )
+    s3_secret_key: SecretStr | None = Field(None, description="Secret key for S3.")
+    state_dir: Folder = Field(
+        default_factory=default_state_dir,
+        description="Folder of the runner's own state: keys, locks, records.",
+    )
+    homes: Folder = Field(Path("/tmp"), description="Folder under which each user's home is made.")  # noqa: S108
+    idle_timeout_s: Seconds = Field(
+        30.0, description="Longest silence of a call between two progress reports."
+    )
+    total_timeout_s: Seconds = Field(600.0, description="Longest call, whatever it reports.")
+    base64_size_limit_mb: Count = Field(300, description="Largest artifact handed on inline, in MiB.")
+    max_artifact_bytes: Count = Field(50 * GIB, description="Largest artifact accepted at all.")
+    max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")
+    max_user_bytes: Count = Field(
+        200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
+    )
+    max_file_age_s: Seconds | None = Field(
+        None, description="Age at which a file of My Files goes, since it was last put; by default none."
+    )
+    generated: Literal["keep", "report", "ignore"] = Field(
+        "keep", description="What becomes of files that a call wrote into its home and did not return."
+    )
+    generated_except: Names = Field(
+        (), description="Further patterns of names that are never such files, beside caches and the like."
+    )
+    contract: Literal["auto", "full", "guard"] = Field(
+        "auto",
+        description="Whether `runner proxy` treats tools of other servers like our own (`full`) or guards "
+        "their results only (`guard`); `auto` decides by the arguments of each tool.",
+    )
+    artifact_delivery: Literal["auto", "reference", "inline"] = Field(
+        "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
+    )
+    inline_clients: Names = Field(
+        (), description="Names of MCP clients that get artifacts inline under `auto`."
+    )
+    file_delivery: Literal["auto", "path", "url"] = Field(
+        "auto",
+        description="How tools get the files named by `filename` and `filenames`; `auto` is a path.",
+    )
+    public_url: WebAddress | None = Field(
+        None, description="Address of this server as its users reach it, for download links."
+    )
+    extras: bool = Field(
+        default=True, description="Whether the runner offers resources and prompts of its own."
+    )
+    resource_tools: bool = Field(
+        default=False, description="Whether a model gets tools with which it reads resources."
+    )
+    results_max_bytes: Count = Field(
+        8192, description="Size of `results` above which a warning says that it belongs in a file."
+    )
+    iframe_origins: Names = Field(
+        (), description="Web origins whose pages a result may open beside the chat; `*` is all of them."
+    )
+    memory_mb: Count = Field(2048, description="Memory of each process of a call, in MiB.")
+    call_memory_mb: Count = Field(
+        4096, description="Memory of all processes of a call, shared memory once; at least `memory_mb`."
+    )
+    cpu_s: Count = Field(600, description="Processor seconds of each process of a call.")
+    call_processes: Count = Field(256, description="Processes and threads of a call.")
+    user_memory_mb: Count = Field(
+        4096, description="Memory of all calls of one user together, where they have a cgroup, in MiB."
+    )
+    user_processes: int = Field(
+        512,
+        ge=16,
+        description="Processes and threads of one user together, where they have a user id or a cgroup.",
+    )
+    open_files: int = Field(1024, ge=64, description="File descriptors of each process of a call.")
+    max_file_bytes: Count = Field(
+        50 * GIB, description="Largest file a tool may write; `max_artifact_bytes`, if that is less."
+    )
+    max_home_bytes: Count = Field(
+        128 * GIB, description="What a user's home holds on disk while a call runs, its input files included."
+    )
+    max_home_files: Count = Field(100_000, description="Files and folders of a user's home.")
+    max_answer_bytes: Count = Field(64 * MIB, description="Longest answer of a tool, as JSON.")
+    max_output_bytes: Count = Field(
+        1 * MIB, description="Standard output and error kept of each call; the end of it is."
+    )
+    max_calls: Count = Field(16, description="Calls that run at the same time.")
+    max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
+    max_queue: int = Field(
+        1024,
+        ge=0,
+        description="Calls of all users that may wait for a place; then whoever has most gives way.",
+    )
+    max_queue_per_user: int = Field(
+        32, ge=0, description="Calls of one user that may wait for a place; the next is told to come back."
+    )
+    idle_workers: int = Field(1, ge=0, description="Workers kept ready for each zygote.")
+    max_idle_workers: int = Field(
+        8, ge=0, description="The same, while calls come faster than workers get ready."
+    )
+    worker_reuse: Literal["user", "call"] = Field(
+        "user",
+        description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
+        "there at that user's next call, or ends with its `call`.",
+    )
+    worker_start: Literal["fork", "load"] = Field(
+        "fork",
+        description="Whether workers are forked from a process that has loaded the tool files, or each loads "
+        "them for itself and so may read its own files in `/proc` in every tier.",
+    )
+    worker_calls: Count = Field(1000, description="Calls that a worker serves, where it stays with its user.")
+    worker_age_s: Seconds = Field(3600.0, description="Age at which such a worker takes no further call.")
+    worker_idle_s: Seconds = Field(300.0, description="Time without a call after which such a worker ends.")
+    background_jobs: bool = Field(
+        default=False,
+        description="Whether what a tool begins may go on between calls, where its author asks for that.",
+    )
+    load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
+    drain_s: float = Field(
+        25.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="How long calls under way may go on when the server is told to stop.",
+    )
+    session_idle_s: Seconds = Field(
+        1800.0, description="Silence of a user after which the session has ended."
+    )
+    persist_files_across_sessions: bool = Field(
+        default=True, description="Whether My Files stay when a session ends."
+    )
+    allow_env: Variables = Field((), description="Environment variables that tools may see.")
+    allow_run: Programs = Field((), description="The only programs that tools may run; by default any.")
+    deny_run: bool = Field(default=False, description="Whether tools may run no other program at all.")
+    allow_net: Network = Field(
+        (), description="Hosts and ports that tools may reach; `*` is every public address."
+    )
+    allow_read: Paths = Field((), description="Folders and files that are lent to tools to read.")
+    allow_write: Paths = Field(
+        (), description="Folders and files that are lent to tools to read and write, for all users together."
+    )
+    homes_for: Literal["declared", "all"] = Field(
+        "declared",
+        description="Which tools are given the user's home: those that declare `username`, or all.",
+    )
+    auth: Auth = Field(default_factory=Auth, description="Who may call over HTTP: see the table below.")
+    identity_claim: Names = Field(
+        ("email", "sub"),
+        min_length=1,
+        description="Claims of a token that name the user; the first present counts.",
+    )
+    allowed_hosts: Names = Field(
+        (), description="Further values of the `Host` header that the HTTP server answers to."
+    )
+    allowed_origins: Names = Field(
+        (), description="Further web origins whose pages may call the HTTP server."
+    )
+    playground: bool = Field(
+        default=True, description="Whether the HTTP server has the Playground, a page for people, at `/`."
+    )
+    playground_frames_port: int = Field(
+        0, ge=0, le=65535, description="Port on which the Playground shows what tools made; 0: a free one."
+    )
+    playground_frames_url: WebAddress | None = Field(
+        None,
+        description="Address of that port as users reach it, on another host name than `public_url`; "
+        "without it, widgets are shown on this machine only.",
+    )
+    max_connections: Count | None = Field(
+        None, description="Connections over HTTP at the same time; by default half of the descriptors."
+    )
+    max_connections_per_address: Count | None = Field(
+        None, description="The same from one address; by default 7/8 of all, so that some are left."
+    )
+    max_requests_per_user: Count = Field(
+        100, description="Requests of one user under way over HTTP at the same time, open streams among them."
+    )
+    username_parameter: str = Field(
+        "username",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Name of the parameter that is filled in with who calls, and gives a tool a home.",
+    )
+    show_username: bool = Field(
+        default=False, description="Whether clients see that parameter in the schemas of tools."
+    )
+    max_sessions_per_user: Count = Field(
+        100, description="MCP sessions of one user over HTTP; one more ends the one that was idle longest."
+    )
+    max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
+    max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least important record logged."
+    )
+    log_format: Literal["text", "json"] = Field("text", description="Form of a log record on standard error.")
+    tools: Mapping[str, ToolSettings] = Field(
+        default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
+    )
+
+    output_guard: Mapping[str, Any] = Field(
+        default_factory=dict,
+        description="What keeps results short: see docs/output-guard.md. In runner.toml only.",
+    )
+
+    # Kept by `settings_sources.load`: where each value given came from, by dotted name; the file read.
+    _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _config: Path | None = PrivateAttr(default=None)
+    # Kept by `lending.lend`.
+    _lent: Lent = PrivateAttr(default=Lent())
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take arguments only: `load` merges the sources itself, since it must know which won."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _is_supported(self) -> Self:
+        if self.allow_run and self.deny_run:
+            raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
+        if (self.s3_access_key is None) != (self.s3_secret_key is None):
+            raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
+        return self
+
+    @property
+    def store_path(self) -> Path:
+        """Return the folder of the local store; for any other, where files wait until it takes them."""
+        return Path(unquote(urlsplit(self.store).path)) if self.store_scheme == "file" else self.spool_path
+
+    @property
+    def store_scheme(self) -> str:
+        """Return what kind of store it is: `file`, `s3`, `memory` or `none`."""
+        return urlsplit(self.store).scheme
+
+    @property
+    def local_store(self) -> Path | None:
+        """Return the folder of the local store; None for a store in S3."""
+        return None if urlsplit(self.store).scheme == "s3" else self.store_path
+
+    @property
+    def spool_path(self) -> Path:
+        """Return the folder of files that wait for a store in S3."""
+        return self.state_dir / "spool"
+
+    @property
+    def inline_max_bytes(self) -> int:
+        """Return `base64_size_limit_mb` in bytes."""
+        return self.base64_size_limit_mb * MIB
+
+    @property
+    def config_file(self) -> Path | None:
+        """Return the configuration file that was read, if one was."""
+        return self._config
+
+    @property
+    def private_paths(self) -> tuple[Path, ...]:
+        """Return what no worker may ever read: state and keys, the store, tokens, the configuration file."""
+        paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config)
+        # Where the credentials of AWS are, if not where nobody may read anyway.
+        named = (os.environ.get(name) for name in _AWS_FILES)
+        return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
+
+    @property
+    def most_idle_workers(self) -> int:
+        """Return how many workers each zygote may have ready; whoever wants none has none."""
+        return max(self.idle_workers, self.max_idle_workers) if self.idle_workers else 0
+
+    def deadlines(self, tool: str | None = None) -> Deadlines:
+        """Return the deadlines of one tool, or the general ones."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        total_s = own.total_timeout_s or self.total_timeout_s
+        # A total limit below the idle limit is no fault: `--total-timeout 5` alone must work.
+        return Deadlines(idle_s=min(own.idle_timeout_s or self.idle_timeout_s, total_s), total_s=total_s)
+
+    def calls_per_minute(self, tool: str) -> int | None:
+        """Return how many calls of a tool each user may make in any minute, if there is a limit."""
+        return self.tools.get(tool, ToolSettings()).calls_per_minute
+
+    def generated_by(self, tool: str | None = None, *, wish: str | None = None) -> str:
+        """Return what becomes of files that a call of a tool does not return: keep, report or ignore.
+
+        Args:
+            tool: The tool.
+            wish: What its author says.
+        """
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        return own.generated or wish or self.generated
+
+    def keeps_worker(self, tool: str | None = None) -> bool:
+        """Say whether the workers of a tool, or of any, stay with their user."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        return (own.worker_reuse or self.worker_reuse) == "user"
+
+    def lets_go_on(self, tool: str | None = None) -> bool:
+        """Say whether what a tool begins, or any, may go on between calls."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        allowed = self.background_jobs if own.background_jobs is None else own.background_jobs
+        return allowed and self.keeps_worker(tool)
+
+    @property
+    def reuse(self) -> Reuse:
+        """Return how long workers stay, where any may."""
+        if not any(self.keeps_worker(tool) for tool in (None, *self.tools)):
+            return Reuse()
+        return Reuse(calls=self.worker_calls, age_s=self.worker_age_s, idle_s=self.worker_idle_s)
+
+    def limits(self, tool: str | None = None) -> Limits:
+        """Return the resource limits of one tool, or the general ones."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        names = [facts.setting for facts in LIMITS.values()]
+        values = {name: getattr(own, name, None) or getattr(self, name) for name in names}
+        # One process may have what a call may have, and a file be no larger than an artifact.
+        values["call_memory_mb"] = max(values["call_memory_mb"], values["memory_mb"])
+        values["max_file_bytes"] = min(values["max_file_bytes"], self.max_artifact_bytes)
+        return limits_of(values)
+
+    def widest_limits(self) -> Limits:
+        """Return limits that no tool's exceed: processes are made with these and narrowed for each call."""
+        each = [asdict(self.limits(tool)) for tool in (None, *self.tools)]
+        return Limits(**{name: max(limits[name] for limits in each) for name in LIMITS})
+
+    def rights(self, tool: str | None = None) -> Rights:
+        """Return what one tool may do beyond its own folder, or any tool."""
+        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        deny_run = own.deny_run if own.deny_run is not None else self.deny_run and not own.allow_run
+        programs = self.allow_run if own.allow_run is None else own.allow_run
+        return Rights(
+            network=self.allow_net if own.allow_net is None else own.allow_net,
+            variables=self.allow_env if own.allow_env is None else own.allow_env,
+            may_run=not deny_run,
+            programs=() if deny_run else programs,
+            read=self.allow_read if own.allow_read is None else own.allow_read,
+            write=self.allow_write if own.allow_write is None else own.allow_write,
+            lent=self._lent,
+        )
+
+    @property
+    def lender(self) -> int | None:
+        """Return the user id that every process has because of what is lent, if it must have one."""
+        return None if self._lent.owner is None else self._lent.owner[0]
+
+    @property
+    def uids(self) -> range:
+        """Return the user ids of `uid_range`."""
+        first, last = map(int, self.uid_range.split("-"))
+        return range(first, last + 1)
+
+
+def _expanded(name: str) -> Path:
+    # As AWS's own library reads it: `~nobody` that nobody is called stays as it is.
+    return Path(os.path.abspath(os.path.expanduser(name)))

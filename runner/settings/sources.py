@@ -1,0 +1,283 @@
+"""Where settings come from: flags > `RUNNER_*` variables > runner.toml > defaults, and which one won.
+
+Source: architecture, decision "Settings"; `docs/cli.md`, `runner config`.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource, SettingsError
+
+from runner.errors import UsageError
+from runner.settings.model import Auth, Settings, ToolSettings
+from runner.system.logging_setup import redact
+
+__all__ = ["CONFIG_FILE", "config_report", "config_text", "load", "origins", "variables"]
+
+CONFIG_FILE = "runner.toml"
+
+_PREFIX = "RUNNER_"
+# GitHub's runner sets these for itself in every job; they are no settings of ours.
+_FOREIGN = frozenset(
+    _PREFIX + name
+    for name in (
+        "ALLOW_RUNASROOT", "ARCH", "DEBUG", "ENVIRONMENT", "NAME", "OS", "PERFLOG", "TEMP", "TOOL_CACHE",
+        "TRACKING_ID", "WORKSPACE",
+    )
+)  # fmt: skip
+_FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
+_PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"))
+_LENT = ("allow_read", "allow_write")
+_SECRET = (("auth", "public_key"), ("s3_access_key",), ("s3_secret_key",))
+_REDACTED = "(redacted)"
+# What is written above the tables and belongs into one.
+_GUARD_NAMES = frozenset(
+    {
+        "output_transformer", "artifact_fields", "tool_fields", "binary_detection", "max_inline_size",
+        "max_observation_chars", "auto_artifact_large_content", "auto_artifact_enabled",
+    }
+)  # fmt: skip
+_OF_GUARD = "; it stands under [output_guard]"
+# Only the file has these.
+_TABLES = ("tools", "output_guard")
+
+Leaf = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """One value and where it was given, as errors and `runner config` say it."""
+
+    value: object
+    origin: str
+    label: str
+
+
+def load(flags: Mapping[str, object], *, config: Path | None = None) -> Settings:
+    """Return the effective settings.
+
+    Args:
+        flags: Settings given on the command line, by field name; None means not given.
+        config: The file of `--config`; without it, `runner.toml` of the current folder where it exists.
+
+    Raises:
+        UsageError: A value, a key or the file is wrong; one line for each fault.
+    """
+    given = {**_from_file(config), **_from_environment(), **_from_flags(flags)}
+    faults = list(_unknown_variables())
+    try:
+        settings = Settings.model_validate(_nested({leaf: item.value for leaf, item in given.items()}))
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise UsageError("\n".join([*faults, *(_sentence(detail, given) for detail in details)])) from None
+    if faults:
+        raise UsageError("\n".join(faults))
+    path = config or Path(CONFIG_FILE)
+    settings._config = path.absolute() if path.exists() else None
+    settings._given = {".".join(leaf): item.origin for leaf, item in given.items()}
+    return settings
+
+
+def origins(settings: Settings) -> dict[str, str]:
+    """Return where each setting came from: `flag`, `environment RUNNER_X`, the file's name or `default`."""
+    leaves = (*_leaves_of_model(), *_tool_leaves(settings), *_guard_leaves(settings))
+    names = [".".join(leaf) for leaf in leaves]
+    return {name: settings._given.get(name, "default") for name in names}
+
+
+def config_report(settings: Settings) -> dict[str, dict[str, object]]:
+    """Return each effective setting with its origin, JSON-serialisable, secrets redacted."""
+    values = {".".join(leaf): value for leaf, value in _flat(settings.model_dump())}
+    return {
+        name: {"value": _shown(values.get(name)), "origin": origin}
+        for name, origin in origins(settings).items()
+    }
+
+
+def config_text(settings: Settings) -> str:
+    """Return `config_report` as aligned lines `name = value  (origin)`."""
+    rows = [(name, _worded(row["value"]), row["origin"]) for name, row in config_report(settings).items()]
+    name_width = max(len(name) for name, _, _ in rows)
+    value_width = min(48, max(len(value) for _, value, _ in rows))
+    return "\n".join(
+        f"{name:<{name_width}} = {value:<{value_width}}  ({origin})" for name, value, origin in rows
+    )
+
+
+def variables() -> dict[str, Leaf]:
+    """Return every environment variable that is a setting, with the field it sets."""
+    return {_PREFIX + "__".join(leaf).upper(): leaf for leaf in _leaves_of_model()}
+
+
+def _leaves_of_model() -> Iterator[Leaf]:
+    for name in Settings.model_fields:
+        if name == "auth":
+            yield from ((name, inner) for inner in Auth.model_fields)
+        elif name not in _TABLES:
+            yield (name,)
+
+
+def _tool_leaves(settings: Settings) -> Iterator[Leaf]:
+    for tool, own in settings.tools.items():
+        yield from (("tools", tool, name) for name in own.model_dump(exclude_none=True))
+
+
+def _guard_leaves(settings: Settings) -> Iterator[Leaf]:
+    return (("output_guard", *leaf) for leaf, _ in _flat(settings.output_guard))
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[Leaf, _Given]:
+    return {
+        (name,): _Given(value=value, origin="flag", label=f"flag {_flag(name)}")
+        for name, value in flags.items()
+        if value is not None
+    }
+
+
+def _flag(name: str) -> str:
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def _from_environment() -> dict[Leaf, _Given]:
+    names = {leaf: variable for variable, leaf in variables().items()}
+    try:
+        found = EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        # A variable with the name of a whole table, which pydantic would take as JSON.
+        raise UsageError("\n".join(_unknown_variables()) or str(error)) from None
+    values = {leaf: value for leaf, value in _flat(found) if leaf in names}
+    return {
+        leaf: _Given(value=value, origin=f"environment {names[leaf]}", label=f"variable {names[leaf]}")
+        for leaf, value in values.items()
+    }
+
+
+def _unknown_variables() -> Iterator[str]:
+    known = variables()
+    for variable in sorted(os.environ):
+        name = variable.upper()
+        if not name.startswith(_PREFIX) or name in known or name in _FOREIGN:
+            continue
+        if name.startswith("RUNNER_TOOLS"):
+            yield f"variable {variable}: values for single tools are set in {CONFIG_FILE}, under [tools.NAME]"
+        elif name.startswith("RUNNER_OUTPUT_GUARD"):
+            yield f"variable {variable}: the output guard is set up in {CONFIG_FILE}, under [output_guard]"
+        else:
+            yield f"variable {variable} is no setting{_nearest(name, known)}"
+
+
+def _from_file(config: Path | None) -> dict[Leaf, _Given]:
+    path = config or Path(CONFIG_FILE)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if config is None:
+            return {}
+        raise UsageError(f"configuration file {path} does not exist; check --config") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"configuration file {path} cannot be read: {error}") from error
+    values = {leaf: _beside(path, leaf, value) for leaf, value in _flat(content)}
+    for leaf, value in values.items():
+        # A path or name with one means something else to the C library, or nothing at all.
+        if _has_zero(value):
+            raise UsageError(f"{path}: {'.'.join(leaf)} has a zero byte in it; take \\u0000 out")
+    return {leaf: _Given(value=value, origin=str(path), label=str(path)) for leaf, value in values.items()}
+
+
+def _has_zero(value: object) -> bool:
+    if isinstance(value, list):
+        return any(map(_has_zero, value))
+    return "\0" in (str(value) if isinstance(value, str | Path) else "")
+
+
+def _beside(config: Path, leaf: Leaf, value: object) -> object:
+    # A relative path in a file means the same wherever the command is started from.
+    if leaf[-1] in _LENT and isinstance(value, list):
+        return [_below(config, item) for item in value]
+    return _below(config, value) if leaf in _PATHS else value
+
+
+def _below(config: Path, value: object) -> object:
+    if not isinstance(value, str) or value.startswith("~"):
+        return value
+    return config.absolute().parent / value
+
+
+def _flat(tree: Mapping[str, Any], above: Leaf = ()) -> Iterator[tuple[Leaf, object]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
+def _nested(leaves: Mapping[Leaf, object]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for (*above, last), value in leaves.items():
+        branch = tree
+        for key in above:
+            below = branch.setdefault(key, {})
+            if not isinstance(below, dict):
+                below = branch[key] = {}
+            branch = below
+        branch[last] = value
+    return tree
+
+
+def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
+    leaf = tuple(str(part) for part in detail["loc"])
+    name = ".".join(leaf)
+    item = next((given[leaf[:end]] for end in range(len(leaf), 0, -1) if leaf[:end] in given), None)
+    where = f"{item.label}: " if item else ""
+    if detail["type"] == "extra_forbidden":
+        where = where or _origin_below(leaf, given)
+        near = _OF_GUARD if leaf[0] in _GUARD_NAMES else _nearest(leaf[-1], _siblings(leaf))
+        return f"{where}there is no setting {name}{near}"
+    reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
+    if item is None:
+        return f"{name}: {reason}" if name and name not in reason else reason
+    shown = "the value given" if leaf in _SECRET else repr(_shown(item.value))
+    return f"{where}{shown} will not do for {name}: {reason[:1].lower()}{reason[1:]}"
+
+
+def _origin_below(leaf: Leaf, given: Mapping[Leaf, _Given]) -> str:
+    # An unknown table has no value of its own; one of its keys says which file it stands in.
+    return next((f"{item.label}: " for key, item in given.items() if key[: len(leaf)] == leaf), "")
+
+
+def _siblings(leaf: Leaf) -> Iterable[str]:
+    if leaf[0] == "auth" and len(leaf) > 1:
+        return Auth.model_fields
+    if leaf[0] == "tools" and len(leaf) > 1:
+        return ToolSettings.model_fields
+    return Settings.model_fields
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else "; docs/settings.md lists them all"
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, SecretStr):
+        return _REDACTED
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [_shown(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _worded(value: object) -> str:
+    if value is None:
+        return "(not set)"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or "(none)"
+    return str(value).lower() if isinstance(value, bool) else str(value)

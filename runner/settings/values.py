@@ -1,0 +1,116 @@
+"""Types of values in `runner.settings.model`, with their checks; and default folders."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from runner.errors import UsageError
+
+__all__ = [
+    "Count",
+    "Folder",
+    "KeyUrl",
+    "Names",
+    "Seconds",
+    "StoreUrl",
+    "UidRange",
+    "WebAddress",
+    "default_state_dir",
+    "default_store",
+]
+
+_STORES_WITHOUT_PLACE = ("memory:", "none:")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
+_UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+# What the kernel takes for "leave it as it is", as its 32 and 16 bits.
+_NO_UID = 2**32 - 1
+_LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return Path(os.path.normpath(path.expanduser().absolute()))
+    except RuntimeError:
+        raise ValueError(f"there is no home folder of {path.parts[0]}; write the whole path") from None
+
+
+def _store_url(url: str) -> str:
+    if url in _STORES_WITHOUT_PLACE:
+        return url
+    parts = urlsplit(url)
+    plain = not (parts.query or parts.fragment)
+    if parts.scheme == "s3":
+        if not plain or not _BUCKET.fullmatch(parts.netloc) or not _S3_PREFIX.fullmatch(parts.path):
+            raise ValueError("a store in S3 is named as s3://bucket or s3://bucket/prefix, without keys")
+        return url
+    if parts.scheme != "file" or not plain or parts.netloc or not parts.path.startswith("/"):
+        raise ValueError(
+            "a store is named as file:///absolute/folder or s3://bucket/prefix; "
+            "memory: keeps files as long as the process, none: keeps none"
+        )
+    return url
+
+
+def _uid_range(text: str) -> str:
+    found = _UID_RANGE.fullmatch(text)
+    if not found or not 1000 <= int(found[1]) <= int(found[2]) < _NO_UID:
+        raise ValueError("user ids are written as FIRST-LAST, from 1000 on, such as 1900000000-1900065535")
+    return text
+
+
+def _https(url: str) -> str:
+    parts = urlsplit(url)
+    origin = f"{parts.scheme}://{parts.netloc.rsplit(':', 1)[0] if parts.port else parts.netloc}"
+    if parts.scheme != "https" and origin not in _LOOPBACK_URLS:
+        raise ValueError("keys are fetched over https only; use an https:// URL")
+    return url
+
+
+def _web_address(url: str) -> str:
+    parts = urlsplit(url)
+    plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+    if not plain or "@" in parts.netloc:
+        raise ValueError("an address is written as https://host, perhaps with a path")
+    return url.rstrip("/")
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    # A relative value must be ignored: XDG Base Directory Specification 0.8.
+    given = os.environ.get(variable, "")
+    folder = given if given.startswith("/") else os.path.expanduser(fallback)
+    if folder.startswith("~"):
+        raise UsageError(
+            f"this user has no home folder and {variable} is not set, so there is no default folder; "
+            "give RUNNER_STORE and RUNNER_STATE_DIR"
+        )
+    return Path(folder) / "toolcell"
+
+
+def default_store() -> str:
+    """Return where My Files are kept if nothing else is said."""
+    return (_xdg("XDG_DATA_HOME", "~/.local/share") / "store").as_uri()
+
+
+def default_state_dir() -> Path:
+    """Return where the runner keeps what it has to know in its next life, if nothing else is said."""
+    return _xdg("XDG_STATE_HOME", "~/.local/state")
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Folder = Annotated[Path, AfterValidator(_absolute)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0)]
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+UidRange = Annotated[str, AfterValidator(_uid_range)]
+KeyUrl = Annotated[str, AfterValidator(_https)]
+WebAddress = Annotated[str, AfterValidator(_web_address)]

@@ -1,0 +1,1 @@
+"""The steps of a call that `runner/call.py` takes in order."""

@@ -1,0 +1,105 @@
+"""Whether a request may call a tool that says who may, and what to answer where it may not. Pure.
+
+Logins count over HTTP only: on stdio and in a shell the user of the operating system calls, who has nothing
+to log in to. What a widget asks for is marked as such by the host that shows it, which has asked a person
+where one has to be asked.
+
+Source: document 003, "Auth"; requirements S3-140, S3-143; decision C36; MCP Apps 2026-01-26, "Tool
+Visibility".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runner.contract.envelope import not_for_widgets, unauthorized
+from runner.contract.login_challenge import CHALLENGE_META, NO_AUTH, SCHEMES_META, challenge
+from runner.contract.widget_dialects import WIDGET_CALL_META, WidgetRights
+from runner.errors import CallError, Code
+from runner.toolset.catalog import ToolSpec
+from runner.worker.wire import RequestFacts
+
+__all__ = ["authorize", "authorize_widget", "challenged", "with_schemes"]
+
+
+def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
+    """Refuse a request whose token is not what every one of the tool's schemes needs.
+
+    Raises:
+        CallError: `E_UNAUTHORIZED`; the request has no token, or one without the scopes.
+    """
+    if facts.transport == "stdio" or not spec.security:
+        return
+    if any(_satisfied(scheme, facts.token) for scheme in spec.security):
+        return
+    scopes = _scopes(next((scheme for scheme in spec.security if _scopes(scheme)), {}))
+    raise unauthorized(spec.name, scopes=scopes, has_token=facts.token is not None)
+
+
+def authorize_widget(tool: str, rights: WidgetRights | None, params: Mapping[str, Any]) -> None:
+    """Refuse a call that a widget asked for, unless its tool allows that, and a person where one has to.
+
+    Args:
+        tool: Name of the tool, as the client calls it.
+        rights: What the tool says of such calls; None where it is not known, which allows none.
+        params: Of the `tools/call`.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`; it may not be made; the message says what the author can do.
+    """
+    meta = params.get("_meta")
+    made = meta.get(WIDGET_CALL_META) if isinstance(meta, Mapping) else None
+    if made is None:
+        return
+    if rights is None or not rights.may_call:
+        raise not_for_widgets(tool, may_call=False)
+    if rights.may_destroy and made != "asked":
+        raise not_for_widgets(tool, may_call=True)
+
+
+def challenged(
+    message: dict[str, Any], error: CallError | None, *, resource_metadata: str | None
+) -> dict[str, Any]:
+    """Return the message of a call; one that was not authorised asks the client to log its user in.
+
+    Args:
+        message: What the client gets.
+        error: The error that it is, if the runner made it one.
+        resource_metadata: Where this server describes itself as a protected resource.
+    """
+    if error is None or error.code is not Code.E_UNAUTHORIZED:
+        return message
+    asked = challenge(
+        error.message,
+        error=str(error.details["problem"]),
+        scopes=error.details["scopes"],
+        resource_metadata=resource_metadata,
+    )
+    return {**message, "_meta": {**message.get("_meta", {}), CHALLENGE_META: [asked]}}
+
+
+def with_schemes(answered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a list of tools in which those that say who may call say so at their top level too.
+
+    ChatGPT reads it there. FastMCP and the SDK know no such field, so a file cannot write it.
+    """
+    tools = answered.get("tools")
+    if not isinstance(tools, list):
+        return dict(answered)
+    return {**answered, "tools": [_with_schemes(tool) for tool in tools]}
+
+
+def _with_schemes(tool: Any) -> Any:
+    meta = tool.get("_meta") if isinstance(tool, Mapping) else None
+    schemes = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
+    return {SCHEMES_META: schemes, **tool} if isinstance(schemes, list) else tool
+
+
+def _satisfied(scheme: Mapping[str, Any], token: Mapping[str, Any] | None) -> bool:
+    if scheme.get("type") == NO_AUTH["type"]:
+        return True
+    return token is not None and set(_scopes(scheme)) <= set(token.get("scopes") or ())
+
+
+def _scopes(scheme: Mapping[str, Any]) -> Sequence[str]:
+    scopes = scheme.get("scopes")
+    return [str(scope) for scope in scopes] if isinstance(scopes, list) else []

@@ -1,0 +1,450 @@
+"""The steps that every tool call takes, whoever executes the tool: a worker of ours, or another server.
+
+`runner.call` has tools of our own files executed, `runner.proxy.contract` those of other servers. Both come
+through here: inputs before the tool, then its result into one contract value, then events and the log.
+
+Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-both-executors.md`.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from runner.artifacts.accept import Keep, Processed, failed, process_artifacts
+from runner.artifacts.collect import OpenHome
+from runner.contract.announce import announce
+from runner.contract.display import decide
+from runner.contract.envelope import file_not_found
+from runner.contract.normalise import Normalised, normalise
+from runner.errors import CallError, Code
+from runner.files.download_links import without_tokens
+from runner.files.my_files import Deferral, MyFiles
+from runner.homes.changes import Change
+from runner.homes.homes import HomeLease
+from runner.http.last_resort import unexpected
+from runner.settings.model import Settings
+from runner.steps.inputs import Link, prepare_inputs, read_arguments
+from runner.steps.listener import CallListener, Client
+from runner.steps.render import referenced
+from runner.steps.rewriting import FileDelivery, Inputs
+from runner.steps.timing import Steps
+from runner.store.protocol import Origin, Record
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.session_state import SessionState
+from runner.users.events import LIST_CHANGED, UPDATED, Events
+from runner.users.identity import User
+from runner.worker.wire import RequestFacts
+from sandbox.deadlines import Deadlines
+
+__all__ = [
+    "SHORT_BYTES",
+    "Completed",
+    "Execute",
+    "Executed",
+    "Left",
+    "Place",
+    "Request",
+    "Service",
+    "conclude",
+    "file_delivery_of",
+    "interim_of",
+    "listener_of",
+    "perform",
+    "settle",
+]
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SHORT_BYTES = 64 * 1024
+"""An answer that is longer is worth a thread, so that it holds up no other call."""
+
+_QUESTION = ("resultType", "inputRequests", "requestState")
+_FILES = ("artifacts", "deferred_artifacts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One MCP request as it reached the host.
+
+    Attributes:
+        user: Who it comes from.
+        method: The MCP method.
+        params: Its params, as on the wire.
+        facts: What the tool may learn of it.
+        client: Who hears of it while it runs.
+        levels: Levels of log messages that the client wants to get.
+        inline_max_bytes: Largest artifact that the caller wants inside the result.
+        is_awaited: Whether its client waits for the answer: then silence ends the call.
+        id: Ours, on every log record of the call.
+        steps: How long each step took.
+    """
+
+    user: User
+    method: str
+    params: Mapping[str, Any]
+    facts: RequestFacts
+    client: Client
+    inline_max_bytes: int
+    levels: frozenset[str] = frozenset()
+    is_awaited: bool = True
+    id: str = field(default_factory=lambda: os.urandom(6).hex())
+    steps: Steps = field(default_factory=Steps)
+
+    @property
+    def tool(self) -> str:
+        """Return the name of the tool that is called, as its client knows it."""
+        return str(self.params.get("name"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """How a tool call ended.
+
+    Attributes:
+        processed: The contract value and its files.
+        wire: The tool's own result as its server put it on the wire; empty where there is none.
+        spec: The tool, if it is known.
+        interim: An `input_required` result, or a task that was begun, which goes to the client untouched.
+    """
+
+    processed: Processed
+    wire: Mapping[str, Any]
+    spec: ToolSpec | None
+    interim: Mapping[str, Any] | None = None
+
+
+class Service(Protocol):
+    """What serves calls: a cell of our own files, or a proxy's desk."""
+
+    @property
+    def settings(self) -> Settings:
+        """Return the effective settings."""
+
+    @property
+    def events(self) -> Events:
+        """Return what happens, for the users' interfaces."""
+
+    @property
+    def state(self) -> SessionState:
+        """Return the session state of tools."""
+
+    @property
+    def claims(self) -> Path:
+        """Return the folder of the locks that say which call owns a staged name."""
+
+    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
+        """Return My Files of a user, for the call `trace`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a call finds its files, and where it leaves them.
+
+    Attributes:
+        inputs: The home that input files are staged into, if there is one.
+        outputs: The home whose files the tool may name in its result, if there is one.
+        link: Makes the download link of a file that the tool can fetch.
+        file_delivery: How files named by `filename` and `filenames` are handed over.
+    """
+
+    inputs: HomeLease | None
+    outputs: OpenHome | None
+    link: Link
+    file_delivery: FileDelivery = "path"
+
+
+async def _nothing_runs() -> None:
+    """Return at once: nothing of the call runs on this machine that could change its outputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What becomes of files that a call has changed and does not return.
+
+    Attributes:
+        of: Says which those are beside a result.
+        keep: Keeps them, or tells of them, in a result.
+    """
+
+    of: Callable[[Normalised], Sequence[Change]]
+    keep: Callable[[Processed, Sequence[Change]], Awaitable[Processed]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What came of a tool that was executed.
+
+    Attributes:
+        wire: Its result as on the wire.
+        is_long: Whether it is so long that it is read in a thread.
+        at_rest: Waits until no process of the call can change its outputs any more.
+        facts: What is noted of it in `meta_data`.
+        interim: What of it goes to the client untouched, if the tool is not done: a question, or a task.
+        left: What becomes of files that it does not return, if there may be any.
+    """
+
+    wire: Mapping[str, Any]
+    is_long: bool = False
+    at_rest: Callable[[], Awaitable[None]] = _nothing_runs
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    interim: Mapping[str, Any] | None = None
+    left: Left | None = None
+
+
+Execute = Callable[[Inputs], AbstractAsyncContextManager[Executed]]
+"""Has a tool executed with its inputs; what it holds for that is let go once the outputs were read."""
+
+
+async def perform(
+    service: Service,
+    request: Request,
+    spec: ToolSpec,
+    place: Place,
+    listener: CallListener,
+    execute: Execute,
+) -> Completed:
+    """Do steps 3 to 9 of a call: stage, run, end, normalise, collect, route.
+
+    Args:
+        service: What serves the call.
+        request: The call.
+        spec: Its tool.
+        place: Where its files are.
+        listener: Who hears of it.
+        execute: Has the tool executed.
+
+    Raises:
+        CallError: A file cannot be staged, or the tool did not answer.
+    """
+    files = service.files(request.user, trace=request.id)
+    staging = prepare_inputs(
+        read_arguments(request.params.get("arguments")),
+        spec=spec,
+        user=request.user,
+        home=place.inputs,
+        files=files,
+        claims=service.claims,
+        link=place.link,
+        file_delivery=place.file_delivery,
+    )
+    async with staging as inputs:
+        if service.events.heard(user=request.user.segment, session=request.facts.session_id):
+            listener.publish({"type": "tool_start", "arguments": inputs.shown()})
+        request.steps.done("stage")
+        async with execute(inputs) as executed:
+            return await settle(service, request, spec, place, listener, executed)
+
+
+async def settle(
+    service: Service,
+    request: Request,
+    spec: ToolSpec,
+    place: Place,
+    listener: CallListener,
+    executed: Executed,
+) -> Completed:
+    """Do steps 6 to 9 of a call: end, normalise, collect, route.
+
+    Args:
+        service: What serves the call.
+        request: The call.
+        spec: Its tool.
+        place: Where its files are.
+        listener: Who heard of it.
+        executed: What came of it.
+    """
+    wire = executed.wire
+    if executed.interim is not None:
+        return interim_of(executed.interim, spec)
+    if wire.get("resultType") == "input_required":
+        # Only what the protocol says of a question: the rest would get past the contract.
+        return interim_of({key: wire[key] for key in _QUESTION if key in wire}, spec)
+    read = asyncio.to_thread if executed.is_long else _at_once
+    normalised = await read(_normalise, service.settings, wire, spec)
+    left = executed.left.of(normalised) if executed.left is not None else ()
+    if left or any(normalised.value.get(key) for key in _FILES):
+        # Outputs are read now, and no process of the call may go on to change them.
+        request.steps.done("normalise")
+        await executed.at_rest()
+        request.steps.done("end")
+    processed = await process_artifacts(
+        normalised,
+        home=place.outputs,
+        inline_max_bytes=request.inline_max_bytes,
+        max_bytes=service.settings.max_artifact_bytes,
+        total_max_bytes=service.settings.max_call_bytes,
+        keep=_keep(service.files(request.user, trace=request.id)),
+    )
+    if left and executed.left is not None:
+        processed = await executed.left.keep(processed, left)
+    request.steps.done("collect")
+    return Completed(processed=_annotated(processed, listener, executed.facts), wire=wire, spec=spec)
+
+
+def interim_of(said: Mapping[str, Any], spec: ToolSpec | None) -> Completed:
+    """Return how a call ends for now whose client gets a question, or the name of a task."""
+    return Completed(processed=Processed(value={}), wire=said, spec=spec, interim=said)
+
+
+async def conclude(
+    service: Service,
+    request: Request,
+    act: Callable[[], Awaitable[Completed]],
+    *,
+    spec: ToolSpec | None,
+    publish: Callable[[Mapping[str, Any]], None],
+    through: type[Exception],
+) -> Completed:
+    """Return how a call ended, an error of the contract included; tell the user's interface, and the log.
+
+    Args:
+        service: What serves the call.
+        request: The call.
+        act: Does it.
+        spec: Its tool, where it is known before.
+        publish: Takes events of the call for the user's interface.
+        through: What a server answered with a JSON-RPC error is raised as; it goes to the client as it is.
+    """
+    started = time.monotonic()
+    try:
+        completed = await act()
+    except through:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
+        if isinstance(error, CallError) and error.withheld is not None:
+            facts = {"tool": request.tool, **error.withheld}
+            log.warning("a tool raised what its client is not told", extra=facts)
+        said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
+        completed = Completed(processed=await _failure(service, request, error), wire=said, spec=spec)
+    _announce(service, request, completed, publish)
+    _log_call(request, completed, time.monotonic() - started)
+    return completed
+
+
+def listener_of(service: Service, request: Request, tool: str | None, deadlines: Deadlines) -> CallListener:
+    """Return who listens to a request on behalf of its client.
+
+    Args:
+        service: What serves it.
+        request: The request.
+        tool: The tool that it calls, if it calls one.
+        deadlines: How long it may take.
+    """
+    return CallListener(
+        client=request.client,
+        params=request.params,
+        levels=request.levels,
+        deadlines=deadlines if request.is_awaited else replace(deadlines, idle_s=deadlines.total_s),
+        user=request.user.segment,
+        state=service.state,
+        publish=_publisher(service, request, tool),
+        change=partial(_changed, service, request),
+    )
+
+
+def file_delivery_of(settings: Settings) -> FileDelivery:
+    """Return how files named by `filename` and `filenames` are handed over, as the settings have it."""
+    return "url" if settings.file_delivery == "url" else "path"
+
+
+async def _at_once(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    return act(*args, **kwargs)
+
+
+def _normalise(settings: Settings, wire: Mapping[str, Any], spec: ToolSpec) -> Normalised:
+    return normalise(wire, wrapped=spec.wraps_result, results_max_bytes=settings.results_max_bytes)
+
+
+def _keep(files: MyFiles) -> Keep:
+    async def keep(fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool) -> Record:
+        origin = Origin.GENERATED if deferral is None else Origin.DEFERRED
+        return await files.put(
+            fd, name=name, mime=mime, origin=origin, deferral=deferral, temporary=temporary
+        )
+
+    return keep
+
+
+def _annotated(processed: Processed, listener: CallListener, noted: Mapping[str, Any]) -> Processed:
+    """Add to `meta_data` what happened on the way, if anything did."""
+    facts = {**noted, "notices": list(listener.notices)} if listener.notices else noted
+    if facts:
+        meta = processed.value.get("meta_data")
+        processed.value["meta_data"] = {**(meta if isinstance(meta, Mapping) else {}), **facts}
+    return processed
+
+
+async def _failure(service: Service, request: Request, error: Exception) -> Processed:
+    if not isinstance(error, CallError):
+        return failed(unexpected(error, call=request.id))
+    processed = failed(await _with_nearest_names(service, request, error))
+    # Out with the tokens in what a tool said of links that it was given, as it failed.
+    return replace(processed, value=without_tokens(processed.value))
+
+
+async def _with_nearest_names(service: Service, request: Request, error: CallError) -> CallError:
+    """Return an error that says, where a file was not found, which of the user's have a name like it."""
+    if error.code is not Code.E_FILE_NOT_FOUND:
+        return error
+    name = str(error.details.get("name"))
+    try:
+        return file_not_found(name, await service.files(request.user).nearest(name))
+    except Exception as fault:
+        log.warning("no names like it", exc_info=fault)
+        return error
+
+
+def _publisher(service: Service, request: Request, tool: str | None) -> Callable[[Mapping[str, Any]], None]:
+    user, session = request.user.segment, request.facts.session_id
+
+    def publish(event: Mapping[str, Any]) -> None:
+        service.events.publish({**event, "call": request.id, "tool": tool}, user=user, session=session)
+
+    return publish
+
+
+def _changed(service: Service, request: Request, method: str, uri: object) -> None:
+    """Tell the user's clients that listen for changes of what has changed by a call."""
+    kind = method.removeprefix("notifications/").removesuffix("/list_changed")
+    user, session = request.user.segment, request.user.session
+    if kind in ("tools", "prompts", "resources"):
+        service.events.publish({"type": LIST_CHANGED, "list": kind}, user=user, session=session)
+    elif kind == "resources/updated" and isinstance(uri, str):
+        service.events.publish({"type": UPDATED, "uri": uri}, user=user, session=session)
+
+
+def _announce(
+    service: Service,
+    request: Request,
+    completed: Completed,
+    publish: Callable[[Mapping[str, Any]], None],
+) -> None:
+    """Tell the user's interface of the files of a result, if one listens."""
+    if not service.events.heard(user=request.user.segment, session=request.facts.session_id):
+        return
+    value = referenced(completed.processed)
+    for event in announce(value, decide(value, allowed_origins=service.settings.iframe_origins)):
+        publish(event)
+
+
+def _log_call(request: Request, completed: Completed, elapsed_s: float) -> None:
+    failure, said_no = completed.processed.failure, completed.processed.is_error
+    facts = {
+        "user": request.user.name,
+        "tool": request.tool,
+        "elapsed_ms": round(elapsed_s * 1000, 1),
+        "outcome": failure.code.name if failure is not None else "error" if said_no else "ok",
+        "files": len(completed.processed.files),
+    }
+    # Once the answer is on its way: nobody waits for a line of the log.
+    asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

@@ -1,0 +1,149 @@
+"""The arguments of a call as its tool gets them: files staged or linked, then `runner.steps.rewriting`.
+
+Source: requirements S1-35 to S1-37; rules A2 and A4 of the conformance cases.
+"""
+
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from runner.contract.envelope import invalid_argument, legible
+from runner.files.my_files import MyFiles
+from runner.formats.json_repair import parse_object
+from runner.homes.homes import HomeLease
+from runner.steps.rewriting import FileDelivery, Inputs, Rewriting
+from runner.steps.staging import stage
+from runner.store.protocol import Record
+from runner.toolset.catalog import ToolSpec
+from runner.users.identity import User
+
+__all__ = ["Link", "check_json", "prepare_inputs", "read_arguments"]
+
+Link = Callable[[Record], str]
+
+_PLACE_CHARS = 200
+_STRICT = json.JSONEncoder(allow_nan=False)
+
+
+def check_json(params: Mapping[str, Any]) -> None:
+    """Refuse the params of a request that hold what JSON does not have.
+
+    Python's readers of JSON take `NaN` and `Infinity`, and make an infinity of `1e999`; no worker and no
+    other server could be told of one.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`; it says what and where.
+    """
+    try:
+        _STRICT.encode(params)
+    except (ValueError, RecursionError) as error:
+        found = _not_finite(params)
+        if found is not None:
+            where, number = found
+            word = "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+            message = f"{where} is {word}, which is no JSON value; send a finite number, null or text"
+            raise invalid_argument(message, argument=where) from error
+        raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
+
+
+def read_arguments(given: object, *, edited: object = None) -> dict[str, Any]:
+    """Return the arguments that a client sent, as an object or as JSON text that may be cut off.
+
+    Args:
+        given: The arguments; none is an empty object.
+        edited: What a person changed before agreeing to the call, in the same form; replaces arguments
+            of the same name.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`: they are no JSON object.
+    """
+    return {**_object(given), **_object(edited)}
+
+
+@asynccontextmanager
+async def prepare_inputs(
+    arguments: Mapping[str, Any],
+    *,
+    spec: ToolSpec,
+    user: User,
+    home: HomeLease | None,
+    files: MyFiles,
+    claims: Path,
+    link: Link,
+    file_delivery: FileDelivery = "path",
+) -> AsyncIterator[Inputs]:
+    """Rewrite the arguments of one call; the staged copies are removed when the block ends.
+
+    Args:
+        arguments: As the client sent them.
+        spec: The tool.
+        user: Who calls; overwrites whatever `username` the client sent.
+        home: Home to stage into, if the tool has one.
+        files: The user's files.
+        claims: Folder of the locks that say which call owns a staged name.
+        link: Makes the download link of a file.
+        file_delivery: How files named by `filename` and `filenames` are handed over.
+
+    Raises:
+        CallError: A file cannot be staged.
+    """
+    rewriting = Rewriting.of(arguments, spec=spec, username=user.name, file_delivery=file_delivery)
+    if not (rewriting.by_path or rewriting.by_link):
+        yield rewriting.finish(paths={}, links={}, names={})
+        return
+    candidates = {name: await files.find(name) for name in (*rewriting.by_path, *rewriting.by_link)}
+    found = {name: file for name, file in candidates.items() if file is not None}
+    wanted = {found[name].shown: found[name] for name in rewriting.by_path if name in found}
+    async with AsyncExitStack() as stack:
+        staged: Mapping[str, Path] = {}
+        if wanted and home is not None:
+            staging = stage(home, files, list(wanted.values()), claims=claims)
+            staged = await stack.enter_async_context(staging)
+        yield rewriting.finish(
+            paths={name: str(staged[file.shown]) for name, file in found.items() if file.shown in staged},
+            links={name: link(found[name]) for name in rewriting.by_link if name in found},
+            names={name: file.shown for name, file in found.items()},
+        )
+
+
+def _object(given: object) -> dict[str, Any]:
+    if isinstance(given, str):
+        try:
+            given = parse_object(given)
+        except ValueError as error:
+            raise invalid_argument(f"The arguments are no JSON object: {error}") from error
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise invalid_argument(f"The arguments must be a JSON object, not {type(given).__name__}")
+    return dict(given)
+
+
+def _not_finite(params: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Return the first number in params that is none of JSON's, and where it stands."""
+    # No recursion, and a place is written only once it is found: what is looked at may be as deep, as wide
+    # and as full of long names as a client likes.
+    path: list[str] = []
+    left: list[Iterator[tuple[str, object]]] = [_members(params)]
+    while left:
+        del path[len(left) - 1 :]
+        found = next(left[-1], None)
+        if found is None:
+            left.pop()
+            continue
+        step, value = found
+        path.append(step)
+        if isinstance(value, float) and not math.isfinite(value):
+            return legible("".join(path).removeprefix(".arguments").removeprefix("."), _PLACE_CHARS), value
+        if isinstance(value, Mapping | list):
+            left.append(_members(value))
+    return None
+
+
+def _members(value: Mapping[str, object] | list[object]) -> Iterator[tuple[str, object]]:
+    if isinstance(value, list):
+        return ((f"[{number}]", item) for number, item in enumerate(value))
+    return ((f".{key}", item) for key, item in value.items())

@@ -1,0 +1,238 @@
+"""What a running call tells its client: its own progress and messages, and the ladder's notices.
+
+A worker's notification is hostile until checked: only known methods pass, and progress is sent under
+the caller's own token whatever the worker wrote. The user's interface hears the same as events; payloads
+in progress messages are for it alone.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from runner.author import PUT
+from runner.contract.envelope import notice
+from runner.steps.updates import MESSAGE_MAX_CHARS, read_update
+from runner.toolset.session_state import SessionState, StateRefused
+from runner.worker.wire import PUBLISHED
+from sandbox.deadlines import Deadlines, Rung
+
+__all__ = ["PROGRESS", "CallListener", "Client", "ClientRefusal", "Nobody", "widened"]
+
+PROGRESS = "notifications/progress"
+MESSAGE = "notifications/message"
+_LIST_CHANGED = (
+    "notifications/tools/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/prompts/list_changed",
+)
+_CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
+_STATE_REQUESTS = ("state/delete", "state/get", "state/put")
+_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+_MAX_NUMBER = 1e300
+Keep = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+_OWN_TOKEN = "toolcell"  # noqa: S105 - a progress token, no secret
+
+
+class ClientRefusal(Exception):
+    """A client answered a request with an error.
+
+    Attributes:
+        code: The JSON-RPC error code.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Client(Protocol):
+    """Who asked for a call and hears of it while it runs."""
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification to the client."""
+        ...
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask the client something and return its result.
+
+        Raises:
+            ClientRefusal: The client refused, or cannot be asked.
+        """
+        ...
+
+
+class Nobody:
+    """A client that hears nothing and answers nothing. A `Client`."""
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Drop it."""
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse."""
+        raise ClientRefusal(-32601, f"nobody is there to answer {method}")
+
+
+def widened(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return request params with which a worker reports all its progress and messages.
+
+    FastMCP stays silent where the client asked for no progress or no messages. The ladder must hear
+    them all the same; what the client did not ask for is not passed on.
+    """
+    meta = dict(params.get("_meta") or {})
+    meta.setdefault("progressToken", _OWN_TOKEN)
+    meta[_LEVEL_KEY] = "debug"
+    return {**params, "_meta": meta}
+
+
+@dataclass(slots=True, kw_only=True)
+class CallListener:
+    """Listens to one call on behalf of its client. A `sandbox.host.lease.Listener`.
+
+    Attributes:
+        client: Who hears of it.
+        params: The params of the client's own request.
+        levels: Levels of log messages that the client wants to get.
+        deadlines: The limits of the call, for the wording of notices.
+        user: Whose session state the call may use.
+        state: Session state of the tools.
+        publish: Takes events for the user's interface.
+        change: Takes what has changed of what is offered: the method of a notification, and a resource.
+        keep: Keeps a file that the tool puts while it runs, where it may.
+        last_progress: The last thing the tool reported, in words.
+        notices: The notices given so far.
+    """
+
+    client: Client
+    params: Mapping[str, Any]
+    levels: frozenset[str]
+    deadlines: Deadlines
+    user: str
+    state: SessionState
+    publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
+    change: Callable[[str, object], None] = lambda _method, _uri: None
+    keep: Keep | None = None
+    last_progress: str | None = None
+    notices: list[str] = field(default_factory=list)
+    _progress: float = 0.0
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        meta = self.params.get("_meta")
+        return meta if isinstance(meta, Mapping) else {}
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Pass on a worker's notification, if it is one that a tool may send and the client asked for."""
+        method, params = value.get("method"), value.get("params")
+        params = dict(params) if isinstance(params, Mapping) else {}
+        if method == PROGRESS:
+            await self._pass_progress(params)
+        elif method == MESSAGE:
+            await self._pass_message(params)
+        elif method in _LIST_CHANGED:
+            self.change(str(method), None)
+            await self.client.notify(str(method), {})
+        elif method == PUBLISHED:
+            self.change(str(params.get("method")), params.get("uri"))
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a worker's request: session state here, what is asked of a client by that."""
+        method, params = str(value.get("method")), value.get("params")
+        params = dict(params) if isinstance(params, Mapping) else {}
+        try:
+            if method in _CLIENT_REQUESTS:
+                return {"result": dict(await self.client.request(method, params))}
+            if method == PUT and self.keep is not None:
+                return {"result": dict(await self.keep(params))}
+            return {"result": self._state_request(method, params)}
+        except ClientRefusal as error:
+            return {"error": {"code": error.code, "message": str(error)}}
+        except (StateRefused, KeyError, TypeError) as error:
+            return {"error": {"code": -32602, "message": str(error)}}
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        """Whom a client asks, and a store that takes a large file, may take longer than a tool may."""
+        return value.get("method") in (*_CLIENT_REQUESTS, PUT)
+
+    async def rung(self, rung: Rung) -> None:
+        """Tell the client that silence has lasted."""
+        await self.tell(notice(rung, self.deadlines))
+
+    async def dropped(self, count: int) -> None:
+        """Tell the client how many notifications never reached it, if it wants to hear warnings."""
+        words = f"{count} notifications of the tool were dropped: there were more than could be passed on"
+        self.publish({"type": "tool_notice", "message": words})
+        await self._warn(words)
+
+    async def tell(self, text: str) -> None:
+        """Give the client a notice: as progress if it asked for progress, else as a message."""
+        self.notices.append(text)
+        self.publish({"type": "tool_notice", "message": text})
+        token = self._meta.get("progressToken")
+        if token is not None:
+            # A progress value must grow with every notification; this is the least it can grow.
+            self._progress = math.nextafter(self._progress, math.inf)
+            params = {"progressToken": token, "progress": self._progress, "message": text}
+            await self.client.notify(PROGRESS, params)
+        else:
+            await self._warn(text)
+
+    async def _warn(self, text: str) -> None:
+        if "warning" in self.levels:
+            data = {"msg": text, "extra": None}
+            await self.client.notify(MESSAGE, {"level": "warning", "logger": "runner", "data": data})
+
+    async def _pass_progress(self, params: dict[str, Any]) -> None:
+        value, total = _number(params.get("progress")), _number(params.get("total"))
+        message = params.get("message")
+        if value is None:
+            return
+        update = read_update(value, total, message if isinstance(message, str) else None)
+        words = update.message
+        self.last_progress = words or _amount(value, total)
+        for event in update.events:
+            self.publish(event)
+        token = self._meta.get("progressToken")
+        if token is None:
+            return
+        self._progress = (
+            max(float(value), math.nextafter(self._progress, math.inf)) if self.notices else value
+        )
+        passed = {"progressToken": token, "progress": self._progress, "total": total, "message": words}
+        await self.client.notify(PROGRESS, {k: v for k, v in passed.items() if v is not None})
+
+    async def _pass_message(self, params: dict[str, Any]) -> None:
+        level, data = params.get("level"), params.get("data")
+        text = data.get("msg") if isinstance(data, Mapping) else data
+        if isinstance(text, str):
+            self.last_progress = text[:MESSAGE_MAX_CHARS]
+            self.publish({"type": "tool_log", "level": str(level), "message": text[:MESSAGE_MAX_CHARS]})
+        if isinstance(level, str) and level in self.levels:
+            passed = {"level": level, "logger": params.get("logger"), "data": data}
+            await self.client.notify(MESSAGE, {k: v for k, v in passed.items() if v is not None})
+
+    def _state_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if method not in _STATE_REQUESTS:
+            raise TypeError(f"a tool cannot ask the host for {method!r}")
+        key, collection = str(params["key"]), params.get("collection")
+        match method:
+            case "state/get":
+                value, ttl = self.state.get(self.user, collection, key)
+                return {"value": value, "ttl": ttl}
+            case "state/put":
+                self.state.put(self.user, collection, key, params["value"], params.get("ttl"))
+                return {}
+            case _:
+                return {"deleted": self.state.delete(self.user, collection, key)}
+
+
+def _number(value: object) -> float | None:
+    """Return a number that arithmetic can take; a worker may send any, of any length."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < _MAX_NUMBER else None
+
+
+def _amount(value: float, total: float | None) -> str:
+    return f"{value:g}" if total is None else f"{value:g}/{total:g}"

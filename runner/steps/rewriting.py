@@ -1,0 +1,140 @@
+"""The arguments of a call rewritten for its tool: identity set, helpers dropped, names made places. Pure.
+
+Where files lie and how links are made is said by `runner.steps.inputs`; here is only which argument gets
+what.
+
+Source: requirements S0-49 to S0-57, S1-28 to S1-37; contradictions C1, C2, C4; rules A1, A3 and A5 of the
+conformance cases.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.files.download_links import without_tokens
+from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS, ToolSpec
+
+__all__ = ["FileDelivery", "Inputs", "Rewriting"]
+
+FileDelivery = Literal["path", "url"]
+
+_FILE_KEYS = (*FILE_ARGUMENTS, *LINK_ARGUMENTS)
+# What clients send along to help a tool; one that does not declare it has no use for it.
+_HELPERS = frozenset(
+    {
+        "username",
+        *_FILE_KEYS,
+        "original_filename",
+        "original_filenames",
+        "original_file_names",
+        "file_url",
+        "file_urls",
+    }
+)
+# A place is no name, even where it ends in one: `https://example.com/report.pdf` is another file.
+_PLACE = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a tool is called with.
+
+    Attributes:
+        arguments: The arguments, rewritten.
+        unknown: Values of file arguments that named no file of the user; passed on unchanged,
+            since they may name an output.
+        names: For each place that stands in a file argument, the name of its file.
+    """
+
+    arguments: dict[str, Any]
+    unknown: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments as people may see them: names for paths and links, and no token."""
+        return {
+            key: without_tokens(_replaced(value, self.names) if key in _FILE_KEYS else value)
+            for key, value in self.arguments.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """The arguments of one call on their way to its tool.
+
+    Attributes:
+        arguments: The tool's own arguments, with the identity it asks for.
+        by_path: Names that may be files to stage, in order.
+        by_link: Names that may be files to link, in order.
+    """
+
+    arguments: dict[str, Any]
+    by_path: tuple[str, ...]
+    by_link: tuple[str, ...]
+    _path_keys: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, given: Mapping[str, Any], *, spec: ToolSpec, username: str, file_delivery: FileDelivery
+    ) -> "Rewriting":
+        """Begin with the arguments as the caller gave them.
+
+        Args:
+            given: The arguments.
+            spec: The tool.
+            username: Who calls; overwrites whatever the caller said.
+            file_delivery: How files named by `filename` and `filenames` are handed over.
+        """
+        dropped = {*_HELPERS, spec.identity}
+        own = {key: value for key, value in given.items() if key not in dropped or spec.declares(key)}
+        if spec.takes_username:
+            own[spec.identity] = username
+        path_keys = FILE_ARGUMENTS if file_delivery == "path" else ()
+        link_keys = tuple(key for key in _FILE_KEYS if key not in path_keys)
+        return cls(
+            arguments=own,
+            by_path=_names(own, path_keys),
+            by_link=_names(own, link_keys),
+            _path_keys=path_keys,
+        )
+
+    def finish(
+        self, *, paths: Mapping[str, str], links: Mapping[str, str], names: Mapping[str, str]
+    ) -> Inputs:
+        """Put places where names of files stand.
+
+        Args:
+            paths: For names of `by_path` that are files: where each is staged.
+            links: For names of `by_link` that are files: the link of each.
+            names: For both: the file's own name.
+        """
+        arguments, unknown = dict(self.arguments), dict[str, None]()
+        for key in _FILE_KEYS:
+            if key in arguments:
+                places = paths if key in self._path_keys else links
+                said = (item for item in _items(arguments[key]) if isinstance(item, str))
+                unknown |= dict.fromkeys(item for item in said if item not in places)
+                arguments[key] = _replaced(arguments[key], places)
+        return Inputs(
+            arguments=arguments,
+            unknown=tuple(unknown),
+            names={place: names[name] for known in (paths, links) for name, place in known.items()},
+        )
+
+
+def _names(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in some arguments, each once."""
+    values = [item for key in keys if key in arguments for item in _items(arguments[key])]
+    names = [item for item in values if isinstance(item, str) and not _PLACE.match(item)]
+    return tuple(dict.fromkeys(names))
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _replaced(value: Any, places: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [places.get(item, item) if isinstance(item, str) else item for item in value]
+    return places.get(value, value) if isinstance(value, str) else value

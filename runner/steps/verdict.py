@@ -1,0 +1,274 @@
+"""From how a worker ended to a wire result or one error of the contract. Decides only."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runner.contract.envelope import (
+    crashed,
+    file_not_found,
+    invalid_argument,
+    invalid_result,
+    legible,
+    network_denied,
+    outside_home,
+    own_files_denied,
+    program_denied,
+    socket_denied,
+    timed_out,
+    tool_not_found,
+    tool_raised,
+)
+from runner.contract.jsonable import NotJsonError, jsonable
+from runner.errors import CallError, Code
+from runner.settings.lendable import flag_for, within
+from runner.settings.limits import DISK_FULL, disk_full, over_limit, server_memory_full
+from runner.steps.listener import CallListener
+from runner.worker.long_answers import FOLDED, unfolded
+from runner.worker.wire import WireError
+from sandbox.host.memory_guard import SERVER_MEMORY
+from sandbox.outcome import Denial, Ending, Outcome, Reached
+from sandbox.policy import Limits
+
+__all__ = ["judge"]
+
+# Folders of processes in /proc, as they are named there.
+_OF_PROCESSES = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|$)")
+# What a tool raised itself, and so has words of its author's.
+_SAID = ("tool error", "raised")
+# Errors with words of a tool or of its author.
+_OF_TOOLS = (Code.E_TOOL, Code.E_INVALID_PATH, Code.E_NETWORK_DENIED)
+_WRAPPED = "Error calling tool "
+# What a worker may say that it ran into; what else is limited the host sees for itself.
+_FILE = "file_bytes"
+_TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Where:
+    """What a call can see of homes and of folders of others.
+
+    Attributes:
+        home: The home of the call, or None.
+        homes: The folder of homes.
+        unseen: Folders that are empty for tools but for what is theirs.
+    """
+
+    home: Path | None
+    homes: Path
+    unseen: Sequence[Path]
+
+    def flag(self, path: str, wants: str) -> str | None:
+        """Return the option that would lend a folder; none for what a tool takes to be its home."""
+        if self.home is not None and within(Path(path), Path("/tmp", self.home.name)):  # noqa: S108
+            return None
+        return flag_for(path, wants, homes=self.homes)
+
+    def unseen_flag(self, filename: object) -> str | None:
+        """Return the option that would show a file that was not found, where its folder is not to be seen."""
+        if not isinstance(filename, str) or not filename.startswith("/"):
+            return None
+        path = Path(filename)
+        if not any(within(path, top) for top in self.unseen) or (self.home and within(path, self.home)):
+            return None
+        return self.flag(filename, "read")
+
+
+def judge(
+    outcome: Outcome,
+    listener: CallListener,
+    *,
+    home: Path | None,
+    limits: Limits,
+    unknown: Sequence[str] = (),
+    homes: Path = Path("/tmp"),  # noqa: S108
+    unseen: Sequence[Path] = (),
+) -> Mapping[str, Any]:
+    """Return the wire result of a call that was answered.
+
+    Args:
+        outcome: How the worker ended.
+        listener: Who listened to the call; knows its limits and its last progress.
+        home: The home of the call, or None if its tool may write nothing.
+        limits: The resource limits of the call.
+        unknown: File arguments that named no file of the user.
+        homes: The folder of homes.
+        unseen: Folders that are empty for tools but for what is theirs.
+
+    Raises:
+        CallError: The call ended in an error of the contract.
+        WireError: The tool's server answered with a JSON-RPC error.
+    """
+    match outcome.ending:
+        case Ending.IDLE_TIMEOUT:
+            raise timed_out(listener.deadlines, limit="idle", last_progress=listener.last_progress)
+        case Ending.TOTAL_TIMEOUT:
+            raise timed_out(listener.deadlines, limit="total", last_progress=listener.last_progress)
+        case Ending.OVER_LIMIT | Ending.BROKE_PROTOCOL if outcome.reached is not None:
+            raise _over(outcome.reached, limits, outcome.memory_peak_bytes)
+        case Ending.BROKE_PROTOCOL:
+            raise invalid_result("frame", outcome.fault or "the worker sent something that is no frame")
+        case Ending.CRASHED | Ending.OVER_LIMIT:
+            raise _crash(outcome, limits)
+        case Ending.ANSWERED:
+            where = _Where(home=home, homes=homes, unseen=unseen)
+            return _answered(outcome, where, unknown, limits)
+
+
+def _crash(outcome: Outcome, limits: Limits) -> CallError:
+    if "MemoryError" in outcome.output[-2000:]:
+        return _ran_into("memory_bytes", limits, outcome.memory_peak_bytes)
+    return crashed(
+        outcome.status,
+        cause=outcome.cause,
+        memory_peak_bytes=outcome.memory_peak_bytes,
+        output=outcome.output[-4000:],
+    )
+
+
+def _over(reached: Reached, limits: Limits, memory_peak_bytes: int | None) -> CallError:
+    """Return the error of a limit that the host has seen exceeded."""
+    if reached.limit == SERVER_MEMORY:
+        return server_memory_full(reached, memory_peak_bytes=memory_peak_bytes)
+    # A home that was too full before the call has more room for it; the limit is the setting's.
+    value = min(reached.value, getattr(limits, reached.limit))
+    return over_limit(replace(reached, value=value), memory_peak_bytes=memory_peak_bytes)
+
+
+def _ran_into(limit: str, limits: Limits, memory_peak_bytes: int | None = None) -> CallError:
+    """Return the error of a limit that the tool has run into and says so."""
+    if limit == DISK_FULL:
+        return disk_full()
+    value = getattr(limits, limit)
+    # A write across the limit is done up to it and no further: the file has that size, and was to be larger.
+    used = value if limit == _FILE else None
+    return over_limit(Reached(limit=limit, value=value, used=used), memory_peak_bytes=memory_peak_bytes)
+
+
+def _answered(
+    outcome: Outcome,
+    where: "_Where",
+    unknown: Sequence[str],
+    limits: Limits,
+) -> Mapping[str, Any]:
+    answer: Mapping[str, Any] = outcome.answer or {}
+    raised, result = answer.get("raised"), answer.get("result")
+    if isinstance(raised, dict):
+        error = _error(raised, outcome, where, unknown, limits)
+        # What the author says is read first, whatever we know beside it.
+        if raised.get("kind") in _SAID and isinstance(result, dict) and _is_authors(result, error):
+            error.answer = result
+        raise _masked(error, raised, result)
+    if isinstance(answer.get("error"), dict):
+        raise WireError(_written(answer["error"]))
+    if not isinstance(result, dict):
+        raise invalid_result("result", "the worker's answer holds no result")
+    return unfolded(result) if answer.get(FOLDED) is True else result
+
+
+def _masked(error: CallError, raised: Mapping[str, Any], result: object) -> CallError:
+    """Return an error with no more than the tool's server tells of it, where that masks what tools raise."""
+    told = raised.get("told")
+    if not isinstance(told, str) or error.code not in _OF_TOOLS:
+        return error
+    masked = CallError(
+        error.code, legible(told), details={"message": legible(told)}, retryable=error.retryable
+    )
+    masked.answer = result if isinstance(result, dict) else None
+    withheld = {key: value for key, value in error.details.items() if key not in ("message", "suggestion")}
+    masked.withheld = {"problem": error.message, **withheld}
+    return masked
+
+
+def _is_authors(result: Mapping[str, Any], error: CallError) -> bool:
+    """Say whether an answer has an author's words, and not FastMCP's for an exception that we know better."""
+    content = result.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    said = first.get("text") if isinstance(first, dict) else None
+    return error.code is Code.E_TOOL or (isinstance(said, str) and not said.startswith(_WRAPPED))
+
+
+def _error(
+    raised: Mapping[str, Any], outcome: Outcome, where: _Where, unknown: Sequence[str], limits: Limits
+) -> CallError:
+    if raised.get("kind") == "too long":
+        used = raised.get("used")
+        reached = Reached(
+            limit="frame_bytes", value=limits.frame_bytes, used=used if isinstance(used, int) else None
+        )
+        return over_limit(reached)
+    if isinstance(raised.get("denied"), dict):
+        return _denied(raised["denied"], outcome.denials, where)
+    limit = raised.get("limit")
+    if limit in _TOLD:
+        return _ran_into(str(limit), limits, outcome.memory_peak_bytes)
+    return _raised(raised, unknown, where)
+
+
+def _written(error: dict[str, Any]) -> dict[str, Any]:
+    """Return an error of JSON-RPC without data that cannot be written again, whoever made it."""
+    try:
+        return dict(jsonable(error))
+    except NotJsonError as reason:
+        return {
+            "code": error.get("code"),
+            "message": f"{error.get('message')} (its data is left out: {reason})",
+        }
+
+
+def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) -> CallError:
+    kind, type_name = raised.get("kind"), str(raised.get("type"))
+    message, filename = str(raised.get("message", "")), raised.get("filename")
+    if kind == "arguments":
+        return _arguments(raised.get("faults"))
+    if kind == "not found":
+        return tool_not_found(str(raised.get("tool") or message), [])
+    if type_name == "FileNotFoundError" and filename in unknown:
+        # Which names of the user are like it, whoever can ask the store adds.
+        return file_not_found(str(filename), [])
+    frames = raised.get("frames")
+    flag = where.unseen_flag(filename) if type_name == "FileNotFoundError" else None
+    return tool_raised(
+        type_name, message, frames=_lines(frames if isinstance(frames, list) else []), flag=flag
+    )
+
+
+def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where) -> CallError:
+    """Return the error of a denial that ended a call: of a path, a program, or a place on the network."""
+    operation, path = str(denied.get("operation", "")), str(denied.get("path", ""))
+    if operation == "run":
+        return program_denied(path)
+    if _OF_PROCESSES.match(path):
+        return own_files_denied(path)
+    if not operation.startswith("socket."):
+        return outside_home(path, where.home, flag=where.flag(path, str(denied.get("wants", ""))))
+    if path.startswith("AF_"):
+        return socket_denied(path)
+    # The kernel denies the socket, before any address is named; the guard, or the gate, has heard it.
+    heard = [item.path for item in denials if item.operation.startswith(("socket.", "connect")) and item.path]
+    return network_denied(*_place(path or (heard[-1] if heard else "")))
+
+
+def _place(text: str) -> tuple[str | None, int | None]:
+    """Return host and port of a place as it is written."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or (":" in host and not host.startswith("[")):
+        host, port = text, ""
+    return host.strip("[]") or None, int(port[:6]) if port else None
+
+
+def _arguments(faults: object) -> CallError:
+    listed = [fault for fault in faults if isinstance(fault, Mapping)] if isinstance(faults, list) else []
+    sentences = [f"{fault.get('argument') or 'arguments'}: {fault.get('problem')}" for fault in listed]
+    first = str(listed[0].get("argument")) if len(listed) == 1 else None
+    return invalid_argument("; ".join(sentences) or "The arguments do not fit the tool", argument=first)
+
+
+def _lines(frames: Sequence[object]) -> list[str]:
+    return [
+        f"{frame.get('file')}, line {frame.get('line')}, in {frame.get('function')}: {frame.get('text')}"
+        for frame in frames
+        if isinstance(frame, Mapping)
+    ]

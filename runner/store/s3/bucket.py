@@ -1,0 +1,389 @@
+"""A bucket of an S3 server: the few operations that the store needs, and nothing that tells secrets.
+
+What the server or the library says of a failure is not passed on, since it names buckets, addresses and
+keys: an error carries the operation and the server's error code. Bytes on their way are checked by the
+server, on AWS by the checksums that boto3 adds, elsewhere by the signed digest of each request's body.
+
+Source: Amazon S3 API Reference; botocore, `Config`; requirement S1-11.
+"""
+
+import contextlib
+import email.utils
+import functools
+import io
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import SecretStr
+from urllib3.exceptions import HTTPError
+
+from runner.store.s3.faults import failed
+from runner.store.s3.waiting import check_wanted
+
+__all__ = ["Address", "Bucket", "Listed", "Missing", "Reading", "Stream", "failed"]
+
+_ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
+_TAKEN = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
+_UNKNOWN_CONDITION = frozenset({"501", "NotImplemented"})
+_PLAIN_CODE = re.compile(r"[A-Za-z0-9.]{1,64}")
+_CONNECTIONS = 64
+_CONNECT_S = 4.0
+# How long a server may be silent: before it answers a question, or has taken contents or put parts together.
+_ANSWER_S = 5.0
+_CONTENT_S = 60.0
+# The Date header has whole seconds; below this difference our own clock is the better one.
+_SKEW_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class Missing(Exception):
+    """There is no such object or upload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a bucket is, and how to get in.
+
+    Attributes:
+        bucket: Its name.
+        prefix: What all keys begin with; empty, or ending in a slash.
+        endpoint: URL of the server; None: AWS.
+        region: Its region; None: as the environment says.
+        path_style: Whether the bucket's name stands in the path instead of in the host's name.
+        access_key: Key id; None: the chain of AWS (environment, files, the machine's role).
+        secret_key: The key.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool = False
+    access_key: SecretStr | None = None
+    secret_key: SecretStr | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One object of a listing.
+
+    Attributes:
+        key: Its key.
+        size: Length in bytes.
+        etag: The server's mark of its content.
+        modified: When it was put, by the server's clock.
+    """
+
+    key: str
+    size: int
+    etag: str
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """The bytes of an object on their way; close it.
+
+    Attributes:
+        body: What to read from.
+        size: How many bytes will come.
+        etag: The server's mark of the whole object's content.
+    """
+
+    body: Any
+    size: int
+    etag: str
+
+
+class Reading(io.RawIOBase):
+    """Bytes as a file, without a copy of them."""
+
+    def __init__(self, content: bytes | bytearray) -> None:
+        self._content = memoryview(content)
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it can be read again."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place; return it."""
+        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
+        self._at = begin + offset
+        return self._at
+
+    def readinto(self, into: Any) -> int:
+        """Read as much as fits; return how much."""
+        piece = self._content[self._at : self._at + len(into)]
+        into[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+class Bucket:
+    """A bucket. All methods block and may be called from any thread; they raise `CallError` `E_STORE`."""
+
+    def __init__(self, at: Address) -> None:
+        self._name = at.bucket
+        self._is_aws = at.endpoint is None
+        # What carries contents, and what people wait for.
+        self._client = _client(at, read_s=_CONTENT_S, attempts=4)
+        self._quick = _client(at, read_s=_ANSWER_S, attempts=2)
+        self._skew = timedelta()
+        self._lock = threading.Lock()
+        self._conditions: bool | None = None
+        for client in (self._client, self._quick):
+            client.meta.events.register("after-call.s3", self._note_time)
+            client.meta.events.register("before-send.s3", check_wanted)
+
+    def now(self) -> datetime:
+        """Return the time by the server's clock: hosts that share a bucket need not agree on theirs."""
+        return datetime.now(UTC) + self._skew
+
+    def ask(self, prefix: str) -> None:
+        """Find out whether the bucket is there and may be listed; what is in it does not matter."""
+        with _asked("list"):
+            self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, MaxKeys=1)
+
+    def put(
+        self,
+        key: str,
+        body: bytes | bytearray,
+        *,
+        mime: str = "application/json",
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Put an object, whatever was there."""
+        with _asked("put"):
+            self._client.put_object(
+                Bucket=self._name, Key=key, Body=body, ContentType=mime, Metadata=dict(metadata or {})
+            )
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        """Put an object unless there is one; say whether it was put. Only where `has_conditions`."""
+        try:
+            with _asked("put"):
+                self._client.put_object(
+                    Bucket=self._name, Key=key, Body=body, ContentType="application/json", IfNoneMatch="*"
+                )
+        except _Taken:
+            return False
+        return True
+
+    def has_conditions(self, probe: str) -> bool:
+        """Say whether the server refuses to overwrite where asked to, by trying on the key `probe`."""
+        with self._lock:
+            if self._conditions is None:
+                try:
+                    # A server that takes no notice of the condition puts it twice.
+                    self._conditions = not (self.put_new(probe, b"1") and self.put_new(probe, b"2"))
+                except _UnknownCondition:
+                    self._conditions = False
+            return self._conditions
+
+    def get(self, key: str) -> bytes | None:
+        """Return the bytes of a small object, or None where there is none."""
+        try:
+            stream = self.stream(key)
+            with contextlib.closing(stream.body), _asked("get"):
+                return bytes(stream.body.read())
+        except Missing:
+            return None
+
+    def stream(
+        self, key: str, *, offset: int = 0, length: int | None = None, etag: str | None = None
+    ) -> Stream:
+        """Begin to read an object or a range of it, which may not be empty.
+
+        Raises:
+            Missing: There is no such object, or it is no longer the one of `etag`.
+        """
+        asked: dict[str, str] = {} if etag is None else {"IfMatch": etag}
+        if offset or length is not None:
+            end = "" if length is None else str(offset + length - 1)
+            asked["Range"] = f"bytes={offset}-{end}"
+        try:
+            with _asked("get"):
+                answer = self._quick.get_object(Bucket=self._name, Key=key, **asked)
+        except _Taken:
+            raise Missing from None
+        return Stream(body=answer["Body"], size=answer["ContentLength"], etag=answer["ETag"])
+
+    def size(self, key: str) -> int | None:
+        """Return the length of an object in bytes, or None where there is none."""
+        try:
+            with _asked("head"):
+                return int(self._quick.head_object(Bucket=self._name, Key=key)["ContentLength"])
+        except Missing:
+            return None
+
+    def mime(self, key: str) -> str | None:
+        """Return the type of an object, or None where there is none."""
+        try:
+            with _asked("head"):
+                return str(self._quick.head_object(Bucket=self._name, Key=key)["ContentType"])
+        except Missing:
+            return None
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if there is one."""
+        with contextlib.suppress(Missing), _asked("delete"):
+            self._quick.delete_object(Bucket=self._name, Key=key)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield the objects whose keys begin with `prefix`, by key, page by page."""
+        more: dict[str, str] = {}
+        while True:
+            with _asked("list"):
+                page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, **more)
+            for item in page.get("Contents", ()):
+                yield Listed(
+                    key=item["Key"],
+                    size=item["Size"],
+                    etag=item["ETag"],
+                    modified=item["LastModified"],
+                )
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def begin(self, key: str, *, mime: str, metadata: Mapping[str, str]) -> str:
+        """Begin an upload in parts; return its id."""
+        with _asked("create upload"):
+            answer = self._client.create_multipart_upload(
+                Bucket=self._name, Key=key, ContentType=mime, Metadata=dict(metadata)
+            )
+        return str(answer["UploadId"])
+
+    def put_part(self, key: str, upload: str, number: int, body: bytes | bytearray) -> dict[str, object]:
+        """Put one part, counted from 1; return what `complete` wants to know of it."""
+        # A body is sent in one piece, but where a checksum is to follow it the library would copy it.
+        sent = Reading(body) if self._is_aws else body
+        with _asked("put part"):
+            answer = self._client.upload_part(
+                Bucket=self._name, Key=key, UploadId=upload, PartNumber=number, Body=sent
+            )
+        checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+        checksums.pop("ChecksumType", None)
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+
+    def complete(self, key: str, upload: str, parts: Sequence[Mapping[str, object]]) -> None:
+        """Make an object of the parts.
+
+        Raises:
+            Missing: There is no such upload any more.
+        """
+        with _asked("complete upload"):
+            self._client.complete_multipart_upload(
+                Bucket=self._name, Key=key, UploadId=upload, MultipartUpload={"Parts": list(parts)}
+            )
+
+    def abort(self, key: str, upload: str) -> None:
+        """Throw the parts of an upload away."""
+        with contextlib.suppress(Missing), _asked("abort upload"):
+            self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload)
+
+    def uploads(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
+        """Yield key, id and beginning of each upload that was neither completed nor aborted."""
+        more: dict[str, str] = {}
+        while True:
+            with _asked("list uploads"):
+                page = self._client.list_multipart_uploads(Bucket=self._name, Prefix=prefix, **more)
+            for item in page.get("Uploads", ()):
+                yield item["Key"], item["UploadId"], item["Initiated"]
+            if not page.get("IsTruncated"):
+                return
+            more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+        self._quick.close()
+
+    def _note_time(self, http_response: Any, **_: object) -> None:
+        stated = http_response.headers.get("date")
+        with contextlib.suppress(TypeError, ValueError):
+            skew = email.utils.parsedate_to_datetime(stated).astimezone(UTC) - datetime.now(UTC)
+            self._skew = skew if abs(skew.total_seconds()) > _SKEW_S else timedelta()
+
+
+class _Taken(Exception):
+    """A condition did not hold."""
+
+
+class _UnknownCondition(Exception):
+    """The server does not know conditions."""
+
+
+@contextlib.contextmanager
+def _asked(operation: str) -> Iterator[None]:
+    # `from None` throughout: the texts of these exceptions name addresses, buckets and keys.
+    try:
+        yield
+    except ClientError as error:
+        raise _translated(operation, error) from None
+    except (BotoCoreError, HTTPError, OSError) as error:
+        raise failed(operation, type(error).__name__) from None
+
+
+def _translated(operation: str, error: ClientError) -> Exception:
+    stated = str(error.response.get("Error", {}).get("Code", ""))
+    status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+    codes = {stated, status}
+    if stated in _ABSENT or (status == "404" and stated != "NoSuchBucket"):
+        return Missing()
+    if codes & _TAKEN:
+        return _Taken()
+    if codes & _UNKNOWN_CONDITION:
+        return _UnknownCondition()
+    return failed(operation, stated if _PLAIN_CODE.fullmatch(stated) else f"status {status}")
+
+
+@functools.cache
+def _session() -> Any:
+    # Reading its description of S3 takes a third of a second.
+    return boto3.session.Session()
+
+
+def _client(at: Address, *, read_s: float, attempts: int) -> Any:
+    # They say where they found credentials, and at level debug they print signatures.
+    for name in ("boto3", "botocore", "urllib3"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    config = Config(
+        connect_timeout=_CONNECT_S,
+        read_timeout=read_s,
+        retries={"mode": "standard", "max_attempts": attempts},
+        max_pool_connections=_CONNECTIONS,
+        s3={
+            "addressing_style": "path" if at.path_style else "auto",
+            **({"payload_signing_enabled": True} if at.endpoint else {}),
+        },
+        # Servers that are not AWS may know none of the newer checksums.
+        request_checksum_calculation="when_required" if at.endpoint else "when_supported",
+        response_checksum_validation="when_required" if at.endpoint else "when_supported",
+    )
+    try:
+        return _session().client(
+            "s3",
+            endpoint_url=at.endpoint,
+            region_name=at.region or ("us-east-1" if at.endpoint else None),
+            aws_access_key_id=at.access_key.get_secret_value() if at.access_key else None,
+            aws_secret_access_key=at.secret_key.get_secret_value() if at.secret_key else None,
+            config=config,
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise failed("connect", type(error).__name__) from None

@@ -1,0 +1,1 @@
+"""Bytes that wait on disk until a bucket takes them."""

@@ -1,0 +1,116 @@
+"""Taking connections from a listening socket, also while there are no descriptors for them.
+
+asyncio's own loop tries again for each place in the backlog, thousands of times a second, and logs each. Here
+whoever wants to connect waits in the kernel meanwhile, and the log has one line now and then, with a count.
+
+Source: accept(2), "ERRORS"; asyncio.selector_events, `_accept_connection`.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.host import descriptors
+
+__all__ = ["Acceptor"]
+
+log = logging.getLogger(__name__)
+
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# Others want their turn too.
+_AT_ONCE = 64
+_FIRST_REST_S = 0.05
+_LONGEST_REST_S = 1.0
+_LOG_EVERY_S = 10.0
+# What is kept for calls that are under way, whose files are read and written.
+_KEPT_FREE = 16
+_MOST_KEPT = 128
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Acceptor:
+    """Takes the connections of one listening socket, from `start` to `close`.
+
+    Attributes:
+        listener: The socket; stays the caller's.
+        protocol: Makes what speaks on a connection.
+        make_room: Gives up descriptors that nobody needs now; False if there are none.
+    """
+
+    listener: socket.socket
+    protocol: Callable[[], asyncio.BaseProtocol]
+    make_room: Callable[[], bool] = lambda: False
+    _resting: asyncio.TimerHandle | None = field(init=False, default=None)
+    _rest_s: float = field(init=False, default=_FIRST_REST_S)
+    _refused: int = field(init=False, default=0)
+    _logged_at: float = field(init=False, default=float("-inf"))
+    _begun: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+
+    def start(self) -> None:
+        """Take connections from now on."""
+        self.listener.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        self._listen()
+
+    def close(self) -> None:
+        """Take no more; those that were taken go on."""
+        if self._resting is not None:
+            self._resting.cancel()
+        asyncio.get_running_loop().remove_reader(self.listener.fileno())
+
+    def _listen(self) -> None:
+        self._resting = None
+        asyncio.get_running_loop().add_reader(self.listener.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        for _ in range(_AT_ONCE):
+            if not self._has_room():
+                self._rest(OSError(errno.EMFILE, "too few descriptors are left"))
+                return
+            try:
+                connection, _address = self.listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _SHORT:
+                    raise
+                self._rest(error)
+                return
+            self._rest_s = _FIRST_REST_S
+            self._begin(connection)
+
+    def _has_room(self) -> bool:
+        kept = min(descriptors.limit() // _KEPT_FREE, _MOST_KEPT)
+        return descriptors.left() > kept or self.make_room()
+
+    def _begin(self, connection: socket.socket) -> None:
+        connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        task = asyncio.create_task(self._connect(connection))
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self.protocol, connection)
+        except OSError as error:
+            # It has gone again already.
+            log.debug("a connection ended as it began", extra={"problem": str(error)})
+            connection.close()
+
+    def _rest(self, error: OSError) -> None:
+        """Let those who want to connect wait, longer each time."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.listener.fileno())
+        self._resting = loop.call_later(self._rest_s, self._listen)
+        self._rest_s = min(2 * self._rest_s, _LONGEST_REST_S)
+        self._refused += 1
+        now = time.monotonic()
+        if now - self._logged_at > _LOG_EVERY_S:
+            log.warning(
+                "new connections have to wait: raise the limit of open files (ulimit -Hn)",
+                extra={"times": self._refused, "limit": descriptors.limit(), "problem": error.strerror},
+            )
+            self._logged_at, self._refused = now, 0

@@ -1,0 +1,78 @@
+"""Listening on an address, and the web server that does: once for every HTTP server that the runner opens."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from runner.errors import UsageError
+from runner.system.accepting import Acceptor
+
+__all__ = ["QuietServer", "listen_on"]
+
+_BACKLOG = 2048
+
+
+class QuietServer(uvicorn.Server):
+    """Uvicorn, with the signals left to us: it would raise them again after its own shutdown.
+
+    Args:
+        config: How to serve.
+        make_room: Gives up descriptors that nobody needs now; False if there are none.
+    """
+
+    def __init__(self, config: uvicorn.Config, *, make_room: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(config)
+        self._make_room = make_room
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and take connections from sockets that listen."""
+        await super().startup([])
+        for listener in sockets or ():
+            acceptor = Acceptor(listener=listener, protocol=self._connection, make_room=self._make_room)
+            self._acceptors.append(acceptor)
+            acceptor.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and end those that there are."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets)
+
+    def _connection(self) -> asyncio.Protocol:
+        kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return kind(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def listen_on(host: str, port: int, *, setting: str) -> socket.socket:
+    """Return a socket that listens.
+
+    Args:
+        host: The address; one of version 6 may stand in brackets.
+        port: The port; 0 takes a free one.
+        setting: What the operator changes to have another port.
+
+    Raises:
+        UsageError: The address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, or asyncio would not switch off Nagle's algorithm: 40 ms on every answer.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another {setting}"
+        ) from error
+    return listener

@@ -1,0 +1,167 @@
+"""Folders that we make in the folder of homes, and how they are held: by a lock on the folder itself.
+
+Whoever has to do with such a folder holds it by `flock` on an open descriptor of it. So every runner sees
+that it is in use, whichever state folder it has, and the kernel lets go when the runner dies, however it
+dies. What tidies temporary folders by age, such as systemd-tmpfiles, keeps off a folder that is held, too.
+
+A tool can lock its own home as well. It never keeps a runner out by that: a runner holds the home from
+before the tool's first process until after its last, so a tool can only share what is shared already.
+
+Source: flock(2), rename(2), openat2(2), systemd-tmpfiles(8), "a BSD file lock".
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runner.errors import CallError, Code
+from runner.system.openat import CONFINED, openat2
+
+__all__ = [
+    "HIDDEN",
+    "HomeError",
+    "folders_in",
+    "held",
+    "is_at",
+    "let_go",
+    "made_folder",
+    "open_homes",
+    "sweep_unfinished",
+    "try_exclusive",
+]
+
+HIDDEN = ".toolcell-"
+"""What the names of our folders begin with, but for homes; no home's does."""
+
+_UNFINISHED = f"{HIDDEN}new-"
+_ATTEMPTS = 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class HomeError(CallError):
+    """A home cannot be used; the message says why and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.E_ISOLATION, message)
+
+
+@contextmanager
+def open_homes(homes: Path) -> Iterator[int]:
+    """Open the folder of homes, in which nobody else must be able to exchange what is ours.
+
+    Raises:
+        HomeError: It cannot be used.
+    """
+    try:
+        fd = os.open(homes, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise HomeError(
+            f"the folder for homes {homes} cannot be opened: {error.strerror}; "
+            f"create it, or choose another one (setting `homes`)"
+        ) from error
+    try:
+        _check(homes, os.fstat(fd))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _check(homes: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise HomeError(
+            f"the folder for homes {homes} belongs to the user with id {found.st_uid}, who could "
+            f"exchange every home in it; choose one of root's or your own (setting `homes`)"
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        raise HomeError(
+            f"the folder for homes {homes} can be written by others and has no sticky bit, so "
+            f"they could exchange every home in it; chmod +t it, or choose another one (setting `homes`)"
+        )
+
+
+def made_folder(homes_fd: int, prefix: str = _UNFINISHED) -> tuple[str, int]:
+    """Make a folder under a name nobody knows; return the name and a descriptor that holds it exclusively.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    for _attempt in range(_ATTEMPTS):
+        name = f"{prefix}{secrets.token_hex(8)}"
+        os.mkdir(name, 0o700, dir_fd=homes_fd)
+        # Until it is held, whoever sweeps takes it for one that was left.
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(name, _FOLDER, dir_fd=homes_fd)
+            if try_exclusive(fd) and is_at(homes_fd, name, fd):
+                return name, fd
+            os.close(fd)
+    raise OSError(errno.EBUSY, "a new folder is swept away as often as it is made")
+
+
+def is_at(homes_fd: int, name: str, fd: int) -> bool:
+    """Say whether a name still leads to the folder that is open: after a lock was waited for, it need not."""
+    try:
+        there = os.stat(name, dir_fd=homes_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return os.path.samestat(there, os.fstat(fd))
+
+
+def try_exclusive(fd: int) -> bool:
+    """Hold a folder exclusively if nobody else holds it. Gives up a shared lock in either case."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def let_go(fd: int) -> None:
+    """Hold a folder no longer, and close it."""
+    # Said aloud: a child that is between fork and exec still has the descriptor, and closing ours
+    # alone would leave the folder locked until then.
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
+
+
+def folders_in(homes_fd: int, ids: Container[int]) -> Iterator[tuple[str, int]]:
+    """Yield name and owner of each folder in the folder of homes that belongs to us or to one of `ids`.
+
+    Only root can make a folder belong to another id, so for anybody else those of `ids` are a stranger's.
+    """
+    own = os.geteuid()
+    with os.scandir(homes_fd) as entries:
+        for entry in entries:
+            # Something that is gone meanwhile is nobody's.
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    owner = entry.stat(follow_symlinks=False).st_uid
+                    if owner == own or (own == 0 and owner in ids):
+                        yield entry.name, owner
+
+
+def sweep_unfinished(homes_fd: int) -> None:
+    """Remove the folders whose makers were killed before they had a name. They are empty."""
+    for name in [name for name, _owner in folders_in(homes_fd, range(0)) if name.startswith(_UNFINISHED)]:
+        with contextlib.suppress(OSError), held(homes_fd, name):
+            os.rmdir(name, dir_fd=homes_fd)
+
+
+@contextmanager
+def held(homes_fd: int, name: str) -> Iterator[int]:
+    """Hold a folder exclusively.
+
+    Raises:
+        OSError: It is none, something is mounted on it, or somebody holds it.
+    """
+    fd = openat2(homes_fd, name, _FOLDER, resolve=CONFINED)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield fd
+    finally:
+        let_go(fd)

@@ -1,0 +1,192 @@
+"""Which files of the state folder and of a local store this user may not use, found before anything is done.
+
+Who has changed the owner or the mode of such a file, or runs a server as another user than before, is told
+which file it is and what to do. It is not taken for one that is missing: what it holds is needed, and what
+was made in its place would be a second truth.
+
+Not looked at are the bytes of single files in a store, of which there may be very many: `runner doctor
+--verify` reads them.
+
+Source: access(2), faccessat(2) on AT_EACCESS; statvfs(3) on ST_RDONLY.
+"""
+
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from runner.errors import StartError
+from runner.system.state_files import APART
+
+__all__ = ["Denied", "check_access", "denied_in"]
+
+_SHOWN = 3
+# What an area of a local store has, and what lies beside the areas.
+_OF_AREA = ("journal", "objects", "incoming", "quarantine")
+_OF_STORE = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm", "reserve")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """A file or folder that this user may not use.
+
+    Attributes:
+        path: Which it is.
+        problem: What may not be done with it, as a clause.
+        cure: What to do.
+    """
+
+    path: Path
+    problem: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.problem}; {self.cure}"
+
+
+def check_access(state: Path, store: Path | None) -> None:
+    """Refuse to go on where this user may not use a file of the state folder or the store.
+
+    Args:
+        state: The state folder.
+        store: The folder of a local store, if there is one.
+
+    Raises:
+        StartError: There is such a file; the message names it and says what to do.
+    """
+    found = denied_in(state, store)
+    first = list(islice(found, _SHOWN))
+    if not first:
+        return
+    more = sum(1 for _ in found)
+    rest = f"\nand {more} more; runner doctor lists them" if more else ""
+    raise StartError("state cannot be used as it is, and was left so:\n" + "\n".join(map(str, first)) + rest)
+
+
+def denied_in(state: Path, store: Path | None) -> Iterator[Denied]:
+    """Yield what this user may not use of a state folder, with all that is in it, and of a local store.
+
+    Args:
+        state: The state folder.
+        store: The folder of a local store, if there is one.
+    """
+    yield from _below(state)
+    if store is not None:
+        yield from _in_store(store)
+
+
+def _below(folder: Path) -> Iterator[Denied]:
+    """Yield what may not be used of a folder and all that is in it; of what is not there, nothing."""
+    found = _denied(folder)
+    if found is not None or not folder.is_dir():
+        yield from filter(None, [found])
+        return
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            # What was set apart is nobody's any more; links are notes, or the operator's.
+            if APART in entry.name or entry.is_symlink():
+                continue
+            if entry.is_dir():
+                yield from _below(Path(entry.path))
+            else:
+                yield from filter(None, [_denied(Path(entry.path))])
+
+
+def _in_store(store: Path) -> Iterator[Denied]:
+    found = _denied(store)
+    if found is not None or not store.is_dir():
+        yield from filter(None, [found])
+        return
+    yield from _each(store / name for name in _OF_STORE)
+    for kind in _folders_in(store):
+        found = _denied(kind)
+        if found is not None:
+            yield found
+            continue
+        for area in _folders_in(kind):
+            yield from _each(chain([area], (area / name for name in _OF_AREA)))
+
+
+def _each(paths: Iterable[Path]) -> Iterator[Denied]:
+    """Yield what may not be used of some paths; of those below one that is denied, nothing."""
+    closed: list[Path] = []
+    for path in paths:
+        if path.parent not in closed:
+            found = _denied(path)
+            if found is not None:
+                closed.append(path)
+                yield found
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _denied(path: Path) -> Denied | None:
+    """Say what may not be done with a file or folder; None if all may, or there is none."""
+    try:
+        found = path.stat()
+    except PermissionError:
+        return _shut(path)
+    except OSError:
+        # Not there, or no file: whoever reads it says so.
+        return None
+    is_folder = stat.S_ISDIR(found.st_mode)
+    if not (is_folder or stat.S_ISREG(found.st_mode)):
+        return None
+    lacking = [name for name, may in _wanted(is_folder=is_folder) if not _may(path, may)]
+    if not lacking:
+        return None
+    return Denied(path=path, problem=f"may not be {_joined(lacking)} by {_me()}", cure=_cure(path, found))
+
+
+def _wanted(*, is_folder: bool) -> list[tuple[str, int]]:
+    """Return what a server does with a file or folder, and the right for it."""
+    wanted = [("read", os.R_OK), ("written", os.W_OK)]
+    return [*wanted, ("entered", os.X_OK)] if is_folder else wanted
+
+
+def _may(path: Path, right: int) -> bool:
+    if os.access(path, right, effective_ids=True):
+        return True
+    # A disk that takes nothing is another matter: what is on it can be listed and read.
+    return right == os.W_OK and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def _shut(path: Path) -> Denied:
+    """Name the folder that keeps this user from even looking at a path: the first on the way to it."""
+    for folder in reversed(path.parents):
+        if not os.access(folder, os.X_OK, effective_ids=True):
+            cure = _cure(folder, folder.stat())
+            return Denied(
+                path=folder, problem=f"may not be entered by {_me()}, and leads to {path}", cure=cure
+            )
+    return Denied(path=path, problem=f"may not be looked at by {_me()}", cure=f"let {_me()} look at it")
+
+
+def _cure(path: Path, found: os.stat_result) -> str:
+    rights = "u+rwx" if stat.S_ISDIR(found.st_mode) else "u+rw"
+    if found.st_uid == os.geteuid():
+        return f"chmod {rights} {shlex.quote(str(path))}"
+    whose = f"it belongs to {_name(found.st_uid)}"
+    return f"{whose}: run as that user, or chown {_me()} {shlex.quote(str(path))} and chmod {rights} it"
+
+
+def _joined(words: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _me() -> str:
+    return _name(os.geteuid())
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"

@@ -1,0 +1,210 @@
+"""User ids for the processes and the home of each user, in the tiers that give them one.
+
+The id follows from the user's name where that is free, so that two runners with a state folder each give
+the same user the same id, and two users hardly ever. What was given is recorded, and no id is given twice.
+
+Processes that are no user's yet have an id too. They become the first user's, whoever that is, and the
+kernel counts the processes of an id over the whole machine: so each pool holds one of its own while it lasts.
+
+The record has a copy beside it, and both are on disk before an id is used: a power cut costs neither. Homes
+outlive them where the state folder is lost, and other runners have records of their own. So who has an id
+already is read from the homes, too, whenever an id is given.
+
+Source: architecture, decision "Usernames"; `docs/isolation.md`.
+"""
+
+import fcntl
+import grp
+import hashlib
+import json
+import logging
+import os
+import pwd
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import CallError, Code
+from runner.system.own_folders import HIDDEN, folders_in, open_homes
+from runner.system.state_files import Damaged, make_folder, open_lock, read_whole, set_apart, write_whole
+
+__all__ = ["Uids"]
+
+_log = logging.getLogger(__name__)
+
+# No user's segment is like it.
+_NOBODY = "=nobody-"
+
+
+@dataclass(frozen=True, slots=True)
+class Uids:
+    """The ids of one runner. Any number of processes may have the same.
+
+    Attributes:
+        state: The runner's state folder.
+        among: What ids may be given.
+        homes: The folder of homes, where the owner of a home shows which id its user has; None for none.
+        lender: The one id that all have where something is lent that belongs to it; none is recorded then.
+    """
+
+    state: Path
+    among: range
+    homes: Path | None = None
+    lender: int | None = None
+
+    def of(self, segment: str) -> int:
+        """Return the id of a user, by the segment of the user's home; the same for ever.
+
+        Raises:
+            CallError: All ids are given, or the record of them cannot be used.
+        """
+        if self.lender is not None:
+            return self.lender
+        digest = hashlib.sha256(segment.encode()).digest()
+        with self._record() as given:
+            return self._given(given, segment, first=int.from_bytes(digest[:8]))
+
+    def given(self) -> dict[str, int]:
+        """Return the ids that are recorded, by the segments of the users' homes."""
+        return {name: uid for name, uid in self._read().items() if not name.startswith(_NOBODY)}
+
+    @contextmanager
+    def of_nobody(self) -> Iterator[int]:
+        """Hold an id that is no user's, and that nobody else holds who shares the state folder.
+
+        It may be held again later on, so there are never more than were held at one time. Where the state
+        folder is another one the id is too, but for chance: no name is there that it could follow from.
+
+        Raises:
+            CallError: As for users.
+        """
+        if self.lender is not None:
+            yield self.lender
+            return
+        with self._record() as given:
+            number, held = self._hold_first()
+            try:
+                uid = self._given(given, f"{_NOBODY}{number}", first=secrets.randbits(64))
+            except BaseException:
+                os.close(held)
+                raise
+        try:
+            yield uid
+        finally:
+            os.close(held)
+
+    def _given(self, given: dict[str, int], name: str, *, first: int) -> int:
+        """Return the id recorded for a name, or record one: the first that is free, from `first` on."""
+        known = given.get(name)
+        if known is not None and known in self.among:
+            return known
+        in_use = self._learn(given)
+        if name not in given or given[name] not in self.among:
+            given[name] = self._free(first, in_use)
+        self._write(given)
+        return given[name]
+
+    def _learn(self, given: dict[str, int]) -> set[int]:
+        """Record the owners of homes that are there for whom no id is recorded; return all ids in use."""
+        in_use = set(given.values())
+        for name, uid in self._owners():
+            # Of two homes with one id, which only a mistake can make, the first keeps it.
+            if name not in given and uid not in in_use:
+                given[name] = uid
+            in_use.add(uid)
+        return in_use
+
+    def _owners(self) -> list[tuple[str, int]]:
+        if self.homes is None:
+            return []
+        with open_homes(self.homes) as homes_fd:
+            found = sorted(folders_in(homes_fd, self.among))
+        return [(name, uid) for name, uid in found if uid in self.among and not name.startswith(HIDDEN)]
+
+    def _write(self, given: dict[str, int]) -> None:
+        """Write record and copy, one after the other: whatever happens, one of them is whole."""
+        for path in (self._path, self._copy):
+            # What is damaged is set apart before it is replaced.
+            _read(path)
+            write_whole(path, json.dumps(given).encode())
+
+    def _free(self, first: int, taken: set[int]) -> int:
+        known = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+        for step in range(len(self.among)):
+            uid = self.among[(first + step) % len(self.among)]
+            if uid not in taken and uid not in known:
+                return uid
+        raise _unusable(f"all {len(self.among)} user ids are given; widen the setting `uid_range`")
+
+    def _hold_first(self) -> tuple[int, int]:
+        """Return the first number that nobody holds, and the descriptor that holds it until it is closed."""
+        number = 0
+        while True:
+            lock = open_lock(self.state / f"nobody-{number}.lock")
+            try:
+                # The kernel lets go of it when the runner dies, however it dies.
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                number += 1
+            else:
+                return number, lock
+
+    @property
+    def _path(self) -> Path:
+        return self.state / "uids.json"
+
+    @property
+    def _copy(self) -> Path:
+        return self.state / "uids-copy.json"
+
+    def _read(self) -> dict[str, int]:
+        """Return what is recorded; where the record is lost or damaged, what its copy says."""
+        for path in (self._path, self._copy):
+            given = _read(path)
+            if given is not None:
+                if path != self._path:
+                    _log.warning("record of user ids taken from its copy", extra={"users": len(given)})
+                    self._write(given)
+                return given
+        # The homes tell the rest, whenever an id is given.
+        return {}
+
+    @contextmanager
+    def _record(self) -> Iterator[dict[str, int]]:
+        try:
+            make_folder(self.state)
+            lock = open_lock(self.state / "uids.lock")
+        except OSError as error:
+            raise _unusable(
+                f"the state folder {self.state} (setting `state_dir`) cannot be used: {error.strerror}"
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield self._read()
+        except OSError as error:
+            raise _unusable(
+                f"the record of user ids ({self._path}, setting `state_dir`) cannot be used: {error.strerror}"
+            ) from error
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+
+def _read(path: Path) -> dict[str, int] | None:
+    """Return what a record says; None where there is none, or it was damaged and is set apart now."""
+    try:
+        return {str(segment): int(uid) for segment, uid in json.loads(read_whole(path)).items()}
+    except FileNotFoundError:
+        return None
+    except Damaged as damage:
+        set_apart(path, str(damage))
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        set_apart(path, "it is no record of user ids")
+    return None
+
+
+def _unusable(message: str) -> CallError:
+    return CallError(Code.E_ISOLATION, message)

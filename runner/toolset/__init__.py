@@ -1,0 +1,1 @@
+"""Tool files ready to be called: their catalogue, policies, pools, admission."""

@@ -1,0 +1,127 @@
+"""Who may start a call now: limits in all and by user, and queues with bounds, in which users take turns.
+
+A user at their own limit waits without holding up anybody else. `runner.toolset.fair_queue` decides; here is
+waited.
+"""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Self
+
+from runner.contract.envelope import busy
+from runner.errors import CallError
+from runner.settings.model import Settings
+from runner.toolset.fair_queue import FairQueue, Full
+
+__all__ = ["Admission"]
+
+_RETRY_AFTER_S = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class Admission:
+    """Counts running and waiting calls.
+
+    Attributes:
+        max_calls: Calls running at once.
+        max_calls_per_user: Calls of one user running at once.
+        max_queue: Calls waiting at once. For the next one, the latest of whoever has most waiting is
+            refused; where that is the caller, the next one is.
+        max_queue_per_user: Calls of one user waiting at once; the next one is refused.
+    """
+
+    max_calls: int
+    max_calls_per_user: int
+    max_queue: int
+    max_queue_per_user: int
+    _queue: "FairQueue[_Waiting]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = FairQueue(
+            max_calls=self.max_calls,
+            max_calls_per_user=self.max_calls_per_user,
+            max_queue=self.max_queue,
+            max_queue_per_user=self.max_queue_per_user,
+        )
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the admission that settings ask for."""
+        return cls(
+            max_calls=settings.max_calls,
+            max_calls_per_user=settings.max_calls_per_user,
+            max_queue=settings.max_queue,
+            max_queue_per_user=settings.max_queue_per_user,
+        )
+
+    def admit(self, user: str) -> AbstractAsyncContextManager[None]:
+        """Hold a place for one call of `user`, waiting for one if need be.
+
+        Raises:
+            CallError: `E_BUSY`; the queue is full, and the error says which.
+        """
+        return _Place(self, user)
+
+    async def enter(self, user: str) -> None:
+        """Take a place; `leave` gives it back."""
+        if not self._queue.starts(user):
+            await self._wait(user)
+
+    def running(self, user: str) -> int:
+        """Return how many calls of `user` run now."""
+        return self._queue.running(user)
+
+    async def _wait(self, user: str) -> None:
+        mine = _Waiting(asyncio.get_running_loop().create_future())
+        try:
+            gone = self._queue.wait(user, mine)
+        except Full as full:
+            raise _busy(full) from None
+        if gone is not None:
+            gone.refuse(_busy(Full("max_queue", self.max_queue)))
+        try:
+            await mine.turn
+        except asyncio.CancelledError:
+            if not self._queue.withdraw(user, mine) and not mine.is_refused:
+                # The place was given at the same moment: hand it on.
+                self.leave(user)
+            raise
+
+    def leave(self, user: str) -> None:
+        """Give a place back, to whoever's turn it is."""
+        for call in self._queue.leave(user):
+            # One that was cancelled just now hands its place on when its task has its turn.
+            if not call.turn.done():
+                call.turn.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call that waits for its turn."""
+
+    turn: "asyncio.Future[None]"
+    is_refused: bool = False
+
+    def refuse(self, error: CallError) -> None:
+        self.is_refused = True
+        if not self.turn.done():
+            self.turn.set_exception(error)
+
+
+def _busy(full: Full) -> CallError:
+    return busy(_RETRY_AFTER_S, setting=full.bound, value=full.value)
+
+
+@dataclass(slots=True)
+class _Place(AbstractAsyncContextManager[None]):
+    """One place. No generator: each call takes one."""
+
+    _admission: Admission
+    _user: str
+
+    async def __aenter__(self) -> None:
+        await self._admission.enter(self._user)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._admission.leave(self._user)

@@ -1,0 +1,32 @@
+"""Tools that ask to go on between calls, and what the operator says to that.
+
+Source: `docs/calls.md`, "Jobs"; `docs/isolation.md`.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from runner.settings.model import Settings
+from runner.toolset.catalog import ToolSpec
+
+__all__ = ["refused_jobs", "warn_of_refused_jobs"]
+
+log = logging.getLogger(__name__)
+
+
+def refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> tuple[str, ...]:
+    """Return the tools whose authors ask for what the settings do not allow."""
+    return tuple(
+        name for name, tool in tools.items() if tool.wants_background and not settings.lets_go_on(name)
+    )
+
+
+def warn_of_refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> None:
+    """Say in the log which tools stand still between calls although their authors ask for more."""
+    refused = refused_jobs(settings, tools)
+    if refused:
+        log.warning(
+            "tools ask to go on between calls (background) and stand still there: "
+            "allow it with background_jobs = true, which needs worker_reuse = user",
+            extra={"tools": list(refused)},
+        )

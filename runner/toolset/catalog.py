@@ -1,0 +1,227 @@
+"""What the host knows of a tool file: its server's identity and its tools. Made from a zygote's hello."""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from runner.contract.login_challenge import SCHEMES_META
+from runner.contract.widget_dialects import NO_WIDGETS, WidgetRights, unversioned, widget_rights
+
+__all__ = [
+    "FILE_ARGUMENTS",
+    "GENERATED",
+    "LINK_ARGUMENTS",
+    "WISHES_META",
+    "Catalog",
+    "ToolSpec",
+    "without_parameter",
+]
+
+FILE_ARGUMENTS = ("filename", "filenames")
+"""The only argument names that are resolved to staged input files (S1-28 to S1-30)."""
+
+WISHES_META = "toolcell"
+"""Key of a tool's `meta` under which its author says how it is to be run."""
+
+GENERATED = ("keep", "report", "ignore")
+"""What may become of files that a call writes and does not return."""
+
+_MIRRORED = '"x-mcp-header"'
+
+LINK_ARGUMENTS = ("file_names",)
+"""Arguments whose files are always handed over as download links (C1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """What the host knows of one tool. Each call of it asks; so what is found is kept.
+
+    Attributes:
+        name: Its name on the wire.
+        parameters: JSON Schema of its arguments.
+        output_schema: JSON Schema of its structured result, if it declares one.
+        security: Security schemes that it says it has, any of which suffices; none if anybody may call.
+        widgets: What it says of calls that a widget asks for.
+        wants_fresh_worker: Whether its author wants a worker for each call that has served none before.
+        identity: Name of the parameter that is filled in with who calls.
+        wants_background: Whether its author wants what it begins to go on between calls.
+        generated: What its author wants of files that it writes and does not return: `keep`, `report` or
+            `ignore`; None where the author says nothing.
+        mirrors_arguments: Whether clients must repeat arguments of it in HTTP headers.
+    """
+
+    name: str
+    parameters: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    security: tuple[Mapping[str, Any], ...] = ()
+    widgets: WidgetRights = NO_WIDGETS
+    mirrors_arguments: bool = False
+    wants_fresh_worker: bool = False
+    identity: str = "username"
+    wants_background: bool = False
+    generated: str | None = None
+
+    @classmethod
+    def of(cls, tool: Mapping[str, Any], *, identity: str = "username") -> "ToolSpec":
+        """Return what the host has to know of a tool as it stands in a list of MCP.
+
+        Args:
+            tool: The tool, as in the list.
+            identity: Name of the parameter that is filled in with who calls.
+
+        Raises:
+            AttributeError: It is no tool; only a hostile tool file can cause that. So are the others.
+            KeyError: The same.
+            TypeError: The same.
+            ValueError: The same.
+        """
+        return cls(
+            name=str(tool["name"]),
+            parameters=dict(tool["inputSchema"]),
+            output_schema=tool.get("outputSchema"),
+            security=_schemes(tool.get("_meta")),
+            widgets=widget_rights(tool),
+            mirrors_arguments=_MIRRORED in json.dumps(tool["inputSchema"]),
+            wants_fresh_worker=_wish(tool.get("_meta"), "worker") == "fresh",
+            identity=identity,
+            wants_background=_wish(tool.get("_meta"), "background") is True,
+            generated=wish if (wish := _wish(tool.get("_meta"), "generated")) in GENERATED else None,
+        )
+
+    def declares(self, argument: str) -> bool:
+        """Say whether the tool has this argument."""
+        properties = self.parameters.get("properties")
+        return isinstance(properties, Mapping) and argument in properties
+
+    @cached_property
+    def takes_username(self) -> bool:
+        """Whether the tool is given the identity, and with it a home that it may write."""
+        return self.declares(self.identity)
+
+    @cached_property
+    def takes_files(self) -> bool:
+        """Whether the tool is given input files."""
+        return any(self.declares(name) for name in FILE_ARGUMENTS)
+
+    @cached_property
+    def takes_links(self) -> bool:
+        """Whether the tool is given download links, whatever the settings say (C1)."""
+        return any(self.declares(name) for name in LINK_ARGUMENTS)
+
+    @cached_property
+    def wraps_result(self) -> bool:
+        """Whether FastMCP wraps its bare result as `{"result": value}`."""
+        return bool(self.output_schema and self.output_schema.get("x-fastmcp-wrap-result"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """A tool file as its zygote described it.
+
+    Attributes:
+        name: Name of its server.
+        version: Version of its server.
+        instructions: Instructions of its server.
+        website_url: Website of its server.
+        icons: Icons of its server, as on the wire.
+        capabilities: What its server announces.
+        tools: Its tools by name.
+        pages: Contents of its widgets by their addresses, as `resources/read` returns them.
+        routes: Paths of the HTTP routes that it adds, each with its methods.
+        methods: Methods that it answers beside those of the protocol.
+        tasks: The tools that may become tasks of MCP, each with how often to ask for one, in milliseconds.
+        auth: How its file would have tokens checked: `kind`, and `jwt` where these are JSON web tokens.
+    """
+
+    name: str
+    version: str | None
+    instructions: str | None
+    website_url: str | None
+    icons: tuple[Mapping[str, Any], ...]
+    capabilities: Mapping[str, Any]
+    tools: Mapping[str, ToolSpec]
+    pages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    routes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    methods: frozenset[str] = frozenset()
+    auth: Mapping[str, Any] | None = None
+    tasks: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_hello(cls, hello: Mapping[str, Any], *, identity: str = "username") -> "Catalog":
+        """Make a catalog of what `runner.worker.program` returned when it loaded.
+
+        Args:
+            hello: What it returned.
+            identity: Name of the parameter that is filled in with who calls.
+
+        Raises:
+            ValueError: It is not a catalog; only a hostile tool file can cause that.
+        """
+        try:
+            tools = [ToolSpec.of(tool, identity=identity) for tool in hello["tools"]]
+            return cls(
+                name=str(hello["name"]),
+                version=hello["version"],
+                instructions=hello["instructions"],
+                website_url=hello["website_url"],
+                icons=tuple(hello["icons"]),
+                capabilities=dict(hello["capabilities"]),
+                tools={tool.name: tool for tool in tools},
+                pages={uri: item for page in hello.get("pages", ()) for uri, item in _contents(page)},
+                tasks={str(name): int(poll) for name, poll in hello.get("tasks", {}).items()},
+                auth=_mapping(hello.get("auth")),
+                methods=frozenset(map(str, hello.get("methods", ()))),
+                routes=tuple(map(_route, hello.get("routes", ()))),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the tool file's catalog is malformed: {error}") from error
+
+    def nearest(self, name: str) -> list[str]:
+        """Return the tools whose names are most like `name`, nearest first."""
+        return difflib.get_close_matches(name, self.tools, n=3)
+
+    def page(self, uri: str) -> dict[str, Any] | None:
+        """Return the answer to reading a widget's page, or None if `uri` is not the address of one."""
+        content = self.pages.get(unversioned(uri))
+        return None if content is None else {"contents": [{"uri": uri, **content}]}
+
+
+def without_parameter(schema: Any, name: str) -> Any:
+    """Return the schema of a tool's arguments without one that no caller fills in."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping) or name not in properties:
+        return schema
+    left = {**schema, "properties": {key: item for key, item in properties.items() if key != name}}
+    required = schema.get("required")
+    if isinstance(required, list):
+        left["required"] = [key for key in required if key != name]
+        if not left["required"]:
+            del left["required"]
+    return left
+
+
+def _wish(meta: Any, name: str) -> Any:
+    """Return what an author wishes of us in a tool's `meta`: `{"toolcell": {NAME: …}}`."""
+    ours = meta.get(WISHES_META) if isinstance(meta, Mapping) else None
+    return ours.get(name) if isinstance(ours, Mapping) else None
+
+
+def _schemes(meta: Any) -> tuple[Mapping[str, Any], ...]:
+    given = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
+    return tuple(scheme for scheme in given if isinstance(scheme, Mapping)) if isinstance(given, list) else ()
+
+
+def _mapping(value: object) -> Mapping[str, Any] | None:
+    return value if isinstance(value, Mapping) else None
+
+
+def _route(route: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    return str(route["path"]), tuple(map(str, route["methods"]))
+
+
+def _contents(page: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for uri, mime in page["uris"].items():
+        yield uri, {"mimeType": str(mime), "text": str(page["text"]), "_meta": dict(page["meta"])}

@@ -1,0 +1,244 @@
+"""What an operator lends: files and folders of this machine that tools may read, or write, beside their home.
+
+Looked at once, when the runner starts: links are followed then and never again, what is not there or would
+open more than was meant is refused, and as whom tools have to run there is decided. The kernel enforces it
+(`sandbox.layers.landlock`, `sandbox.layers.mounts`).
+
+Source: `docs/lending.md`; `docs/decisions/0030-*`.
+"""
+
+import os
+import pwd
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.homes.homes import Homes
+from runner.settings.lendable import never_lent, of_the_system, shared, within
+from runner.settings.model import Settings, ToolSettings
+from runner.settings.rights import Lent
+from sandbox.readable import sibling_modules, system_secrets
+
+__all__ = ["lend"]
+
+_UMASK = re.compile(r"^Umask:\s*([0-7]+)$", re.MULTILINE)
+_DEFAULT_UMASK = 0o077
+
+# Keys and credentials, in the home folder of whoever it is.
+_KEYS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pypirc", ".npmrc",
+    ".config/gcloud", ".config/gh", ".local/share/keyrings", ".mozilla",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """One thing that is to be lent.
+
+    Attributes:
+        flag: What lends it, as messages say it.
+        name: What it was called.
+        path: Where it lies, without links on the way.
+        writes: Whether it is lent to write.
+    """
+
+    flag: str
+    name: Path
+    path: Path
+    writes: bool
+
+
+def lend(settings: Settings, programs: Sequence[Path]) -> Settings:
+    """Return the settings with what they lend looked at, ready to be put in place.
+
+    Args:
+        settings: The effective settings, with what is lent as it was named.
+        programs: The tool files, or the files of a command: what nobody may change who runs as them.
+
+    Raises:
+        UsageError: Something cannot be lent; the message names it, says why, and what to do.
+    """
+    found = list(_named(settings))
+    if not found:
+        return settings
+    refused = [f"{one.flag}: {why}" for one in found if (why := _refusal(one, settings, programs))]
+    if refused:
+        raise UsageError("\n".join(dict.fromkeys(refused)))
+    at = {one.name: one.path for one in found}
+    writes = any(one.writes for one in found)
+    lent = Lent(
+        names=tuple(dict.fromkeys(one.name for one in found if one.name != one.path)),
+        owner=_owner(found),
+        # Of what is written there, others may have as much as of what else the operator's programs write.
+        umask=_umask() if writes else None,
+    )
+    general = _resolved(at, settings.allow_read, settings.allow_write)
+    tools = {name: _resolved_tool(at, settings, own) for name, own in settings.tools.items()}
+    changed = settings.model_copy(
+        update={"allow_read": general[0], "allow_write": general[1], "tools": tools}
+    )
+    changed._lent = lent
+    return changed
+
+
+def _named(settings: Settings) -> Iterator[_Named]:
+    yield from _listed("--allow-read", settings.allow_read, writes=False)
+    yield from _listed("--allow-write", settings.allow_write, writes=True)
+    for tool, own in settings.tools.items():
+        yield from _listed(f"[tools.{tool}] allow_read", own.allow_read or (), writes=False)
+        yield from _listed(f"[tools.{tool}] allow_write", own.allow_write or (), writes=True)
+
+
+def _listed(option: str, names: Iterable[Path], *, writes: bool) -> Iterator[_Named]:
+    for name in names:
+        try:
+            path = Path(os.path.realpath(name, strict=True))
+        except FileNotFoundError:
+            raise UsageError(
+                f"{option}: there is no file or folder {name}; check the name, or make it first"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"{option}: {name} cannot be looked at: {error.strerror}") from error
+        yield _Named(flag=option, name=name, path=path, writes=writes)
+
+
+def _resolved(
+    at: dict[Path, Path], read: Iterable[Path], write: Iterable[Path]
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return where all of it lies, without what lies beneath other parts of it."""
+    writes = {at[name] for name in write}
+    reads = {at[name] for name in read} - writes
+    kept = tuple(sorted(path for path in writes if not writes.intersection(path.parents)))
+    granted = reads | writes
+    return tuple(sorted(path for path in reads if not granted.intersection(path.parents))), kept
+
+
+def _resolved_tool(at: dict[Path, Path], settings: Settings, own: ToolSettings) -> ToolSettings:
+    if own.allow_read is None and own.allow_write is None:
+        return own
+    read = settings.allow_read if own.allow_read is None else own.allow_read
+    write = settings.allow_write if own.allow_write is None else own.allow_write
+    reads, writes = _resolved(at, read, write)
+    return own.model_copy(update={"allow_read": reads, "allow_write": writes})
+
+
+def _refusal(one: _Named, settings: Settings, programs: Sequence[Path]) -> str | None:
+    """Return why something is not lent, with the cure, if it is not."""
+    shown = str(one.name) if one.name == one.path else f"{one.name} ({one.path})"
+    if not (one.path.is_dir() or one.path.is_file()):
+        return f"{shown} is neither a folder nor a regular file; name the folder it lies in"
+    if never_lent(one.path):
+        return f"{shown} holds processes, devices or sockets of this machine and is never lent"
+    if shared(one.path):
+        return (
+            f"{shown} as a whole is nobody's to lend: keys and files of others lie in it; name a folder in it"
+        )
+    return _secret(one, shown, settings) or (_changeable(one, shown, programs) if one.writes else None)
+
+
+def _secret(one: _Named, shown: str, settings: Settings) -> str | None:
+    for path in map(_real, settings.private_paths):
+        if _overlap(one.path, path):
+            return (
+                f"{shown} would open {path}, where the runner keeps its state, files of users, keys or its "
+                "configuration; name another folder, or one in it that does not hold this"
+            )
+    homes = _real(settings.homes)
+    if within(homes, one.path):
+        return f"{shown} holds the homes of all users ({homes}); name a folder in it that is no home"
+    for home in map(_real, Homes.of(settings).made()):
+        if within(one.path, home):
+            return f"{shown} lies in {home}, which is the home of a user of this runner; name another folder"
+    for key in _key_places():
+        if _overlap(one.path, key):
+            return f"{shown} would open {key}, where keys are kept; name another folder"
+    return None
+
+
+def _changeable(one: _Named, shown: str, programs: Sequence[Path]) -> str | None:
+    """Return why something is not lent to write: what runs from there would run with what was written."""
+    if of_the_system(one.path):
+        return f"{shown} belongs to the system and is not lent to write; name another folder"
+    for place in map(_real, _own_places()):
+        if _overlap(one.path, place):
+            return (
+                f"{shown} would open {place} to be written, from where the runner itself is loaded, "
+                "unconfined; name a folder beside it"
+            )
+    for program in programs:
+        for path in map(_real, (program, *sibling_modules(program))):
+            if _overlap(one.path, path):
+                return (
+                    f"{shown} holds {path}, which tools run from: one call could change it for the calls of "
+                    "others; name a folder in it, or move the program elsewhere"
+                )
+    if os.geteuid() != 0 and not os.access(one.path, os.W_OK):
+        return f"{shown} may not be written by who starts the runner; change its permissions, or only read it"
+    return None
+
+
+def _own_places() -> Iterator[Path]:
+    """Yield from where this very process loads what it runs."""
+    yield from (Path(name) for name in (sys.prefix, sys.base_prefix) if name != "/usr")
+    yield from (Path(name) for name in sys.path if name)
+    yield Path(__file__).parents[2]
+
+
+def _key_places() -> Iterator[Path]:
+    yield from map(_real, system_secrets())
+    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_dir.startswith(("/home/", "/root"))}
+    for home in {Path(os.path.expanduser("~")), *people}:
+        for key in _KEYS:
+            if (home / key).exists():
+                yield _real(home / key)
+
+
+def _owner(found: Sequence[_Named]) -> tuple[int, int] | None:
+    """Return the user and group id that tools must have to work there, where their users' own will not do.
+
+    Only root can give them one. Whoever else starts the runner lends what is his own.
+    """
+    if os.geteuid() != 0:
+        return None
+    owners = {one: one.path.stat() for one in found if one.writes or _is_closed(one.path)}
+    if len({facts.st_uid for facts in owners.values()}) > 1:
+        listed = ", ".join(f"{one.path} of {_user_name(facts.st_uid)}" for one, facts in owners.items())
+        raise UsageError(
+            f"--allow-read, --allow-write: what is lent belongs to several users ({listed}), and tools work "
+            "there as its owner; lend what belongs to one of them, or start the runner as a user who may "
+            "use all of it"
+        )
+    return next(((facts.st_uid, facts.st_gid) for facts in owners.values()), None)
+
+
+def _is_closed(path: Path) -> bool:
+    """Say whether somebody who is neither its owner nor in its group cannot read something."""
+    mode = path.stat().st_mode
+    wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
+    return mode & wanted != wanted or any(not top.stat().st_mode & stat.S_IXOTH for top in path.parents)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user id {uid}"
+
+
+def _umask() -> int:
+    # Read, and not set and set back: other threads make files meanwhile.
+    found = _UMASK.search(Path("/proc/self/status").read_text(encoding="utf-8"))
+    return int(found[1], 8) if found else _DEFAULT_UMASK
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    """Say whether one of two paths is, or lies beneath, the other."""
+    return within(one, other) or within(other, one)

@@ -1,0 +1,83 @@
+"""Whether the tool files can be loaded now: tried where there is doubt, and again until they can.
+
+That one user's workers cannot be had proves nothing of the others'. So a pool is made that is bound to
+nobody, as the one that gave the catalog was; whoever asks whether calls work hears what became of the last.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from runner.errors import RunnerError
+from runner.toolset.user_pool import Seat
+from sandbox.errors import SandboxError
+
+__all__ = ["LoadCheck"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LoadCheck:
+    """Loads the tool files for nobody.
+
+    Attributes:
+        make: Makes a pool bound to nobody.
+        keep: Takes a pool that works, or says that it has no use for it.
+        fault: Why the files could not be loaded last time, or None if they could.
+    """
+
+    make: Callable[[], Awaitable[Seat]]
+    keep: Callable[[Seat], bool]
+    fault: str | None = field(init=False, default=None)
+    _checking: "asyncio.Task[None] | None" = field(init=False, default=None)
+
+    def begin(self) -> None:
+        """Begin to check, unless that is under way."""
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check())
+
+    async def done(self) -> None:
+        """Wait until a check that is under way has succeeded."""
+        if self._checking is not None:
+            await asyncio.wait({self._checking})
+
+    async def close(self) -> None:
+        """Check no more."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait({self._checking})
+
+    async def _check(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not await self._succeeds():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _succeeds(self) -> bool:
+        try:
+            seat = await self.make()
+        except (SandboxError, RunnerError, OSError) as error:
+            return self._failed(error)
+        try:
+            await seat.pool.ready()
+            kept = self.keep(seat)
+        except SandboxError as error:
+            await seat.close()
+            return self._failed(error)
+        except BaseException:
+            await seat.close()
+            raise
+        if not kept:
+            await seat.close()
+        self.fault = None
+        return True
+
+    def _failed(self, error: Exception) -> bool:
+        log.error("the tool files cannot be loaded now", extra={"reason": str(error)})
+        self.fault = str(error)
+        return False

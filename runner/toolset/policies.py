@@ -1,0 +1,138 @@
+"""What the processes of a seat may touch: policy, user id, scratch folder, and what their program is told.
+
+Decided from the settings, the tool files and the tier; the same for all seats but for user and access.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.homes.homes import USUAL_HOMES, HomeLease, Homes
+from runner.homes.scratch import scratch_folder
+from runner.settings.isolation import unfit
+from runner.settings.model import Settings
+from runner.settings.targets import entry_of, tool_files
+from runner.system.environment import (
+    call_environment,
+    homeless_environment,
+    load_environment,
+    planned_environment,
+)
+from runner.toolset.user_pool import Access
+from runner.users.identity import User
+from sandbox.errors import IsolationUnavailable
+from sandbox.policy import Policy
+from sandbox.probe.machine import Tier
+from sandbox.readable import default_read
+
+__all__ = ["GUARD_ONLY", "Bounds", "aliases"]
+
+GUARD_ONLY = ("landlock", "seccomp")
+"""What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What holds for every seat of a cell.
+
+    Attributes:
+        settings: The effective settings.
+        targets: The tool files, as given.
+        homes: Where users' homes are made.
+        environment: What the forkserver was started with.
+        tier: Isolation tier of every call.
+        lasting: Whether more than one call is to come.
+    """
+
+    settings: Settings
+    targets: tuple[str, ...]
+    homes: Homes
+    environment: Mapping[str, str]
+    tier: Tier
+    lasting: bool
+
+    def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+        """Return what a zygote of this user may touch. Looks through the folder of the tool file."""
+        read, list_only = self._readable()
+        if access is Access.READ and home is not None:
+            read = (*read, home.path)
+        name = user.name if user is not None else "nobody"
+        limits = self.settings.widest_limits()
+        environment = load_environment(self.environment, user=name, scratch=scratch)
+        return Policy(
+            home=home.path if home is not None and access is Access.WRITE else None,
+            aliases=aliases(home) if access is Access.WRITE else (),
+            scratch=scratch,
+            read=read,
+            homes=(self.settings.homes,),
+            list_only=list_only,
+            environment={**planned_environment(limits), **environment},
+            limits=limits,
+            namespaces=self.tier is Tier.NAMESPACE,
+            hidden=self.settings.private_paths,
+            guard=True,
+            without=self._left_out(),
+        )
+
+    def _left_out(self) -> tuple[str, ...]:
+        """Return the layers that the tier leaves out: none, unless `--isolation guard` was asked for."""
+        return GUARD_ONLY if self.tier is Tier.GUARD else ()
+
+    @contextmanager
+    def uid(self, segment: str) -> Iterator[int | None]:
+        """Hold the user id that the tier gives the processes of a user, or of nobody, if it gives one.
+
+        Raises:
+            IsolationUnavailable: A process of that user id could not read the tool files.
+        """
+        uids = self.homes.uids
+        if uids is None:
+            yield None
+            return
+        with nullcontext(uids.of(segment)) if segment else uids.of_nobody() as uid:
+            # Where users have ids, whether they can read the interpreter was tried before.
+            more = (Path(sys.executable),) if self.tier is Tier.PROCESS else ()
+            closed = unfit(self.tier, [*tool_files(self.targets), *more], self.settings)
+            if closed is not None:
+                raise IsolationUnavailable((closed,))
+            yield uid
+
+    def config(
+        self, user: User | None, access: Access, home: HomeLease | None, scratch: Path
+    ) -> dict[str, object]:
+        """Return what its program is told."""
+        name = user.name if user is not None else "nobody"
+        if home is not None and access is Access.WRITE:
+            environment = call_environment(user=name, home=home.path)
+        else:
+            environment = homeless_environment(user=name, empty=scratch / "empty")
+        return {"files": list(self.targets), "call_environment": environment, "lasting": self.lasting}
+
+    def _readable(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        read: list[Path] = []
+        list_only: list[Path] = []
+        deny = (*self.settings.private_paths, self.settings.homes)
+        extra = (Path(__file__).parents[1],)
+        homes = self.homes.made()
+        for target in self.targets:
+            entry = entry_of(target)
+            # Beside the name, and where it leads to, as Python and FastMCP look for modules.
+            for file in dict.fromkeys((*entry.beside, entry.file.resolve())):
+                more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
+                # As it is named too: where a link leads to it, the link has to be there.
+                read += [*more_read, file]
+                list_only += more_list
+            read += [] if entry.config is None else [entry.config]
+        return tuple(dict.fromkeys(read)), tuple(dict.fromkeys(list_only))
+
+    def scratch(self, owner: int | None) -> AbstractContextManager[Path]:
+        """Make its scratch folder, which is removed at the end; `owner` is the user id from `uid`."""
+        return scratch_folder(self.settings.homes, owner=owner)
+
+
+def aliases(home: HomeLease | None) -> tuple[Path, ...]:
+    """Return what tools call a home that say `/tmp/{username}/`, where it lies elsewhere."""
+    usual = None if home is None else USUAL_HOMES / home.segment
+    return () if usual is None or home is None or usual == home.path else (usual,)

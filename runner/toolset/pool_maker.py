@@ -1,0 +1,186 @@
+"""How a seat comes to be and gets its workers, and who gives workers up where descriptors run short.
+
+A pool costs the host descriptors and a user may have several. Where too few are left for one more, the pool
+that nobody has used for longest is given up: its processes end, the home and the session stay as they are.
+While all are in use, a call waits for one of them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from runner.contract.envelope import out_of_descriptors
+from runner.files.download_links import DownloadLinks
+from runner.homes.homes import HomeLease
+from runner.settings.model import Settings
+from runner.settings.rights import with_rights
+from runner.toolset.loopback import Loopback
+from runner.toolset.policies import Bounds
+from runner.toolset.user_pool import Access, Seat, SeatKey, Workers
+from runner.users.identity import User
+from sandbox.host import descriptors
+from sandbox.host.pool import Pool, Source
+from sandbox.host.pool_size import Stock
+
+__all__ = ["Seating"]
+
+log = logging.getLogger(__name__)
+
+# A pool's own: two sockets and a pipe to its zygote, the lock of its folder, a gate with its listener; and
+# three for the home of its user, if that has none yet.
+_OF_POOL = 9
+_OF_WORKER = 3
+# What is kept for calls, files that are being read, and connections: an eighth, but no more than this.
+_MOST_KEPT = 512
+_KEPT_FREE = 8
+_WAIT_S = 30.0
+_LOOK_S = 0.02
+_RETRY_AFTER_S = 5
+_LOG_EVERY_S = 10.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Seating:
+    """Makes the seats of a cell.
+
+    Attributes:
+        settings: The effective settings.
+        bounds: What their processes may touch.
+        forkserver: Where zygotes come from.
+        links: Makes download links.
+        seats: All seats that there are.
+        keep_s: How long homes are kept afterwards, in seconds.
+        wait_s: How long a call waits for descriptors, in seconds.
+    """
+
+    settings: Settings
+    bounds: Bounds
+    forkserver: Source
+    links: Callable[[], DownloadLinks]
+    seats: Callable[[], Iterable[Seat]]
+    keep_s: float = 0
+    wait_s: float = _WAIT_S
+    # What is promised to pools that are being made.
+    _promised: int = field(init=False, default=0)
+    _given_up: int = field(init=False, default=0)
+    _logged_at: float = field(init=False, default=float("-inf"))
+
+    async def make(self, user: User | None, key: SeatKey, loopback: Loopback | None) -> Seat:
+        """Return a new seat with its workers.
+
+        Args:
+            user: Whose home it gets, if it gets one.
+            key: What it is for.
+            loopback: Where its tools fetch files, if they do.
+
+        Raises:
+            SandboxError: No zygote could be had; the message says why.
+            RunnerError: The home cannot be used, or there are no descriptors; the message says why.
+        """
+        stack = contextlib.ExitStack()
+        home = None
+        try:
+            with await self._room():
+                owner = await asyncio.to_thread(stack.enter_context, self.bounds.uid(key.segment))
+                if user is not None:
+                    lease = self.bounds.homes.lease(user.name, keep_s=self.keep_s)
+                    home = await asyncio.to_thread(stack.enter_context, lease)
+                begin = partial(self._begin, user, key, home, owner, loopback)
+                workers = await begin()
+        except BaseException:
+            await asyncio.to_thread(stack.close)
+            raise
+        links = None if loopback is None else replace(self.links(), base=loopback.url)
+        return Seat(
+            workers=workers,
+            begin=partial(self._begin_anew, begin),
+            home=home,
+            user=user,
+            links=links,
+            stack=stack,
+        )
+
+    def give_up_one(self) -> bool:
+        """Give up the workers that nobody has used for longest; False if all are in use."""
+        idle = [seat for seat in self.seats() if seat.is_idle and seat.pool.alive]
+        if not idle:
+            return False
+        # What goes on between calls is used, if by nobody at this moment.
+        min(idle, key=lambda seat: (seat.pool.has_jobs, seat.used_at)).rest()
+        self._given_up += 1
+        if time.monotonic() - self._logged_at > _LOG_EVERY_S:
+            log.warning(
+                "descriptors run short: workers of idle users were ended; raise the limit of open files",
+                extra={"users": self._given_up, "limit": descriptors.limit()},
+            )
+            self._logged_at, self._given_up = time.monotonic(), 0
+        return True
+
+    async def _begin_anew(self, begin: Callable[[], Awaitable[Workers]]) -> Workers:
+        with await self._room():
+            return await begin()
+
+    async def _begin(
+        self,
+        user: User | None,
+        key: SeatKey,
+        home: HomeLease | None,
+        owner: int | None,
+        loopback: Loopback | None,
+    ) -> Workers:
+        """Start a pool for a seat."""
+        stack = contextlib.ExitStack()
+        access = key.access
+        try:
+            scratch = await asyncio.to_thread(stack.enter_context, self.bounds.scratch(owner))
+            # In a thread: what may be read is found by looking through the tool file's folder.
+            policy = await asyncio.to_thread(self.bounds.policy, user, access, home, scratch)
+            policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
+            if loopback is not None:
+                policy = replace(policy, reach=(loopback.address,))
+            pool = await Pool.start(
+                self.forkserver,
+                policy,
+                self.bounds.config(user, access, home, scratch),
+                home_fd=home.fd if home is not None and access is Access.WRITE else None,
+                load_timeout_s=self.settings.load_timeout_s,
+                stock=Stock(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
+                reuse=self.settings.reuse if self.keep_s == 0 else None,
+                forks=self.settings.worker_start == "fork",
+            )
+        except BaseException:
+            await asyncio.to_thread(stack.close)
+            raise
+        return Workers(pool=pool, scratch=scratch, stack=stack)
+
+    async def _room(self) -> contextlib.AbstractContextManager[None]:
+        """Return the promise of descriptors for one more pool, once there are as many.
+
+        Raises:
+            CallError: `E_BUSY`; there are none, and nobody gives any up.
+        """
+        cost = _OF_POOL + _OF_WORKER * max(1, self.settings.idle_workers)
+        limit = descriptors.limit()
+        kept = min(limit // _KEPT_FREE, _MOST_KEPT)
+        deadline = time.monotonic() + self.wait_s
+        while descriptors.left() - self._promised < kept + cost:
+            if self.give_up_one():
+                # Its descriptors are closed at once, but for a lock that a thread closes.
+                continue
+            if time.monotonic() > deadline:
+                raise out_of_descriptors(_RETRY_AFTER_S, limit=limit)
+            await asyncio.sleep(_LOOK_S)
+        return self._promise(cost)
+
+    @contextlib.contextmanager
+    def _promise(self, cost: int) -> Iterator[None]:
+        self._promised += cost
+        try:
+            yield
+        finally:
+            self._promised -= cost

@@ -1,0 +1,554 @@
+"""A cell: one set of tool files ready to be called, with its zygotes, homes, store and catalog.
+
+It decides which seat a call takes. A seat is bound to one user's home, or to none: no process that has run
+author code ever holds a right to another user's home.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.errors import CallError, RunnerError
+from runner.files.download_links import DownloadLinks
+from runner.files.file_events import tell
+from runner.files.my_files import Library, MyFiles, open_library
+from runner.homes.call_locks import CallLocks
+from runner.homes.homes import Homes
+from runner.homes.scratch import sweep
+from runner.settings.effective import Terms
+from runner.settings.isolation import in_force, uids_of
+from runner.settings.limits import warn_of_memory
+from runner.settings.model import Settings
+from runner.settings.rights import program_files
+from runner.settings.targets import tool_files
+from runner.store.protocol import ArtifactStore
+from runner.store.room import told_of_no_room
+from runner.store.spool.store import SpoolingStore
+from runner.store.sweeper import sweep_now_and_then
+from runner.system.environment import framework_environment
+from runner.toolset.admission import Admission
+from runner.toolset.background import warn_of_refused_jobs
+from runner.toolset.catalog import Catalog, ToolSpec
+from runner.toolset.drain import Drain
+from runner.toolset.lending import lend
+from runner.toolset.load_check import LoadCheck
+from runner.toolset.policies import Bounds
+from runner.toolset.pool_maker import Seating
+from runner.toolset.session_state import SessionState
+from runner.toolset.throttle import Throttle
+from runner.toolset.user_pool import NOBODY, Access, Seat, SeatKey
+from runner.users.events import Events
+from runner.users.identity import User
+from runner.users.tokens import Tokens
+from sandbox.errors import SandboxError
+from sandbox.host.launch import Launched
+from sandbox.host.memory_guard import MemoryGuard
+from sandbox.host.server_memory import find_server_memory
+from sandbox.host.supervisor import Supervisor
+from sandbox.layers.mounts import EMPTY
+from sandbox.probe.machine import Tier
+
+if TYPE_CHECKING:
+    from runner.toolset.loopback import Loopback
+
+__all__ = ["Cell"]
+
+log = logging.getLogger(__name__)
+
+_SWEEP_S = 30.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Cell:
+    """One set of tool files ready to be called. Make one with `open`.
+
+    Attributes:
+        settings: The effective settings.
+        targets: The tool files, as given.
+        homes: Where users' homes are made.
+        library: My Files of every user.
+        state: Session state of the tools.
+        events: What happens, for the users' interfaces.
+        links: Makes download links of stored files, for clients.
+        tier: Isolation tier of every call.
+        claims: Folder of the locks that say which call owns a staged name.
+        admission: Who may start a call.
+        drain: Ends calls when the server is to end.
+        throttle: How often users have called tools that have a limit.
+        catalog: What the files offer.
+        load_check: Whether they can be loaded now.
+        memory_guard: Sees to it that all calls together leave the host its memory.
+        unseen: Folders that are empty for tools but for what is theirs.
+        keep_s: How long homes are kept after this cell, in seconds.
+    """
+
+    settings: Settings
+    targets: tuple[str, ...]
+    homes: Homes
+    library: Library
+    forkserver: Supervisor
+    environment: Mapping[str, str]
+    tier: Tier
+    keep_s: float = 0
+    state: SessionState = field(default_factory=SessionState)
+    events: Events = field(default_factory=Events)
+    throttle: Throttle = field(default_factory=Throttle)
+    drain: Drain = field(default_factory=Drain)
+    links: DownloadLinks = field(init=False)
+    claims: Path = field(init=False)
+    admission: Admission = field(init=False)
+    catalog: Catalog = field(init=False)
+    load_check: LoadCheck = field(init=False)
+    memory_guard: MemoryGuard = field(init=False)
+    unseen: tuple[Path, ...] = field(init=False)
+    _seating: Seating = field(init=False)
+    _terms: Mapping[str | None, Terms] = field(init=False)
+    _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
+    _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
+    _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _apart: dict[str, SeatKey] = field(init=False, default_factory=dict)
+    _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.forkserver.renewed = self._revive
+        self.memory_guard = MemoryGuard(memory=find_server_memory())
+        self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
+        self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
+        self.library = replace(self.library, changed=partial(tell, self.events))
+        tokens = Tokens(self.settings.state_dir / "tokens.json")
+        self.claims = self.settings.state_dir / "claims"
+        self._terms = {tool: Terms.of(self.settings, tool) for tool in (None, *self.settings.tools)}
+        self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
+        self._seating = Seating(
+            settings=self.settings,
+            bounds=Bounds(
+                settings=self.settings,
+                targets=self.targets,
+                homes=self.homes,
+                environment=self.environment,
+                tier=self.tier,
+                lasting=self.keep_s == 0,
+            ),
+            forkserver=self.forkserver,
+            links=lambda: self.links,
+            seats=self._seated,
+            keep_s=self.keep_s,
+        )
+        self.admission = Admission.of(self.settings)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        settings: Settings,
+        targets: Sequence[str],
+        *,
+        user: User | None = None,
+        keep_s: float = 0,
+        program: str = "runner.worker.program",
+        launched: Launched | None = None,
+        store: ArtifactStore | None = None,
+    ) -> "AsyncIterator[Cell]":
+        """Load the tool files and be ready for calls until the block ends.
+
+        Args:
+            settings: The effective settings.
+            targets: Tool files, each perhaps with `:NAME` of the object in it.
+            user: The user whose calls are expected first; their workers are made ready at once.
+            keep_s: How long homes are kept afterwards, for a session that goes on in a later process.
+            program: Module of the program that loads the files, in the zygotes.
+            launched: A forkserver's process that was started before, if there is one.
+            store: Where My Files are, if not where the settings say.
+
+        Raises:
+            LoadError: A tool file is at fault.
+            ConfinementError: A layer could not be put in place.
+            IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
+        """
+        # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
+        environment = framework_environment(os.environ, ())
+        settings = await asyncio.to_thread(lend, settings, tool_files(targets))
+        tier = in_force(settings, tool_files(targets))
+        for tool in (None, *settings.tools):
+            program_files(settings.rights(tool).programs, path=environment["PATH"])
+        forkserver = await Supervisor.start(
+            program, environment=environment, lasting=keep_s == 0, launched=launched
+        )
+        cell = cls(
+            settings=settings,
+            targets=tuple(targets),
+            homes=_homes(settings, tier),
+            library=open_library(settings, store),
+            forkserver=forkserver,
+            environment=environment,
+            tier=tier,
+            keep_s=keep_s,
+        )
+        sweepers: list[asyncio.Task[None]] = []
+        try:
+            await cell._load(user)
+            await asyncio.to_thread(cell._sweep_after_crash)
+            await cell._end_idle_files()
+            sweepers.append(asyncio.create_task(cell._sweep()))
+            if isinstance(cell.library.store, SpoolingStore):
+                sweepers.append(asyncio.create_task(cell.library.store.run()))
+            if keep_s == 0:
+                warn_of_memory(settings, cell.memory_guard.memory)
+                # A single call has no time for it: a server, or `runner doctor --repair`, does it.
+                sweepers.append(asyncio.create_task(sweep_now_and_then(cell.library.store)))
+            yield cell
+        finally:
+            for sweeper in sweepers:
+                sweeper.cancel()
+            await cell._close()
+
+    @property
+    def call_locks(self) -> CallLocks:
+        """Return what says whose calls are under way, for every process with the same state folder."""
+        return CallLocks(self.settings.state_dir)
+
+    @property
+    def kind(self) -> str:
+        """Say what is served, in a word."""
+        return "tools"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the servers that stand behind this one: none."""
+        return ()
+
+    @property
+    def named_files(self) -> list[Path]:
+        """Return the tool files."""
+        return tool_files(self.targets)
+
+    def access(self, tool: ToolSpec | None = None) -> Access:
+        """Return what calls of a tool, or other requests, may do with their user's home."""
+        return Access.of(tool, homes_for=self.settings.homes_for)
+
+    def terms(self, tool: str | None = None) -> Terms:
+        """Return what a call of one tool may have, or any call."""
+        return self._terms.get(tool) or self._terms[None]
+
+    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
+        """Return My Files of a user, in the session in which the user speaks.
+
+        Args:
+            user: The user.
+            trace: The call that works with them.
+        """
+        return self.library.of(user.name, user.session, trace=trace)
+
+    def key(
+        self,
+        user: User,
+        spec: ToolSpec | None = None,
+        *,
+        links: bool = False,
+        access: Access | None = None,
+    ) -> SeatKey:
+        """Return the seat that a call of a tool takes, or, without one, any other request.
+
+        Args:
+            user: Who calls.
+            spec: The tool, which may have rights of its own.
+            links: Whether it can fetch download links.
+            access: What may be done with the home of the user, where it is not what the tool asks for.
+        """
+        rights = self.terms(None if spec is None else spec.name).rights
+        return SeatKey(user.segment, access or self.access(spec), links, rights)
+
+    def apart(self, user: User) -> SeatKey | None:
+        """Return the seat in which a call has changed what the file's server offers this user, if one has."""
+        key = self._apart.get(user.segment)
+        return key if key in self._seats else None
+
+    def set_apart(self, user: User, seat: Seat) -> None:
+        """Note that what the file's server offers this user is no longer what it was when it was loaded."""
+        if self._apart.get(user.segment) != seat.key:
+            log.info(
+                "what a file offers has changed", extra={"user": user.name, "seat": seat.key.access.value}
+            )
+        self._apart[user.segment] = seat.key
+
+    @asynccontextmanager
+    async def seat(
+        self,
+        user: User,
+        key: SeatKey,
+    ) -> AsyncIterator[Seat]:
+        """Hold a pool of workers for calls of a user.
+
+        Args:
+            user: Who calls.
+            key: Which of the user's: `key` says which a call takes, `apart` where what it offers has changed.
+
+        Raises:
+            SandboxError: No zygote could be had; the message says why.
+            RunnerError: The home cannot be used; the message says why.
+        """
+        with told_of_no_room(user.name), self._doubting():
+            seat = await self._seat(user, key)
+        seat.key = key
+        seat.calls += 1
+        if user.session is not None and not self.library.persist:
+            self._spoken.add((user.name, user.session))
+        try:
+            # Counted before: whoever waits for workers must not lose the seat meanwhile.
+            with self._doubting():
+                await seat.ready()
+            async with self.files(user).in_use():
+                yield seat
+        finally:
+            seat.calls -= 1
+            seat.used_at = time.monotonic()
+            if seat.retiring is None:
+                seat.pool.refill_later()
+            elif not seat.calls:
+                seat.retiring.set()
+
+    async def reload(self) -> None:
+        """Load the tool files anew. Calls under way end in what they began with.
+
+        Raises:
+            LoadError: A tool file is at fault; what was loaded before stays in use.
+            SandboxError: No zygote could be had; the same.
+        """
+        nobody = asyncio.create_task(self._make(None, NOBODY))
+        seat = await asyncio.shield(nobody)
+        try:
+            await seat.pool.ready()
+            catalog = self._catalog_of(seat)
+        except BaseException:
+            await seat.close()
+            raise
+        old, self._seats, self.catalog = self._seats, {NOBODY: nobody}, catalog
+        self._apart.clear()
+        warn_of_refused_jobs(self.settings, catalog.tools)
+        for key, task in old.items():
+            self._in_background(self._replace(key, task))
+
+    async def _replace(self, key: SeatKey, old: "asyncio.Task[Seat]") -> None:
+        """Let a seat of the files before go, once one of the files now holds its home."""
+        await asyncio.wait({old})
+        if old.cancelled() or old.exception() is not None:
+            return
+        seat = old.result()
+        if seat.user is not None:
+            # Held before it is let go, or it would be emptied in between.
+            with contextlib.suppress(Exception):
+                await self._seat(seat.user, key)
+        await seat.retire()
+
+    async def _load(self, user: User | None) -> None:
+        """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
+        nobody = self._start(NOBODY, None)
+        if user is not None:
+            # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
+            self._start(SeatKey(user.segment, Access.WRITE), user)
+        seat = await asyncio.shield(nobody)
+        await seat.pool.ready()
+        try:
+            self.catalog = self._catalog_of(seat)
+        except ValueError as error:
+            raise SandboxError(str(error)) from error
+        warn_of_refused_jobs(self.settings, self.catalog.tools)
+        if user is not None and not any(
+            self.access(tool) is Access.WRITE for tool in (None, *self.catalog.tools.values())
+        ):
+            await self._drop(SeatKey(user.segment, Access.WRITE))
+
+    def _catalog_of(self, seat: Seat) -> Catalog:
+        return Catalog.from_hello(seat.pool.loaded.hello, identity=self.settings.username_parameter)
+
+    async def _seat(self, user: User, key: SeatKey) -> Seat:
+        task = self._seats.get(key)
+        if task is None and key == SeatKey(user.segment, Access.NONE) and NOBODY in self._seats:
+            # The pool that gave the catalog belongs to the first user who comes, and to no second one:
+            # an import could have prepared a channel that all its workers share.
+            task = self._seats[key] = self._seats.pop(NOBODY)
+        if task is not None and task.done():
+            if not task.cancelled() and task.exception() is None:
+                return task.result()
+            # Nothing came of it.
+            del self._seats[key]
+            task = None
+        if task is None:
+            task = self._start(key, None if key.access is Access.NONE else user)
+        # Shielded: a caller that goes away must not take the seat from the others who wait for it.
+        return await asyncio.shield(task)
+
+    @contextlib.contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """Where one user's workers cannot be had, find out whether anybody's can."""
+        try:
+            yield
+        except SandboxError:
+            self.load_check.begin()
+            raise
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    def _revive(self) -> None:
+        """Begin to start all that ended with a forkserver: first what shows that calls work."""
+        self._in_background(self._revived())
+
+    async def _revived(self) -> None:
+        self.load_check.begin()
+        await self.load_check.done()
+        for seat in tuple(self._seated()):
+            # Not who gave its workers up. One after the other, so that calls that wait come between.
+            if seat.pool.zygote.loss is not None:
+                with contextlib.suppress(SandboxError, RunnerError):
+                    await seat.ready()
+
+    def _keep_nobodys(self, seat: Seat) -> bool:
+        """Take a new pool bound to nobody, where there is none that can be used."""
+        task = self._seats.get(NOBODY)
+        if task is not None and (not task.done() or _usable(task)):
+            return False
+        if task is not None and not task.cancelled() and task.exception() is None:
+            self._in_background(task.result().retire())
+        self._seats[NOBODY] = asyncio.create_task(_is(seat))
+        return True
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+        found = {
+            "forkserver": await self.forkserver.fault(),
+            "tools": self.load_check.fault,
+        }
+        return {part: fault for part, fault in found.items() if fault is not None}
+
+    def _start(self, key: SeatKey, user: User | None) -> "asyncio.Task[Seat]":
+        task = asyncio.create_task(self._make(user, key))
+        self._seats[key] = task
+        # Whoever waits for the seat hears the failure; if nobody does, nobody needs to.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _make(self, user: User | None, key: SeatKey) -> Seat:
+        return await self._seating.make(user, key, await self._open_loopback() if key.links else None)
+
+    def _seated(self) -> Iterator[Seat]:
+        """Yield the seats that there are."""
+        for task in self._seats.values():
+            if task.done() and not task.cancelled() and task.exception() is None:
+                yield task.result()
+
+    async def _open_loopback(self) -> "Loopback":
+        """Return the address where tools fetch files, opened with the first tool that needs it."""
+        if self._loopback is None:
+            # Only here: few tools take links, and a server takes a while to import.
+            from runner.http.downloads import routes  # noqa: PLC0415
+            from runner.toolset.loopback import Loopback  # noqa: PLC0415
+
+            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
+            self._loopback = asyncio.create_task(Loopback.open(downloads))
+        return await asyncio.shield(self._loopback)
+
+    async def _drop(self, key: SeatKey) -> None:
+        if self._apart.get(key.segment) == key:
+            del self._apart[key.segment]
+        task = self._seats.pop(key, None)
+        if task is None:
+            return
+        # Waited for, not awaited: its own end, cancellation included, is not ours.
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:
+            with contextlib.suppress(Exception):
+                await task.result().close()
+
+    def _sweep_after_crash(self) -> None:
+        """Tidy up after processes that ended without their own clean-up."""
+        sweep(self.settings.homes, self.homes.known)
+        for segment, emptied in self.homes.sweep().items():
+            if emptied.removed:
+                log.info("home swept", extra={"user": segment, "removed": emptied.removed})
+
+    async def _sweep(self) -> None:
+        """End the sessions of users idle for long: their zygotes end, their homes are emptied."""
+        idle_s = self.settings.session_idle_s
+        while True:
+            await asyncio.sleep(min(_SWEEP_S, idle_s / 2))
+            now = time.monotonic()
+            for key, task in list(self._seats.items()):
+                if key == NOBODY or not task.done() or task.cancelled() or task.exception():
+                    continue
+                if task.result().idle_s(now) > idle_s:
+                    log.info("session ended", extra={"user": key.segment, "reason": "idle"})
+                    await self._drop(key)
+                    # One of a user's pools may be idle for long while the other is used.
+                    if all(other.segment != key.segment for other in self._seats):
+                        self.state.forget(key.segment)
+            await self._end_idle_files()
+
+    def has_jobs(self, segment: str) -> bool:
+        """Say whether something that a call of this user began goes on between calls."""
+        return any(seat.pool.has_jobs for seat in self._seated() if seat.key.segment == segment)
+
+    def make_room(self) -> bool:
+        """End the workers that nobody has used for longest; False if all are in use. Homes stay."""
+        return self._seating.give_up_one()
+
+    async def end_session(self, session: str) -> None:
+        """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""
+        # Whoever only uploaded files in it has not been heard of here.
+        self._spoken = {spoken for spoken in self._spoken if spoken[1] != session}
+        for seat in self._seated():
+            seat.pool.end_jobs(session)
+        with _stay_for_now():
+            await self.library.end_sessions_named(session)
+
+    async def _end_idle_files(self) -> None:
+        with _stay_for_now():
+            await self.library.end_idle_sessions(self.settings.session_idle_s)
+
+    async def _close(self) -> None:
+        await self.load_check.close()
+        await self.memory_guard.close()
+        for retired in list(self._retiring):
+            retired.cancel()
+            await asyncio.wait({retired})
+        for key in list(self._seats):
+            self._seats[key].cancel()
+            await self._drop(key)
+        await self.forkserver.close()
+        if self._loopback is not None:
+            await (await self._loopback).close()
+        if self.keep_s == 0:
+            # The connections are gone, and with them the sessions.
+            for session in {session for _, session in self._spoken}:
+                await self.end_session(session)
+
+
+@contextlib.contextmanager
+def _stay_for_now() -> Iterator[None]:
+    """Go on where the store is out of reach: what ended is noted, and its files go at another time."""
+    try:
+        yield
+    except CallError as error:
+        log.warning("files of ended sessions stay for now", extra={"reason": error.message})
+
+
+def _homes(settings: Settings, tier: Tier) -> Homes:
+    return Homes.of(settings, uids_of(settings, tier))
+
+
+async def _is(seat: Seat) -> Seat:
+    return seat
+
+
+def _usable(task: "asyncio.Task[Seat]") -> bool:
+    return not task.cancelled() and task.exception() is None and task.result().pool.alive

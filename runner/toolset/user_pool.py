@@ -1,0 +1,171 @@
+"""A seat: a pool of workers bound to one user's home, or to none, with what goes when the pool goes."""
+
+import asyncio
+import contextlib
+import enum
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from runner.files.download_links import DownloadLinks
+from runner.homes.homes import HomeLease
+from runner.settings.rights import Rights
+from runner.toolset.catalog import ToolSpec
+from runner.users.identity import User
+from sandbox.host.pool import Pool
+
+__all__ = ["NOBODY", "Access", "Seat", "SeatKey", "Workers"]
+
+
+class Access(enum.Enum):
+    """What a call may do with its user's home."""
+
+    NONE = "none"
+    READ = "read"
+    WRITE = "write"
+
+    @classmethod
+    def of(cls, tool: ToolSpec | None, *, homes_for: Literal["declared", "all"] = "declared") -> "Access":
+        """Return what a tool's parameters ask for; `username` is what gives a tool a home (S1-57).
+
+        Args:
+            tool: The tool; None for other requests.
+            homes_for: Whether all have a home instead, so that one process can serve a whole file.
+        """
+        if homes_for == "all":
+            return cls.WRITE
+        if tool is None:
+            return cls.NONE
+        if tool.takes_username:
+            return cls.WRITE
+        return cls.READ if tool.takes_files else cls.NONE
+
+
+class SeatKey(NamedTuple):
+    """What a pool is for: no two of these share a zygote.
+
+    Attributes:
+        segment: Whose it is.
+        access: What it may do with that user's home.
+        links: Whether its tools can fetch download links.
+        rights: What its tools may do, where that is not what all may.
+    """
+
+    segment: str
+    access: Access
+    links: bool = False
+    rights: Rights | None = None
+
+
+NOBODY = SeatKey("", Access.NONE)
+"""The seat bound to no home, which lists the tools first of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """A pool, with what goes when it goes.
+
+    Attributes:
+        pool: The workers.
+        scratch: The zygote's warm-up folder.
+        stack: Removes that folder.
+    """
+
+    pool: Pool
+    scratch: Path
+    stack: contextlib.ExitStack
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Seat:
+    """A pool of workers, with the home they are bound to. Shared by the calls of one user.
+
+    The home outlives the pool: where a zygote has ended, or was given up, the next call gets another.
+
+    Attributes:
+        workers: The workers.
+        begin: Starts others.
+        home: The lease of the home, or None where the pool is bound to nobody.
+        user: Whose home it is, or None.
+        links: Makes the links that its workers can fetch, or None where they can fetch none.
+        key: What it is for; whoever has it decides.
+        stack: Lets go of the home.
+    """
+
+    workers: Workers
+    begin: Callable[[], Awaitable[Workers]]
+    home: HomeLease | None
+    user: User | None = None
+    links: DownloadLinks | None = None
+    key: SeatKey = NOBODY
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    calls: int = 0
+    retiring: "asyncio.Event | None" = None
+    used_at: float = field(default_factory=time.monotonic)
+    _beginning: "asyncio.Task[None] | None" = None
+    _removals: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _closed: bool = False
+
+    @property
+    def pool(self) -> Pool:
+        """Return the workers."""
+        return self.workers.pool
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call uses it, or is about to."""
+        return self.calls == 0
+
+    def idle_s(self, now: float) -> float:
+        """Return for how long no call has used it, in seconds of the monotonic clock."""
+        return 0.0 if self.calls else now - self.used_at
+
+    async def ready(self) -> None:
+        """Have workers, also where the last ones have ended.
+
+        Raises:
+            SandboxError: No zygote could be had; the message says why.
+            RunnerError: There are no descriptors for one.
+        """
+        if self.pool.alive:
+            return
+        if self._beginning is None or self._beginning.done():
+            self._beginning = asyncio.create_task(self._begin_anew())
+            # Whoever waits hears the failure; if nobody does, nobody needs to.
+            self._beginning.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # Shielded: a caller that goes away must not take the workers from the others who wait for them.
+        await asyncio.shield(self._beginning)
+
+    async def _begin_anew(self) -> None:
+        self.rest()
+        self.workers = await self.begin()
+        if self._closed:
+            self.rest()
+
+    def rest(self) -> None:
+        """End the workers until the next call comes. No call may be under way."""
+        self.pool.close()
+        # Their folder may take a while.
+        going = self.workers.stack.pop_all()
+        removal = asyncio.create_task(asyncio.to_thread(going.close))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+
+    async def retire(self) -> None:
+        """Close as soon as no call uses it any more."""
+        self.retiring = asyncio.Event()
+        if self.calls:
+            await self.retiring.wait()
+        await self.close()
+
+    async def close(self) -> None:
+        """End the workers, let go of the home, and remove the scratch folder."""
+        self._closed = True
+        if self._beginning is not None and not self._beginning.done():
+            self._beginning.cancel()
+            await asyncio.wait({self._beginning})
+        self.rest()
+        await asyncio.wait(self._removals)
+        await asyncio.to_thread(self.stack.close)

@@ -1,0 +1,312 @@
+"""Who a request comes from. Decided from settings, transport and verified claims; never from arguments.
+
+1. A server bound to one user (`user`) serves that user and refuses a token of another.
+2. Otherwise the claims of a verified token name the user: the first of `identity_claim` that is present.
+3. Without a token the user of the operating system counts, on stdio or on a loopback address only.
+
+`client_id` is not among the default claims: two people using one client program would share a home.
+
+Source: architecture, decision "Identity"; requirements S0-55, S0-69, S1-32, S1-105.
+"""
+
+import hashlib
+import json
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from runner.errors import RunnerError, UsageError
+from runner.settings.model import Settings
+from runner.users.usernames import home_segment
+
+if TYPE_CHECKING:
+    from fastmcp.server.auth import TokenVerifier
+
+__all__ = [
+    "IdentityError",
+    "User",
+    "auth_provider",
+    "check_startable",
+    "is_loopback",
+    "os_user",
+    "resolve",
+    "token_print",
+    "token_prints",
+    "unused_auth",
+]
+
+MIN_TOKEN_CHARS = 16
+
+
+class IdentityError(RunnerError):
+    """A request comes from nobody, or from someone this server does not serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated user.
+
+    Attributes:
+        name: The identity, as the token or the operating system gives it; what tools get as `username`.
+        session: The session in which the user speaks, where the protocol has one.
+        segment: The folder name of the user's home, and the user's part of store keys.
+
+    Raises:
+        IdentityError: The name cannot name a home.
+    """
+
+    name: str
+    session: str | None = None
+    segment: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        try:
+            segment = home_segment(self.name)
+        except ValueError as error:
+            raise IdentityError(f"the user name {self.name!r} cannot be used: {error}") from error
+        object.__setattr__(self, "segment", segment)
+
+
+def resolve(
+    settings: Settings,
+    *,
+    transport: Literal["stdio", "http"],
+    claims: Mapping[str, Any] | None,
+    host: str,
+    process_user: str | None = None,
+) -> User:
+    """Return the user a request comes from.
+
+    Args:
+        settings: The server's settings.
+        transport: How the request came.
+        claims: Claims of the verified token, or None where there was none.
+        host: Address the HTTP server listens on; of no meaning on stdio.
+        process_user: User of the operating system; by default the one this process runs as.
+
+    Raises:
+        IdentityError: There is no identity where one is needed, or it is not the one served.
+    """
+    if claims is None:
+        return _without_token(settings, transport, host, process_user)
+    named = _claimed(claims, settings.identity_claim)
+    if settings.user not in (None, named):
+        raise IdentityError(
+            f"this server belongs to the user {settings.user!r}, and the token names {named!r}; "
+            "connect to a server of your own"
+        )
+    return User(named)
+
+
+def check_startable(settings: Settings, transport: Literal["stdio", "http"]) -> None:
+    """Refuse a server that would serve strangers.
+
+    Raises:
+        UsageError: HTTP would listen beyond this machine with neither tokens nor one user.
+    """
+    anybody = settings.user is None and settings.auth.kind == "none"
+    if transport == "http" and anybody and not is_loopback(settings.host):
+        raise UsageError(
+            f"--host {settings.host} is reachable from other machines, and nothing says who may call; "
+            "set auth.kind (see docs/settings.md), bind the server to one user with --user, "
+            "or listen on 127.0.0.1"
+        )
+
+
+@lru_cache(maxsize=8)
+def is_loopback(host: str) -> bool:
+    """Say whether an address to listen on is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        # Another name may resolve to anything, and to something else tomorrow.
+        return False
+
+
+def os_user() -> str:
+    """Return the name of the user this process runs as."""
+    return _name_of(os.geteuid())
+
+
+@lru_cache(maxsize=1)
+def _name_of(uid: int) -> str:
+    # Kept: otherwise each request would have /etc/passwd read.
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        # Usual in containers: a numeric user without an entry.
+        return f"uid{uid}"
+
+
+def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) -> "TokenVerifier | None":
+    """Return what checks bearer tokens for FastMCP, or None where there are none.
+
+    Args:
+        settings: The effective settings.
+        of_file: How the tool file would have them checked, see `runner.toolset.catalog`.
+
+    Raises:
+        UsageError: The key or the tokens file cannot be used, or the file says nothing that could be.
+    """
+    auth = settings.auth
+    if auth.kind == "none":
+        return None
+    if auth.kind == "file":
+        return _as_file_says(settings, of_file)
+    # FastMCP takes 0.7 s to import; `config` and `doctor` do without it.
+    from fastmcp.server.auth.providers.jwt import StaticTokenVerifier  # noqa: PLC0415
+
+    from runner.users.bearer import TimedVerifier  # noqa: PLC0415
+
+    if auth.tokens_file is not None:
+        users = _tokens(auth.tokens_file)
+        return StaticTokenVerifier(
+            {token: _static(user, settings.identity_claim) for token, user in users.items()}
+        )
+    try:
+        return TimedVerifier(
+            name_of=partial(_name_in, names=settings.identity_claim),
+            jwks_uri=auth.jwks_uri,
+            public_key=auth.public_key.get_secret_value() if auth.public_key else None,
+            algorithm=auth.algorithm,
+            issuer=auth.issuer,
+            audience=auth.audience,
+        )
+    except ValueError as error:
+        raise UsageError(f"the settings under auth cannot be used: {error}") from error
+
+
+def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | None:
+    """Say that a file's own auth is not used, and what to do; None where that concerns nobody."""
+    if of_file is None or settings.auth.kind != "none":
+        return None
+    kind = str(of_file.get("kind"))
+    said = f"the file lets in who has a token that its {kind} accepts, and here no token is asked for"
+    if _jwt_of(of_file) is not None:
+        return f'{said}; to check the same tokens here, set auth.kind = "file" (RUNNER_AUTH__KIND=file)'
+    return (
+        f'{said}: logins run in front of calls, where no file does; check its tokens with auth.kind = "jwt"'
+    )
+
+
+def _as_file_says(settings: Settings, of_file: Mapping[str, Any] | None) -> "TokenVerifier":
+    told = _jwt_of(of_file)
+    if told is None:
+        what = "has none" if of_file is None else f"has {of_file.get('kind')}, which is none of these"
+        raise UsageError(
+            'auth.kind is "file", which takes a JWTVerifier with one issuer and one audience from the file; '
+            f'this file {what}: set auth.kind to "jwt" or "static", and say whose tokens count'
+        )
+    from runner.users.bearer import TimedVerifier  # noqa: PLC0415 - as in `auth_provider`
+
+    try:
+        return TimedVerifier(name_of=partial(_name_in, names=settings.identity_claim), **told)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the auth of the tool file cannot be used: {error}") from error
+
+
+def _jwt_of(of_file: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return how a file has JSON web tokens checked, if that is what we do as well."""
+    told = None if of_file is None else of_file.get("jwt")
+    if not isinstance(told, Mapping):
+        return None
+    texts = {name: told.get(name) for name in ("jwks_uri", "public_key", "algorithm", "issuer", "audience")}
+    keys = [texts[name] for name in ("jwks_uri", "public_key") if texts[name]]
+    is_whole = len(keys) == 1 and all(isinstance(texts[name], str) for name in ("issuer", "audience"))
+    if not is_whole or str(texts["algorithm"]).startswith("HS") or not _is_key_address(texts["jwks_uri"]):
+        return None
+    scopes = told.get("required_scopes")
+    return {**texts, "required_scopes": list(map(str, scopes)) if isinstance(scopes, list) else None}
+
+
+def _is_key_address(address: object) -> bool:
+    """Say whether keys may be fetched from there, as for the setting: over https, or from this machine."""
+    if address is None:
+        return True
+    parts = urlsplit(str(address))
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+
+
+def token_print(token: str) -> str:
+    """Return what may be noted of a token: by it the token is known again, and cannot be found out."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def token_prints(settings: Settings) -> frozenset[str] | None:
+    """Return `token_print` of all tokens that hold, or None where there is no list of them.
+
+    Raises:
+        UsageError: The tokens file cannot be used.
+    """
+    if settings.auth.tokens_file is None or settings.auth.kind == "none":
+        return None
+    return frozenset(map(token_print, _tokens(settings.auth.tokens_file)))
+
+
+def _without_token(
+    settings: Settings, transport: Literal["stdio", "http"], host: str, process_user: str | None
+) -> User:
+    if transport == "http" and settings.auth.kind != "none":
+        raise IdentityError("this request carries no token, and the server needs one; log in first")
+    if settings.user is not None:
+        return User(settings.user)
+    if transport == "stdio" or is_loopback(host):
+        return User(process_user or os_user())
+    raise IdentityError("nothing says who this request comes from; give the server --user or auth.kind")
+
+
+def _claimed(claims: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    for name in names:
+        value = claims.get(name)
+        if not isinstance(value, str) or not value:
+            continue
+        # An address its holder has not proved may be somebody else's.
+        if name == "email" and claims.get("email_verified", True) not in (True, "true"):
+            raise IdentityError(
+                "the token's e-mail address is not verified; verify it with your login provider"
+            )
+        return value
+    raise IdentityError(
+        f"the token names no user: it has none of the claims {', '.join(names)} (identity_claim)"
+    )
+
+
+def _name_in(claims: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    try:
+        return _claimed(claims, names)
+    except IdentityError:
+        # Whoever serves the request says so.
+        return None
+
+
+def _tokens(path: Path) -> dict[str, str]:
+    try:
+        mode = path.stat().st_mode
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as error:
+        cure = "let it belong to the user of the runner, with mode 0600"
+        raise UsageError(f"auth.tokens_file {path} may not be read by this user; {cure}") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"auth.tokens_file {path} cannot be read: {error}") from error
+    if mode & 0o027:
+        raise UsageError(f"auth.tokens_file {path} is open to other users; chmod 600 {path}")
+    if not isinstance(content, dict) or not all(isinstance(user, str) and user for user in content.values()):
+        raise UsageError(f"auth.tokens_file {path} must be a JSON object from token to user name")
+    if short := [user for token, user in content.items() if len(token) < MIN_TOKEN_CHARS]:
+        raise UsageError(
+            f"auth.tokens_file {path}: the token of {', '.join(sorted(short))} has fewer than "
+            f"{MIN_TOKEN_CHARS} characters; make one with: openssl rand -hex 32"
+        )
+    return content
+
+
+def _static(user: str, identity_claim: tuple[str, ...]) -> dict[str, Any]:
+    return {**dict.fromkeys(identity_claim, user), "client_id": user, "scopes": []}

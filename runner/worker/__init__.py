@@ -1,0 +1,1 @@
+"""All of ours that runs in a zygote or worker."""

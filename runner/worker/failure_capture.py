@@ -1,0 +1,157 @@
+"""Innermost middleware of a worker's server: what a tool raised, and on which of the author's lines.
+
+FastMCP turns an exception into a text. The contract wants to know more: its type, the author's own
+frames, the denial behind it, the limit that it ran into.
+"""
+
+import errno
+import mmap
+import re
+import threading
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError, ToolError, ValidationError
+from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools import ToolResult
+from mcp.server.mcpserver.exceptions import MCPServerError
+from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError as PydanticValidationError
+
+from runner.settings.limits import DISK_FULL
+from runner.worker.host_channel import strict
+from runner.worker.long_answers import least_bytes
+from runner.worker.toolfile import author_frames
+from sandbox.inside.program import Channel
+
+__all__ = ["Witness"]
+
+_MAX_TEXT = 8000
+# All that FastMCP says where it masks; a server may be mounted by one that does not.
+_MASKED = re.compile(r"Error calling tool (?:'[^']*'|\"[^\"]*\")")
+# What the C library asks for as the stack of a thread.
+_STACK_BYTES = 8 * 1024 * 1024
+_LIMITS = {
+    errno.ENOMEM: "memory_bytes",
+    errno.EMFILE: "open_files",
+    errno.EFBIG: "file_bytes",
+    errno.ENOSPC: DISK_FULL,
+    errno.EDQUOT: DISK_FULL,
+}
+
+
+class Witness(Middleware):
+    """Innermost middleware: remembers what a tool raised, and on which of the author's lines.
+
+    Attributes:
+        channel: Where denials are explained.
+        raised: What the tool raised, in JSON; with `told`, where a client is to hear that and no more.
+        most_bytes: Longest answer.
+        masks: Whether the server is made with `mask_error_details`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.channel: Channel | None = None
+        self.raised: dict[str, object] | None = None
+        self.most_bytes: int | None = None
+        self.masks = False
+
+    async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
+        """Run the tool, and remember what it raises on the way out."""
+        return await self.seen(call_next(context), tool=str(context.message.name))
+
+    async def seen(self, running: Awaitable[Any], *, tool: str | None = None) -> Any:
+        """Await a running tool, and remember what it raises on the way out."""
+        try:
+            result = await running
+        except MCPError:
+            # An error of the protocol, which the tool wants its client to get as it is.
+            raise
+        except Exception as error:
+            self.raised = _describe(error, self._folder)
+            if tool is not None and self.raised["kind"] == "not found":
+                self.raised["tool"] = tool
+            denial = self.channel.explain(error) if self.channel is not None else None
+            if denial is not None:
+                self.raised["denied"] = {
+                    "operation": denial.operation,
+                    "path": denial.path,
+                    "wants": denial.wants,
+                }
+            if self.masks or _MASKED.fullmatch(str(error)):
+                self.raised["told"] = str(error)[:_MAX_TEXT]
+            raise
+        used = least_bytes(result) if isinstance(result, ToolResult) else 0
+        if self.most_bytes is not None and used > self.most_bytes:
+            # Written as JSON it would take many times its memory and seconds, to be refused all the same.
+            self.raised = {"kind": "too long", "used": used}
+            raise ToolError("the result is too long")
+        return result
+
+
+def _describe(error: Exception, folder: Path) -> dict[str, object]:
+    """Say in JSON what a tool raised; the cause that the author wrote, not FastMCP's wrapping."""
+    is_of_arguments = isinstance(error, ValidationError) or type(error) is SdkToolError
+    if is_of_arguments and isinstance(error.__cause__, PydanticValidationError):
+        faults = error.__cause__.errors(include_url=False, include_context=False, include_input=False)
+        return {"kind": "arguments", "faults": strict([_fault(fault) for fault in faults])}
+    if isinstance(error, NotFoundError | DisabledError) or _is_unknown(error):
+        return {"kind": "not found", "message": str(error)[:_MAX_TEXT]}
+    cause: BaseException = error
+    while isinstance(cause, FastMCPError | MCPServerError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    filename = getattr(cause, "filename", None)
+    return {
+        "kind": "tool error" if isinstance(cause, ToolError | SdkToolError) else "raised",
+        "type": type(cause).__name__,
+        "message": str(cause)[:_MAX_TEXT],
+        "frames": author_frames(cause, folder)[-20:],
+        "limit": _limit_behind(cause),
+        "filename": str(filename)[:4096] if isinstance(filename, str | bytes | Path) else None,
+    }
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Say whether a server of the SDK says so of a name that it does not know."""
+    return type(error) is SdkToolError and error.__cause__ is None and str(error).startswith("Unknown tool: ")
+
+
+def _limit_behind(error: BaseException) -> str | None:
+    """Return the limit that an error of the system stands for, if it stands for one."""
+    if isinstance(error, MemoryError):
+        return "memory_bytes"
+    if isinstance(error, OSError) and error.errno in _LIMITS:
+        return _LIMITS[error.errno]
+    # Also what a pipe says that has nothing to read yet; so it is tried.
+    is_sign = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    if is_sign or (isinstance(error, OSError) and error.errno == errno.EAGAIN):
+        return _limit_of_starting()
+    return None
+
+
+def _limit_of_starting() -> str | None:
+    """Return the limit that keeps a thread from being started now, if one does."""
+    try:
+        threading.Thread(target=_nothing).start()
+    except RuntimeError:
+        try:
+            mmap.mmap(-1, _STACK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+        except OSError:
+            return "memory_bytes"
+        return "processes"
+    return None
+
+
+def _nothing() -> None:
+    """Run as a thread that ends at once."""
+
+
+def _fault(fault: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "argument": ".".join(str(part) for part in fault["loc"]),
+        "problem": str(fault["msg"]),
+        "type": str(fault["type"]),
+    }

@@ -1,0 +1,1 @@
+"""Private names of FastMCP and the MCP SDK that a worker uses, each with its reason."""

@@ -1,0 +1,300 @@
+"""What a worker serves its one request with, and what its zygote does ahead of that.
+
+The SDK's own single-exchange driver answers it, so that claims, headers, session id, state and elicitation
+reach the tool exactly as in plain FastMCP. Warming up builds what the first call would build.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import PurePath
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.server.auth import AccessToken
+from fastmcp.server.context import Context, set_transport
+from fastmcp.server.dependencies import without_injected_parameters
+from fastmcp.server.providers.addressing import parse_hashed_backend_name
+from fastmcp.server.providers.base import Provider
+from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
+from fastmcp.server.providers.wrapped_provider import _WrappedProvider
+from fastmcp.server.server import StateValue, default_lifespan
+from fastmcp.tools import base as tools_base
+from fastmcp.tools.base import _JSONABLE_ADAPTER
+from fastmcp.tools.function_tool import FunctionTool, _wrap_body_errors
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp.utilities.types import get_cached_typeadapter
+from mcp.server.auth.middleware.auth_context import auth_context_var
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.connection import Connection
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary
+from mcp.server.runner import modern_error_data, serve_one
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from pydantic_core import PydanticSerializationError
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from runner.worker.internals.exchange import Exchange
+from runner.worker.wire import RequestFacts, WireError
+
+__all__ = [
+    "auth_of",
+    "capabilities",
+    "find_tool",
+    "inner_provider",
+    "lifespan",
+    "lists",
+    "low_level",
+    "masks_errors",
+    "mend_returned_texts",
+    "routes",
+    "serve_raw",
+    "single_call_server",
+    "task_tools",
+    "warm_type_adapters",
+]
+
+_STATE_COLLECTION = "fastmcp_state"
+_OF_JWT = ("jwks_uri", "public_key", "algorithm", "issuer", "audience", "required_scopes")
+_HALF = "surrogates not allowed"
+
+
+def inner_provider(provider: Provider) -> Provider:
+    """Return the provider inside its namespace and transform wrappers."""
+    while isinstance(provider, _WrappedProvider):
+        provider = provider._inner
+    return provider
+
+
+class _TypedState:
+    """What FastMCP reads session state through, in place of its `PydanticAdapter`.
+
+    That one comes with a library whose import is a fifth of the time in which `runner call` starts.
+    """
+
+    def __init__(self, storage: Any, collection: str) -> None:
+        self._storage = storage
+        self._collection = collection
+
+    async def get(self, key: str) -> StateValue | None:
+        value = await self._storage.get(key, collection=self._collection)
+        return None if value is None else StateValue.model_validate(value)
+
+    async def put(self, key: str, value: StateValue, *, ttl: float | None = None) -> None:
+        await self._storage.put(key, value.model_dump(mode="json"), collection=self._collection, ttl=ttl)
+
+    async def delete(self, key: str) -> bool:
+        return bool(await self._storage.delete(key, collection=self._collection))
+
+
+async def single_call_server(server: FastMCP, state_store: Any) -> None:
+    """Change a loaded server so that a worker can serve one request with it.
+
+    The host seals request state, so the server must not; it keeps tasks and session state, too,
+    so here every tool runs in the foreground.
+    """
+    low = server._mcp_server
+    low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
+    for tool in await server._local_provider.list_tools():
+        tool.task_config = TaskConfig(mode="forbidden")
+    server._extensions.clear()
+    _keep_state_in(state_store, server, _STATE_COLLECTION)
+
+
+def _keep_state_in(state_store: Any, server: FastMCP, collection: str) -> None:
+    """Let a server and those that it mounts keep their session state in the store, each in a collection."""
+    vars(server)["_FastMCP__state_store"] = _TypedState(state_store, collection)
+    for number, provider in enumerate(map(inner_provider, server.providers)):
+        if isinstance(provider, FastMCPProvider):
+            _keep_state_in(state_store, provider.server, f"{collection}/{number}")
+
+
+async def warm_type_adapters(server: FastMCP) -> None:
+    """Build the argument validators that the first call of each tool would build."""
+    for tool in await server._local_provider.list_tools():
+        if isinstance(tool, FunctionTool):
+            body = _wrap_body_errors(tool.fn, materialize_generators=True)
+            outer = without_injected_parameters(body, run_in_thread=tool.run_in_thread)
+            get_cached_typeadapter(_wrap_body_errors(outer))
+
+
+def mend_returned_texts() -> None:
+    """Let half of a surrogate pair in what a tool returns spoil one text, and not the whole result.
+
+    Names of files have such halves where they are no UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
+    What can be written is written as before; nothing is looked through.
+    """
+    to_text, to_values = tools_base.default_serializer, tools_base._serialize_to_jsonable
+
+    def text(data: Any) -> str:
+        try:
+            return to_text(data)
+        except (PydanticSerializationError, UnicodeEncodeError) as error:
+            if _HALF not in str(error):
+                raise
+            return to_text(_without_halves(data))
+
+    def values(data: Any, annotation: Any = Any) -> Any:
+        try:
+            return to_values(data, annotation)
+        except (PydanticSerializationError, UnicodeEncodeError) as error:
+            if _HALF not in str(error):
+                raise
+            # As plain values already, so the annotation has had its say.
+            return to_values(_without_halves(data))
+
+    vars(tools_base)["default_serializer"] = text
+    vars(tools_base)["_serialize_to_jsonable"] = values
+
+
+def _without_halves(data: Any) -> Any:
+    return _mended(_JSONABLE_ADAPTER.dump_python(data, mode="python", fallback=str, warnings=False))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_mended(key): _mended(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_mended(item) for item in value]
+    # A path, which holds its name as the system gave it.
+    return _mended(str(value)) if isinstance(value, PurePath) else value
+
+
+@asynccontextmanager
+async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
+    """Enter the server's own lifespan; yields the state its requests need.
+
+    Where the author gave none and mounts nothing there is nothing to enter, and entering nothing
+    would cost each worker 3 ms.
+    """
+    if server._lifespan is default_lifespan and server.providers == [server._local_provider]:
+        yield {}
+        return
+    low = server._mcp_server
+    async with server._lifespan_manager(), low.lifespan(low) as state:
+        yield state
+
+
+async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:
+    """Return the tool of that name, as a list of one or none, by the ways in which a call of it is found."""
+    async with Context(fastmcp=server):
+        tool = await server.get_tool(name)
+        hashed = parse_hashed_backend_name(name) if tool is None else None
+        if hashed is not None:
+            tool = await server.get_tool_by_hash(*hashed)
+    if tool is None:
+        return {"tools": []}
+    return {"tools": [tool.to_mcp_tool(name=name).model_dump(by_alias=True, mode="json", exclude_none=True)]}
+
+
+def lists(server: FastMCP) -> tuple[object, ...]:
+    """Return what is another value once the lists of what a server offers have changed."""
+    parts: list[object] = [tuple(map(id, server.transforms)), tuple(map(id, server.middleware))]
+    for provider in map(inner_provider, server.providers):
+        if isinstance(provider, FastMCPProvider):
+            parts.append((id(provider), lists(provider.server)))
+        else:
+            held = getattr(provider, "_components", {})
+            parts.append((id(provider), *((key, id(value)) for key, value in held.items())))
+            parts.append(tuple(map(id, provider.transforms)))
+    return tuple(parts)
+
+
+def masks_errors(server: FastMCP) -> bool:
+    """Say whether a server tells its clients no more of an exception than that there was one."""
+    return bool(server._mask_error_details)
+
+
+def auth_of(auth: Any) -> dict[str, Any] | None:
+    """Say how a file would have tokens checked: by which class, and, for JSON web tokens, with what."""
+    if auth is None:
+        return None
+    verifier = getattr(auth, "token_verifier", auth)
+    # By name: where the file does not use it, the class is not imported, which takes long.
+    is_jwt = any(cls.__name__ == "JWTVerifier" for cls in type(verifier).__mro__)
+    told = {name: getattr(verifier, name, None) for name in _OF_JWT} if is_jwt else {}
+    if str(told.get("algorithm", "")).startswith("HS"):
+        # A secret, which is not to be told.
+        told = {}
+    return {"kind": type(auth).__name__, "jwt": told or None}
+
+
+async def task_tools(server: FastMCP) -> dict[str, int]:
+    """Return the tools that may become tasks of MCP, each with how often to ask for one, in milliseconds."""
+    return {
+        tool.name: int(tool.task_config.poll_interval.total_seconds() * 1000)
+        for tool in await server.list_tools(run_middleware=False)
+        if tool.task_config.supports_tasks()
+    }
+
+
+def routes(server: FastMCP) -> list[BaseRoute]:
+    """Return the HTTP routes that the file adds to its server, and to those that it mounts."""
+    return server._get_additional_http_routes()
+
+
+def low_level(server: FastMCP) -> Server[Any]:
+    """Return the server of the SDK inside one of FastMCP."""
+    return server._mcp_server
+
+
+def capabilities(server: FastMCP) -> dict[str, Any]:
+    """Return the capabilities that the server announces."""
+    low = server._mcp_server
+    value = low.get_capabilities(low.notification_options, server.experimental_capabilities or None)
+    return value.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+async def serve_raw(
+    low: Server[Any],
+    method: str,
+    params: Mapping[str, Any] | None,
+    facts: RequestFacts,
+    state: Any,
+    *,
+    on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
+    on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Serve one raw request with the handlers of a low-level server; return the wire result.
+
+    Raises:
+        WireError: The server answered with a JSON-RPC error.
+    """
+    set_transport(facts.transport)  # type: ignore[arg-type]
+    user = AuthenticatedUser(AccessToken(**facts.token)) if facts.token else None
+    if user is not None:
+        auth_context_var.set(user)
+    exchange = Exchange(
+        request_id=facts.request_id,
+        can_send_request=facts.can_send_request,
+        transport=TransportContext(kind=facts.transport, can_send_request=facts.can_send_request),
+        message_metadata=_http_request(facts, user),
+        on_notify=on_notify,
+        on_request=on_request,
+    )
+    connection = Connection.from_envelope(
+        facts.protocol, facts.client_info, facts.client_capabilities, outbound=exchange
+    )
+    connection.session_id = facts.session_id
+    try:
+        return await serve_one(low, exchange, method, params, connection=connection, lifespan_state=state)
+    except Exception as error:
+        raise WireError(modern_error_data(error).model_dump(by_alias=True, exclude_none=True)) from error
+
+
+def _http_request(facts: RequestFacts, user: AuthenticatedUser | None) -> ServerMessageMetadata | None:
+    if facts.headers is None:
+        return None
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in facts.headers],
+    }
+    if user is not None:
+        scope["user"] = user
+    return ServerMessageMetadata(request_context=Request(scope))

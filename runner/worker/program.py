@@ -1,0 +1,232 @@
+"""The program that zygotes load and workers run: a tool file behind its own FastMCP server.
+
+A worker serves one raw MCP request after the other with the author's own server, so what comes back is what
+plain FastMCP would have put on the wire. What the host must know beside it (which exception a tool
+raised, on which of the author's lines) is witnessed by a middleware and sent along.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import os
+import random
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from os import mkdir
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from runner.author import connect
+from runner.settings.targets import entry_of
+from runner.worker.asked_route import answer_route
+from runner.worker.failure_capture import Witness
+from runner.worker.host_channel import HostLine, Waiting, strict
+from runner.worker.internals.patches import ask_one_provider_directly, make_spans_if_recorded
+from runner.worker.internals.server import mend_returned_texts, serve_raw
+from runner.worker.long_answers import FOLDED, folded
+from runner.worker.rehearsal import Rehearsal
+from runner.worker.remote_state import RemoteState
+from runner.worker.served import Served, served_by
+from runner.worker.toolfile import load_tool_files
+from runner.worker.warmup import Warmups
+from runner.worker.wire import PUBLISHED, ROUTE, RequestFacts, WireError
+from sandbox.errors import LoadError
+from sandbox.inside.program import Channel
+
+__all__ = ["PROGRAM", "Program"]
+
+
+class Program:
+    """One tool file (or several, mounted), loaded once and served by each worker, call by call."""
+
+    def __init__(self) -> None:
+        self._server: Served | None = None
+        self._lists: object = None
+        self._witness = Witness(Path())
+        self._line: HostLine | None = None
+        self._waiting: Waiting = {}
+        self._state = RemoteState(self._request_host)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._lifespan_state: Any = None
+        self._environment: dict[str, str] = {}
+        self._is_lasting = False
+        self._warmups = Warmups()
+        self._life: asyncio.Task[None] | None = None
+        self._context = contextvars.copy_context()
+
+    def begin(self) -> None:
+        """Walk the way of a call on a server of our own: zygotes share what that imports and builds."""
+        ask_one_provider_directly()
+        make_spans_if_recorded()
+        asyncio.run(REHEARSAL.prepare())
+
+    def load(self, config: Mapping[str, object]) -> object:
+        """Import the files named in `config["files"]` and return the catalog."""
+        # FastMCP writes each tool error with its traceback to standard error; the host tells it better.
+        library = logging.getLogger("fastmcp")
+        library.addHandler(logging.NullHandler())
+        library.propagate = False
+        connect(self._request_host)
+        files = [str(file) for file in _list(config["files"])]
+        self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]
+        self._is_lasting = bool(config["lasting"])
+        server = self._server = served_by(load_tool_files(files))
+        self._witness = Witness(entry_of(files[0]).beside[-1].parent)
+        mend_returned_texts()
+        make_spans_if_recorded()
+        try:
+            return asyncio.run(self._catalog(server))
+        except Exception as error:
+            raise LoadError(f"its tools cannot be listed: {type(error).__name__}: {error}") from error
+
+    def warm_up(self) -> None:
+        """Use libraries once, and call what the author has named, if more than one call is to come."""
+        if self._is_lasting:
+            self._warmups.run()
+
+    def prepare(self, *, warm: bool) -> None:
+        """Enter the server's lifespan and make what is random differ between workers."""
+        _reseed()
+        _move_in(self._environment)
+        loop = self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        self._life = life = loop.create_task(self._live(loop, warm=warm))
+        try:
+            loop.run_until_complete(life)
+        except Exception as error:
+            # It stops the loop and goes on living, which asyncio takes for a mistake.
+            if life.done():
+                raise LoadError(f"its lifespan raised {type(error).__name__}: {error}") from error
+
+    def serve(self, call: object, channel: Channel) -> object:
+        """Serve one raw MCP request; see `runner.call` for the shape of call and answer."""
+        if not isinstance(call, dict) or self._loop is None:
+            raise TypeError("a call is an object, and `prepare` comes before `serve`")
+        # An earlier call of the same home may have removed it since this worker got ready.
+        _make_folder(self._environment["TMPDIR"])
+        self._line = HostLine(channel, self._loop, self._waiting)
+        self._witness.channel, self._witness.raised = channel, None
+        self._witness.most_bytes = int(call["answer_bytes"])
+        self._state.known = dict(call["known_state"])
+        # What one call keeps in context variables, the next one does not find, as in plain FastMCP.
+        serving = self._loop.create_task(self._serve(call), context=self._context.copy())
+        return self._loop.run_until_complete(serving)
+
+    def wait(self, connection: socket.socket) -> None:
+        """Run the tasks that calls have left, until the host speaks."""
+        if self._loop is None:
+            raise TypeError("`prepare` comes before `wait`")
+        spoken: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(connection, _settle, spoken)
+        try:
+            self._loop.run_until_complete(spoken)
+        finally:
+            self._loop.remove_reader(connection)
+
+    async def _live(self, loop: asyncio.AbstractEventLoop, *, warm: bool) -> None:
+        """Enter the lifespan and stay in it. Calls are served beside this task, until the worker ends."""
+        await self._enter()
+        make_spans_if_recorded()
+        # The first to use a thread decides to which task the threads of sync tools belong: to this one, so
+        # that the next call finds the thread of the call before, and what a library keeps for each thread.
+        await anyio.to_thread.run_sync(_nothing)
+        if warm:
+            self._warmups.repeat()
+        self._context = contextvars.copy_context()
+        loop.stop()
+        await loop.create_future()
+
+    async def _catalog(self, server: Served) -> dict[str, object]:
+        await server.set_up(self._state, self._witness, self._publish)
+        return await server.catalog()
+
+    async def _enter(self) -> None:
+        assert self._server is not None  # noqa: S101 - `load` comes before `prepare`
+        self._lifespan_state = await self._stack.enter_async_context(self._server.lifespan())
+        self._lists = self._server.lists()
+
+    async def _serve(self, call: Mapping[str, Any]) -> dict[str, object]:
+        assert self._server is not None  # noqa: S101 - `load` comes before `serve`
+        assert self._line is not None  # noqa: S101 - set by `serve`
+        facts = RequestFacts(**call["facts"])
+        if call["method"] == ROUTE:
+            answer = await answer_route(self._server.routes, call["params"], self._lifespan_state)
+            return {"result": answer, **self._seen()}
+        try:
+            result = await serve_raw(
+                self._server.low,
+                call["method"],
+                call["params"],
+                facts,
+                self._lifespan_state,
+                on_notify=self._line.notify,
+                on_request=self._line.request,
+            )
+        except WireError as error:
+            return {"error": error.error, **self._seen()}
+        sent, is_folded = folded(result)
+        return {"result": strict(sent), FOLDED: is_folded, **self._seen()}
+
+    def _seen(self) -> dict[str, object]:
+        """Return what the host has to know of a request beside its answer."""
+        assert self._server is not None  # noqa: S101 - `load` comes before `serve`
+        return {"raised": self._witness.raised, "own_lists": self._server.lists() != self._lists}
+
+    async def _publish(self, method: str, uri: str | None) -> None:
+        if self._line is not None:
+            await self._line.notify(PUBLISHED, {"method": method, "uri": uri})
+
+    async def _request_host(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        if self._line is None:
+            raise RuntimeError("state and artifacts are for calls; this is the import of the file")
+        return await self._line.request(method, params)
+
+
+def _list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else []
+
+
+def _move_in(environment: Mapping[str, str]) -> None:
+    """Point everything personal at the home, which was the scratch folder during the import."""
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    _make_folder(environment["TMPDIR"])
+
+
+def _make_folder(path: str) -> None:
+    """Make the folder of temporary files, if it can be made.
+
+    Without a home it is one that exists and nobody can write. In a home it may be missing, and another call
+    may remove it at this moment, have put a file there, or have filled the disk: then the tool hears of it,
+    if it asks for a temporary file at all, and can still put it right.
+    """
+    with contextlib.suppress(OSError):
+        # Not by the name that the guard stands behind: it would be asked with each call.
+        mkdir(path, mode=0o700)
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _nothing() -> None:
+    """Run in a thread that is to be there."""
+
+
+def _reseed() -> None:
+    """Give each worker its own random numbers: forked generators would all say the same."""
+    random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+REHEARSAL = Rehearsal()
+PROGRAM = Program()

@@ -1,0 +1,63 @@
+"""A rehearsal of a call, on a server of our own, so that the call itself finds everything in place.
+
+In a forkserver it imports what is imported late and builds what is built late, once for all zygotes and their
+workers.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastmcp import FastMCP
+from mcp_types.version import LATEST_MODERN_VERSION
+
+from runner.worker.internals.server import low_level, serve_raw, single_call_server, warm_type_adapters
+from runner.worker.remote_state import RemoteState
+from runner.worker.wire import RequestFacts
+
+__all__ = ["Rehearsal"]
+
+_MODERN_META = {
+    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "runner", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+_STDIO = RequestFacts(request_id=0, protocol=LATEST_MODERN_VERSION, session_id="rehearsal", transport="stdio")
+_HTTP = replace(_STDIO, transport="streamable-http", headers=[])
+
+
+class Rehearsal:
+    """A server of our own, on which the code that a call walks can be walked without side effects."""
+
+    def __init__(self) -> None:
+        self._server: FastMCP = FastMCP("rehearsal")
+        self._server.tool(self._think, name="think")
+
+    async def prepare(self) -> None:
+        """Make the server like one that serves a call, and call it as from stdio and as from HTTP."""
+        await single_call_server(self._server, RemoteState(_refuse))
+        await warm_type_adapters(self._server)
+        # A sync tool would leave its thread behind, and what is to be forked must have one only.
+        for facts in (_STDIO, _HTTP):
+            await self._call("think", facts)
+
+    async def _call(self, tool: str, facts: RequestFacts) -> None:
+        params = {"name": tool, "arguments": {"number": 1}, "_meta": _MODERN_META}
+        answer = await serve_raw(
+            low_level(self._server), "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse
+        )
+        json.dumps(answer)
+
+    @staticmethod
+    async def _think(number: int, text: str = "") -> dict[str, object]:
+        """Answer at once."""
+        return {"number": number, "text": text}
+
+
+async def _drop(_method: str, _params: Mapping[str, Any] | None) -> None:
+    return None
+
+
+async def _refuse(method: str, _params: Mapping[str, Any] | None) -> dict[str, Any]:
+    raise RuntimeError(f"no {method} in a rehearsal")

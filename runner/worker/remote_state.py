@@ -1,0 +1,85 @@
+"""Session state as a worker's server sees it: FastMCP's key-value protocol, answered by the host."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, SupportsFloat
+
+from runner.worker.wire import VISIBILITY_SUFFIX, full_key
+
+__all__ = ["RemoteState"]
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class RemoteState:
+    """Session state that outlives the worker: FastMCP's key-value protocol, kept by the host.
+
+    Attributes:
+        known: Values that came with the call, by `full_key`, for keys that end in `VISIBILITY_SUFFIX`.
+            FastMCP reads such a key in every request, nearly always to find nothing, so it costs no round
+            trip.
+    """
+
+    def __init__(self, request: Ask) -> None:
+        self._request = request
+        self.known: dict[str, dict[str, Any]] = {}
+
+    async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
+        """Return a value, or None."""
+        if key.endswith(VISIBILITY_SUFFIX):
+            return self.known.get(full_key(collection, key))
+        return (await self.ttl(key, collection=collection))[0]
+
+    async def ttl(
+        self, key: str, *, collection: str | None = None
+    ) -> tuple[dict[str, Any] | None, float | None]:
+        """Return a value and how long it still holds, in seconds."""
+        reply = await self._request("state/get", {"key": key, "collection": collection})
+        return reply["value"], reply["ttl"]
+
+    async def put(
+        self,
+        key: str,
+        value: Mapping[str, Any],
+        *,
+        collection: str | None = None,
+        ttl: SupportsFloat | None = None,
+    ) -> None:
+        """Keep a value, for `ttl` seconds if given."""
+        seconds = None if ttl is None else float(ttl)
+        facts = {"key": key, "collection": collection, "value": dict(value), "ttl": seconds}
+        await self._request("state/put", facts)
+        if key.endswith(VISIBILITY_SUFFIX):
+            self.known[full_key(collection, key)] = dict(value)
+
+    async def delete(self, key: str, *, collection: str | None = None) -> bool:
+        """Forget a value; say whether there was one."""
+        reply = await self._request("state/delete", {"key": key, "collection": collection})
+        return bool(reply["deleted"])
+
+    async def get_many(
+        self, keys: Sequence[str], *, collection: str | None = None
+    ) -> list[dict[str, Any] | None]:
+        """Return several values."""
+        return [await self.get(key, collection=collection) for key in keys]
+
+    async def ttl_many(
+        self, keys: Sequence[str], *, collection: str | None = None
+    ) -> list[tuple[dict[str, Any] | None, float | None]]:
+        """Return several values and how long each still holds, in seconds."""
+        return [await self.ttl(key, collection=collection) for key in keys]
+
+    async def put_many(
+        self,
+        keys: Sequence[str],
+        values: Sequence[Mapping[str, Any]],
+        *,
+        collection: str | None = None,
+        ttl: SupportsFloat | None = None,
+    ) -> None:
+        """Keep several values."""
+        for key, value in zip(keys, values, strict=True):
+            await self.put(key, value, collection=collection, ttl=ttl)
+
+    async def delete_many(self, keys: Sequence[str], *, collection: str | None = None) -> int:
+        """Forget several values; return how many there were."""
+        return sum([await self.delete(key, collection=collection) for key in keys])

@@ -1,0 +1,233 @@
+"""What a worker serves with: the author's server, of FastMCP or of the MCP SDK, asked alike.
+
+A worker knows a server by this, and by the low-level server of the SDK in it, which answers every request.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import mcp_types
+from fastmcp import FastMCP
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp_types.version import LATEST_MODERN_VERSION
+from starlette.routing import BaseRoute
+
+from runner.widgets.serving import served_pages
+from runner.worker.asked_route import described_routes
+from runner.worker.failure_capture import Witness
+from runner.worker.host_channel import strict
+from runner.worker.internals.sdk_server import (
+    AnySdkServer,
+    announce_with,
+    lifespan_of,
+    listing_of,
+    lists_of,
+    low_level_of,
+    own_methods,
+    routes_of,
+    verifier_of,
+    watch_calls,
+    without_sealing,
+)
+from runner.worker.internals.server import (
+    auth_of,
+    capabilities,
+    find_tool,
+    lifespan,
+    lists,
+    low_level,
+    masks_errors,
+    routes,
+    serve_raw,
+    single_call_server,
+    task_tools,
+    warm_type_adapters,
+)
+from runner.worker.toolfile import AnyServer
+from runner.worker.wire import FIND_TOOL, RequestFacts
+
+__all__ = ["Publish", "Served", "served_by"]
+
+Publish = Callable[[str, str | None], Awaitable[None]]
+"""Tells the host that a list or a resource has changed: the notification's method, and the resource."""
+
+_FACTS = RequestFacts(request_id=0, protocol=LATEST_MODERN_VERSION, session_id="load", transport="stdio")
+
+
+class Served(Protocol):
+    """The author's server."""
+
+    @property
+    def low(self) -> Server[Any]:
+        """Return the low-level server that answers its requests."""
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Return the HTTP routes that the file adds."""
+
+    async def set_up(self, state: Any, witness: Witness, publish: Publish) -> None:
+        """Change it so that a worker can serve one request with it, and sees what tools raise."""
+
+    async def catalog(self) -> dict[str, Any]:
+        """Return what the host has to know of it."""
+
+    def lifespan(self) -> AbstractAsyncContextManager[Any]:
+        """Enter its own lifespan; yields the state that its requests need."""
+
+    def lists(self) -> object:
+        """Return what is another value once the lists of what it offers have changed."""
+
+
+def served_by(server: AnyServer) -> Served:
+    """Return how a worker serves with a server."""
+    return _FastMcp(server) if isinstance(server, FastMCP) else _Sdk(server)
+
+
+class _FastMcp:
+    """A server of FastMCP."""
+
+    def __init__(self, server: FastMCP) -> None:
+        self._server = server
+        self._tasks: dict[str, int] = {}
+
+    @property
+    def low(self) -> Server[Any]:
+        return low_level(self._server)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return routes(self._server)
+
+    async def set_up(self, state: Any, witness: Witness, publish: Publish) -> None:
+        del publish  # FastMCP has no bus of its own.
+        self._server.middleware.append(witness)
+        witness.masks = masks_errors(self._server)
+        self._tasks = await task_tools(self._server)
+        await single_call_server(self._server, state)
+        await warm_type_adapters(self._server)
+
+        async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
+            del ctx
+            return await find_tool(self._server, params.name)
+
+        self.low.add_request_handler(FIND_TOOL, mcp_types.CallToolRequestParams, find)
+
+    async def catalog(self) -> dict[str, Any]:
+        tools = await self._server.list_tools(run_middleware=False)
+        return {
+            **_about(self.low),
+            "name": self._server.name,
+            "version": self._server.version,
+            "capabilities": capabilities(self._server),
+            "tools": [_wire(tool.to_mcp_tool(name=tool.name)) for tool in tools],
+            "auth": _told(auth_of(self._server.auth)),
+            "tasks": self._tasks,
+            "pages": await served_pages(self._server),
+            "routes": described_routes(self.routes),
+        }
+
+    def lifespan(self) -> AbstractAsyncContextManager[Any]:
+        return lifespan(self._server)
+
+    def lists(self) -> object:
+        return lists(self._server)
+
+
+class _Sdk:
+    """A server of the MCP SDK, of either level."""
+
+    def __init__(self, server: AnySdkServer) -> None:
+        self._server = server
+
+    @property
+    def low(self) -> Server[Any]:
+        return low_level_of(self._server)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return [*routes_of(self._server)]
+
+    async def set_up(self, state: Any, witness: Witness, publish: Publish) -> None:
+        del state  # The SDK keeps none.
+        without_sealing(self._server)
+        watch_calls(self._server, witness.seen)
+        announce_with(self._server, publish)
+        listing = listing_of(self._server)
+
+        async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
+            # Without a name, all of them: that is how the catalog is made.
+            found = await listing(ctx)
+            return {"tools": [tool for tool in found if params.name in ("", tool["name"])]}
+
+        self.low.add_request_handler(FIND_TOOL, mcp_types.CallToolRequestParams, find)
+
+    async def catalog(self) -> dict[str, Any]:
+        able = self.low.get_capabilities(NotificationOptions())
+        return {
+            **_about(self.low),
+            "capabilities": _wire(able),
+            "tools": await self._tools(),
+            "auth": _told(auth_of(verifier_of(self._server))),
+            "routes": described_routes(self.routes),
+        }
+
+    async def _tools(self) -> list[dict[str, Any]]:
+        try:
+            return await self._listed({})
+        except Exception:  # noqa: BLE001 - the author's code, which may need what its lifespan makes
+            async with self.lifespan() as state:
+                return await self._listed(state)
+
+    async def _listed(self, state: Any) -> list[dict[str, Any]]:
+        params = {"name": "", "arguments": {}, "_meta": _META}
+        answer = await serve_raw(
+            self.low, FIND_TOOL, params, _FACTS, state, on_notify=_unheard, on_request=_unasked
+        )
+        tools: list[dict[str, Any]] = strict(answer)["tools"]
+        return tools
+
+    def lifespan(self) -> AbstractAsyncContextManager[Any]:
+        return lifespan_of(self._server)
+
+    def lists(self) -> object:
+        return lists_of(self._server)
+
+
+_META = {
+    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "runner", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def _about(low: Server[Any]) -> dict[str, Any]:
+    return {
+        "name": low.name,
+        "version": low.version,
+        "instructions": low.instructions,
+        "website_url": low.website_url,
+        "icons": [_wire(icon) for icon in low.icons or ()],
+        "methods": own_methods(low),
+    }
+
+
+def _wire(value: Any) -> dict[str, Any]:
+    told: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return told
+
+
+def _told(auth: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what is said of a file's auth as JSON; what is none is left out."""
+    told: dict[str, Any] | None = json.loads(json.dumps(auth, default=str))
+    return told
+
+
+async def _unheard(_method: str, _params: object) -> None:
+    return None
+
+
+async def _unasked(method: str, _params: object) -> dict[str, Any]:
+    raise RuntimeError(f"no {method} while a file is loaded")

@@ -1,0 +1,304 @@
+"""Load an author's tool file: import it and find its server.
+
+Runs in a confined zygote only. Every failure is a `LoadError` whose message is one sentence with
+the author's own line; our frames never show.
+"""
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fastmcp import FastMCP
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+
+from runner.errors import UsageError
+from runner.settings.targets import Entry, entry_of, module_line, proxy_line
+from runner.widgets.serving import MountedPages
+from runner.worker.internals.providers import FastMCPProvider
+from runner.worker.internals.server import inner_provider
+from runner.worker.own_modules import OwnModules
+from runner.worker.tool_transformer import NAME, ToolTransformer
+from sandbox.errors import LoadError
+
+__all__ = ["AnyServer", "author_frames", "load_tool_files"]
+
+AnyServer = FastMCP | MCPServer[Any] | Server[Any]
+"""What a tool file may hold: a server of FastMCP, or one of the MCP SDK, of either level."""
+
+_KINDS = (FastMCP, MCPServer, Server)
+_FIRST_NAMES = ("mcp", "server", "app")
+"""What `fastmcp run` looks for, in this order, where no name is given."""
+
+
+def load_tool_files(targets: Sequence[str]) -> AnyServer:
+    """Import the files and return the server to run: the file's own, or a mount of several.
+
+    Raises:
+        LoadError: A file cannot be imported, or holds no server, or more than one.
+    """
+    try:
+        entries = [entry_of(target) for target in targets]
+    except UsageError as error:
+        raise LoadError(str(error)) from error
+    servers = [_load(entry) for entry in entries]
+    if len(servers) == 1:
+        return servers[0]
+    whole: FastMCP = FastMCP("runner")
+    for entry, server in zip(entries, servers, strict=True):
+        if not isinstance(server, FastMCP):
+            raise LoadError(
+                f"{entry.file.name} holds a server of the MCP SDK, which is served alone; "
+                "give each such file a `runner serve` of its own"
+            )
+        server.add_transform(MountedPages(entry.title))
+        whole.mount(server, namespace=entry.title)
+    return whole
+
+
+def author_frames(error: BaseException, folder: Path) -> list[dict[str, object]]:
+    """Return the author's own frames of a traceback, outermost first: file, line, function, text."""
+    prefixes = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
+    frames: list[dict[str, object]] = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        mine = frame.filename.startswith(str(folder)) and not frame.filename.startswith(prefixes)
+        if mine and frame.lineno is not None:
+            frames.append(
+                {
+                    "file": Path(frame.filename).name,
+                    "line": frame.lineno,
+                    "function": frame.name,
+                    "text": frame.line or "",
+                }
+            )
+    return frames
+
+
+def _load(entry: Entry) -> AnyServer:
+    os.environ.update({name: _filled_in(value) for name, value in entry.variables.items()})
+    module = _import(entry)
+    server = _server_of(module, entry)
+    function = vars(module).get(NAME)
+    if callable(function):
+        if not isinstance(server, FastMCP):
+            raise LoadError(f"{entry.file.name} has an `{NAME}`, which needs a FastMCP object of `fastmcp`")
+        server.middleware.append(ToolTransformer(function))
+    return server
+
+
+def _filled_in(value: str) -> str:
+    """Put variables in place of `${NAME}`, of those that tools may see; others stay as they are written."""
+    return re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), value)
+
+
+def _server_of(module: ModuleType, entry: Entry) -> AnyServer:
+    file = entry.file.name
+    servers = {name: value for name, value in vars(module).items() if isinstance(value, _KINDS)}
+    if entry.name is not None:
+        if entry.name in servers:
+            return servers[entry.name]
+        return _made(module, entry, f"it has {_names(servers) or 'none at all'}")
+    for name in _FIRST_NAMES:
+        if name in servers:
+            return servers[name]
+    distinct = list({id(server): server for server in servers.values()}.values())
+    roots = [server for server in distinct if not any(_mounts(other, server) for other in distinct)]
+    if len(roots) == 1:
+        return roots[0]
+    if not roots:
+        raise LoadError(f"{file} has no FastMCP object at its top level; {_way_out(module, entry)}")
+    raise LoadError(
+        f"{file} has {len(roots)} FastMCP objects ({_names(servers)}); "
+        f"say which one to serve: {file}:{next(iter(servers))}"
+    )
+
+
+def _made(module: ModuleType, entry: Entry, others: str) -> AnyServer:
+    """Return the server that a function makes, as `fastmcp run` does with an entry that is one."""
+    found = getattr(module, str(entry.name), None)
+    if not callable(found):
+        raise LoadError(f"{entry.file.name} has no FastMCP object named {entry.name!r}; {others}")
+    try:
+        made = found()
+        made = asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
+    except Exception as error:
+        raise _explain(entry, error) from error
+    if not isinstance(made, _KINDS):
+        raise LoadError(
+            f"{entry.name}() of {entry.file.name} returned {type(made).__name__} and no MCP server; {others}"
+        )
+    return made
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _way_out(module: ModuleType, entry: Entry) -> str:
+    """Say what to do with a file that has no server at its top level."""
+    makers = [name for name, value in vars(module).items() if _makes(value, module)]
+    if makers:
+        return f"name the function that makes it: {entry.file.name}:{makers[0]}"
+    return f"add `mcp = FastMCP('name')` and decorate the tools with `@mcp.tool`{_or_by_itself(entry)}"
+
+
+def _or_by_itself(entry: Entry) -> str:
+    """Return how a file is served that does so itself when it is run, if it looks like one."""
+    text = entry.file.read_text(encoding="utf-8", errors="replace")
+    if "__main__" not in text and ".run(" not in text and not (entry.file.parent / "__main__.py").is_file():
+        return ""
+    return f"; or, if the file serves by itself when it is run: {_run_by_itself(entry)}"
+
+
+def _run_by_itself(entry: Entry) -> str:
+    python = "python" if _same(shutil.which("python"), sys.executable) else sys.executable
+    whole = entry.file.parent / "__main__.py"
+    if whole.is_file() and (entry.file.parent / "__init__.py").is_file():
+        folder, module = entry.file.parent.parent, entry.file.parent.name
+    elif entry.package is not None:
+        folder, module = entry.package
+    else:
+        return proxy_line(python, str(entry.file), *entry.arguments)
+    return module_line(python, folder, module, *entry.arguments)
+
+
+def _same(one: str | None, other: str) -> bool:
+    return one is not None and os.path.abspath(one) == os.path.abspath(other)
+
+
+def _makes(value: object, module: ModuleType) -> bool:
+    """Say whether a function of the file says that it returns a server, and needs nothing for it."""
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    try:
+        signature = inspect.signature(value, eval_str=True)
+    except (NameError, TypeError, ValueError, SyntaxError):
+        return False
+    needed = [part for part in signature.parameters.values() if part.default is part.empty]
+    kind = getattr(signature.return_annotation, "__origin__", signature.return_annotation)
+    return not needed and isinstance(kind, type) and issubclass(kind, _KINDS)
+
+
+def _names(servers: dict[str, AnyServer]) -> str:
+    return ", ".join(sorted(servers))
+
+
+def _mounts(outer: AnyServer, inner: AnyServer) -> bool:
+    if not isinstance(outer, FastMCP) or outer is inner:
+        return False
+    providers = (inner_provider(provider) for provider in outer.providers)
+    return any(isinstance(provider, FastMCPProvider) and provider.server is inner for provider in providers)
+
+
+def _import(entry: Entry) -> ModuleType:
+    path = entry.file
+    for folder in reversed(entry.folders):
+        if str(folder) not in sys.path[:1]:
+            sys.path.insert(0, str(folder))
+        if not _can_list(folder):
+            sys.meta_path.append(_SiblingFinder(folder))
+    OwnModules.of(entry.folders, but=(path.stem,)).install()
+    sys.argv = [str(path), *entry.arguments]
+    try:
+        if entry.package is not None:
+            return importlib.import_module(entry.package[1])
+        return _alone(path)
+    except BaseException as error:
+        raise _explain(entry, error) from error
+
+
+def _alone(path: Path) -> ModuleType:
+    """Import a file as a module of its own, whatever lies around it."""
+    is_free = path.stem.isidentifier() and path.stem not in sys.modules
+    name = path.stem if is_free else f"tool_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{path.name} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _can_list(folder: Path) -> bool:
+    try:
+        os.listdir(folder)
+    except OSError:
+        return False
+    return True
+
+
+class _SiblingFinder(MetaPathFinder):
+    """Finds modules beside a tool file in a folder that may be read by name but not listed.
+
+    The interpreter's own finder lists a folder to know what is in it. In a folder that also holds
+    other people's things, only the file and the modules it imports may be seen.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a top-level module beside the tool file."""
+        if path is not None:
+            return None
+        for candidate in (self._folder / f"{fullname}.py", self._folder / fullname / "__init__.py"):
+            if candidate.is_file():
+                return importlib.util.spec_from_file_location(fullname, candidate)
+        return None
+
+
+def _explain(entry: Entry, error: BaseException) -> LoadError:
+    """Say in one sentence why the import failed, with the author's own line."""
+    path = entry.file
+    if isinstance(error, LoadError):
+        return error
+    frames = author_frames(error, path.parent)
+    if isinstance(error, SyntaxError) and (error.filename or "").endswith(".py"):
+        text = (error.text or "").strip()
+        where = f"{Path(str(error.filename)).name}, line {error.lineno}: `{text}`"
+        return LoadError(f"{where} is not Python: {error.msg}", error.lineno)
+    if isinstance(error, SyntaxError) and not frames:
+        return LoadError(f"{path.name} is not Python: {error.msg}")
+    line = int(str(frames[-1]["line"])) if frames else None
+    where = f"{frames[-1]['file']}, line {line}: `{frames[-1]['text']}`" if frames else path.name
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return LoadError(
+            f"{where} tried to use {str(error.filename)!r} while the file was being imported; "
+            "a tool file may write nothing and read no user's files at import: move it into a tool",
+            line,
+        )
+    if isinstance(error, ModuleNotFoundError):
+        return LoadError(f"{where} {_missing(error, entry)}", line)
+    if isinstance(error, SystemExit):
+        return LoadError(
+            f"{where} left the interpreter (SystemExit {error.code!r}) at import{_or_by_itself(entry)}",
+            line,
+        )
+    return LoadError(f"{where} raised {type(error).__name__}: {error}", line)
+
+
+def _missing(error: ModuleNotFoundError, entry: Entry) -> str:
+    """Say which module is missing, with what a library says of it and, for an old SDK, the way out."""
+    if str(error) == f"No module named {error.name!r}":
+        told = "" if entry.config is None else f"; see `environment` in {entry.config.name}"
+        return f"needs the module {error.name!r}, which is not installed here{told}"
+    said = f"needs the module {error.name!r}: {error}"
+    if (error.name or "").startswith("mcp."):
+        line = proxy_line("uv", "run", "--no-project", "--with", "mcp<2", "python", str(entry.file))
+        said = f"{said}. With that version in an environment of its own: {line}"
+    return said

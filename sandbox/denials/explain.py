@@ -1,0 +1,97 @@
+"""Find, in an error that a program raised, the kernel's denial that the guard had not foreseen."""
+
+import errno
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from sandbox.denials.judge import GuardDenied, name_of, shown
+from sandbox.denials.network import denied_network
+from sandbox.denials.paths import Act, Rules, Verdict, base_of, decide
+from sandbox.denials.programs import denied_program
+from sandbox.denials.words import named_paths
+from sandbox.outcome import Denial
+
+__all__ = ["behind", "explain"]
+
+_DENIALS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_READONLY_DATABASE = 8
+_PRIMARY_CODE = 0xFF
+
+
+def explain(error: BaseException, rules: Rules, *, databases: Sequence[str] = ()) -> Denial | None:
+    """Return the kernel's denial behind `error`, or None if there is none or the guard has told of it.
+
+    Looks through causes, contexts and exception groups, nearest first.
+
+    Args:
+        error: What a program raised.
+        rules: What to explain by.
+        databases: Databases that were opened and may not be written, the last opened last.
+    """
+    resolved, chain = rules.resolved(), list(behind(error))
+    # What wraps the denial of a connection may name the path of an address, which is none of a file.
+    is_network = any(denied_network(found, resolved) is not None for found in chain)
+    for found in chain:
+        if not isinstance(found, GuardDenied):
+            denial = _denial(found, resolved, databases, worded=not is_network)
+            if denial is not None:
+                return denial
+    return None
+
+
+def behind(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all that stands behind it: causes, contexts, members of groups; nearest first."""
+    seen: dict[int, BaseException] = {}
+    waiting = [error]
+    while waiting:
+        found = waiting.pop(0)
+        if id(found) in seen:
+            continue
+        seen[id(found)] = found
+        yield found
+        inner = found.exceptions if isinstance(found, BaseExceptionGroup) else ()
+        links = (found.__cause__, found.__context__)
+        waiting += [*inner, *(link for link in links if link is not None)]
+
+
+def _denial(error: BaseException, rules: Rules, databases: Sequence[str], *, worded: bool) -> Denial | None:
+    if isinstance(error, OSError) and error.filename is not None:
+        return _denied_by_name(error, rules)
+    said = _first_outside(named_paths(error), rules) if worded else None
+    if said is not None:
+        return said
+    if isinstance(error, sqlite3.Error):
+        return _of_path(databases[-1]) if databases and _code(error) == _READONLY_DATABASE else None
+    return _printable(denied_network(error, rules))
+
+
+def _denied_by_name(error: OSError, rules: Rules) -> Denial | None:
+    program = denied_program(error, rules)
+    if program is not None or error.errno not in _DENIALS:
+        return _printable(program)
+    return _first_outside(map(name_of, (error.filename, error.filename2)), rules)
+
+
+def _first_outside(paths: Iterable[str | None], rules: Rules) -> Denial | None:
+    for path in paths:
+        base = None if path is None else base_of(path)
+        if path is None or base is None:
+            continue
+        if decide(Act.WRITE, path, base=base, rules=rules) is Verdict.NOT_WRITABLE:
+            return _of_path(path)
+    return None
+
+
+def _of_path(path: str) -> Denial:
+    return Denial(operation="file operation", path=shown(path), layer="kernel")
+
+
+def _printable(denial: Denial | None) -> Denial | None:
+    return None if denial is None else replace(denial, path=shown(denial.path))
+
+
+def _code(error: sqlite3.Error) -> int:
+    # What the module raises on its own account has none.
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & _PRIMARY_CODE

@@ -1,0 +1,210 @@
+"""Applies the rules to one file operation: lets it pass, or reports it and raises `GuardDenied`."""
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+from sandbox.denials.network import is_numeric
+from sandbox.denials.paths import Act, Rules, Verdict, base_of, decide, is_moot
+from sandbox.denials.programs import may_run
+from sandbox.network.destinations import Destinations
+from sandbox.outcome import Denial
+
+__all__ = ["GuardDenied", "Judge", "name_of", "shown", "wanted_by"]
+
+_MAX_PATH = 4096
+_NEVER_MADE = ("os.mkfifo", "os.mknod")
+# Libraries ask here what machine they are on, and do without where they get no answer.
+_ASKED = "/sys/"
+
+
+class GuardDenied(PermissionError):
+    """What the kernel was about to deny, in words; `filename` is the path as it was named.
+
+    Attributes:
+        wants: What right to the path would have been needed: `read` or `write`.
+    """
+
+    wants: str = ""
+
+
+class _Thread(threading.local):
+    passed: tuple[str, ...] = ()
+    reporting: bool = False
+
+
+class Judge:
+    """Decides for the patches and for the audit hook alike.
+
+    Args:
+        rules: Resolved rules.
+        report: Called with each denial before it is raised.
+        opened_to_read: Called with each database that is opened and may not be written.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        report: Callable[[Denial], None],
+        *,
+        opened_to_read: Callable[[str], None] = lambda _database: None,
+    ) -> None:
+        self._rules = rules
+        self._report = report
+        self.opened_to_read = opened_to_read
+        self._thread = _Thread()
+        self._homes = tuple(str(top) for top in rules.homes)
+        self._hosts = {host for host, _port in rules.reach}
+        self._destinations = Destinations.parse(rules.net)
+
+    def is_plain_read(self, path: object) -> bool:
+        """Say, at the cost of a few comparisons, whether reading `path` needs no further look.
+
+        A link from elsewhere into a home is missed here; the kernel does not miss it.
+        """
+        return (
+            type(path) is str
+            and path.startswith("/")
+            and not path.startswith(self._homes)
+            and ".." not in path
+        )
+
+    def check(
+        self,
+        operation: str,
+        act: Act,
+        path: object,
+        dir_fd: object = None,
+        *,
+        error: type[GuardDenied] = GuardDenied,
+    ) -> None:
+        """Return if the rules let `act` pass, or leave it to the kernel.
+
+        Raises:
+            GuardDenied: The kernel is about to deny it.
+        """
+        name = name_of(path)
+        if name is None or self._thread.reporting:
+            return
+        base = base_of(name, dir_fd if isinstance(dir_fd, int) else None)
+        if base is None:
+            return
+        verdict = decide(act, name, base=base, rules=self._rules)
+        if verdict in (Verdict.ALLOWED, Verdict.UNKNOWN) or is_moot(act, name, base=base):
+            return
+        # A name relative to a descriptor says nothing without the folder.
+        named = name if dir_fd is None else os.path.join(base, name)
+        # The interpreter tries to cache bytecode wherever it imports from, and expects to fail.
+        if "__pycache__" not in name:
+            self.report(operation, named, wants=wanted_by(act))
+        denied = error(errno.EACCES, _sentence(verdict, self._rules), named)
+        denied.wants = wanted_by(act)
+        raise denied
+
+    def may_reach(self, address: object) -> bool:
+        """Say whether a network address, or a host alone, is one that may be reached."""
+        match address:
+            case (host, int() as port, *_):
+                return (host, port) in self._rules.reach
+            case (host, *_):
+                return host in self._hosts
+        return False
+
+    def may_look_up(self, host: str, port: int | None) -> bool:
+        """Say whether the addresses of a name may be known, for a port where it is known."""
+        return is_numeric(host) or self._destinations.may_look_up(host, port)
+
+    @property
+    def has_destinations(self) -> bool:
+        """Whether the host decides where a connection may lead: it alone knows which address is whose."""
+        return bool(self._destinations.all)
+
+    def may_run(self, program: object) -> bool:
+        """Say whether a program may be run."""
+        name = name_of(program)
+        return name is None or may_run(name, self._rules)
+
+    def may_write(self, path: str) -> bool:
+        """Say whether a file may be written, as far as its path tells."""
+        base = base_of(path)
+        verdict = None if base is None else decide(Act.WRITE, path, base=base, rules=self._rules)
+        return verdict is not Verdict.NOT_WRITABLE
+
+    def found(
+        self,
+        operation: str,
+        error: PermissionError,
+        path: object,
+        dir_fd: object = None,
+        *,
+        act: Act | None = None,
+    ) -> None:
+        """Report what the kernel has just denied and the rules had let pass."""
+        name = name_of(path)
+        base = None if name is None else base_of(name, dir_fd if isinstance(dir_fd, int) else None)
+        if name is None or base is None or isinstance(error, GuardDenied) or name.startswith(_ASKED):
+            return
+        # Of a file in the home its own mode may be the reason, except where nothing of the kind is ever made.
+        if operation in _NEVER_MADE or not self.may_write(os.path.join(base, name)):
+            named = name if dir_fd is None else os.path.join(base, name)
+            self.report(operation, named, layer="kernel", wants=wanted_by(act))
+
+    def report(self, operation: str, path: str, *, layer: str = "guard", wants: str = "") -> None:
+        """Report a denial, without raising anything."""
+        if self._thread.reporting:
+            return
+        self._thread.reporting = True
+        try:
+            self._report(Denial(operation=operation, path=shown(path), layer=layer, wants=wants))
+        finally:
+            self._thread.reporting = False
+
+    def has_passed(self, path: object) -> bool:
+        """Say whether a patch has looked at `path` and is now calling the original."""
+        return bool(self._thread.passed) and name_of(path) in self._thread.passed
+
+    @contextlib.contextmanager
+    def passing(self, *paths: object) -> Iterator[None]:
+        """Let the audit hook ask nothing about `paths`: they were looked at.
+
+        The hook knows less than a patch: of `os.open` it is not told the `dir_fd`, of `open` not
+        the `opener`.
+        """
+        before = self._thread.passed
+        self._thread.passed = tuple(name for name in map(name_of, paths) if name is not None)
+        try:
+            yield
+        finally:
+            self._thread.passed = before
+
+
+def name_of(path: object) -> str | None:
+    """Return a path as text, or None for descriptors and for what is no path."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    return os.fsdecode(path) if isinstance(path, str | bytes) else None
+
+
+def shown(path: str) -> str:
+    """Return `path` so that it can be printed and sent: undecodable bytes as escapes, and not too long."""
+    return path[:_MAX_PATH].encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def wanted_by(act: Act | None) -> str:
+    """Return what right to a path an act needs, as `Denial.wants` says it."""
+    if act is None:
+        return ""
+    return "read" if act is Act.READ else "write"
+
+
+def _sentence(verdict: Verdict, rules: Rules) -> str:
+    places = [str(path) for path in (rules.home, *rules.lent) if path is not None]
+    if places:
+        allowed = f"allowed is {', '.join(f'{place}/' for place in places)}"
+    elif verdict is Verdict.NOT_READABLE:
+        allowed = "this call may not read the files of users"
+    else:
+        allowed = "this call may not write files"
+    return f"File operation outside allowed directory: {allowed}"

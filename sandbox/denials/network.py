@@ -1,0 +1,108 @@
+"""What a program wanted of the network when it was denied: found in the error, or announced beforehand.
+
+The kernel says neither name nor address, only that it may not be. Where an error went through a function
+that knew where it was to lead, its frame still says so.
+
+Source: Python documentation, module `socket`; `sandbox.network.egress`.
+"""
+
+import enum
+import errno
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+
+from sandbox.denials.paths import Rules
+from sandbox.network.destinations import Destinations, written
+from sandbox.outcome import Denial
+
+__all__ = ["KIND", "LOOKUP", "denied_network", "is_numeric"]
+
+LOOKUP = "socket.getaddrinfo"
+KIND = "socket.socket"
+
+
+def denied_network(error: BaseException, rules: Rules) -> Denial | None:
+    """Return the denial of a name, a connection or a socket that is behind an error itself."""
+    if isinstance(error, socket.gaierror):
+        return _denied_name(error, rules)
+    # A socket that may not be made or connected names no address, and its error no file.
+    if not isinstance(error, OSError) or error.filename is not None:
+        return None
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return None
+    frames = list(_frames(error.__traceback__))
+    if frames and _place(frames[0]) == (socket.__file__, "__init__"):
+        # Where there is no network at all, its kind is not what the socket was denied for.
+        kind = _kind(frames[0]) if rules.is_gated else ""
+        return Denial(operation=KIND, path=kind or _wanted(frames, rules), layer="kernel")
+    if rules.is_gated and error.errno == errno.EACCES:
+        return Denial(operation="socket.connect", path=_wanted(frames, rules), layer="kernel")
+    return None
+
+
+def is_numeric(host: str) -> bool:
+    """Say whether a host is an address, so that nothing has to be looked up."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _denied_name(error: socket.gaierror, rules: Rules) -> Denial | None:
+    for frame in _frames(error.__traceback__):
+        if _place(frame) != (socket.__file__, "getaddrinfo"):
+            continue
+        host, port = frame.f_locals.get("host"), frame.f_locals.get("port")
+        name = host.decode(errors="replace") if isinstance(host, bytes) else host
+        number = port if isinstance(port, int) and port else None
+        if not isinstance(name, str) or (is_numeric(name) and rules.is_gated):
+            return None
+        if Destinations.parse(rules.net).may_look_up(name, number):
+            return None
+        return Denial(operation=LOOKUP, path=written(name, number), layer="kernel")
+    return None
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
+    """Yield the frames of a traceback, innermost first."""
+    frames = []
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    yield from reversed(frames)
+
+
+def _wanted(frames: list[FrameType], rules: Rules) -> str:
+    """Return where a connection was to lead, where a frame of the standard library, or like it, says so."""
+    allowed = Destinations.parse(rules.net)
+    for frame in frames:
+        if frame.f_code.co_name != "create_connection":
+            continue
+        known = frame.f_locals
+        match known.get("host"), known.get("port"), known.get("sa"):
+            case (str() as name, int() as port, _) if not allowed.may_look_up(name, port):
+                return written(name, port)
+            case (_, _, (str() as address, int() as port, *_)):
+                # The name is allowed, so it is the address that is not.
+                return written(address, port)
+    return ""
+
+
+def _kind(frame: FrameType) -> str:
+    """Return what kind of socket was wanted."""
+    family, kind, protocol = (frame.f_locals.get(name) for name in ("family", "type", "proto"))
+    names = (_name(socket.AddressFamily, family, "AF_"), _name(socket.SocketKind, kind, "SOCK_"))
+    return " ".join((*names, f"protocol {protocol}"))
+
+
+def _name(names: "type[enum.IntEnum]", value: object, prefix: str) -> str:
+    known = {int(member): member.name for member in names}
+    return known.get(value, f"{prefix}{value}") if isinstance(value, int) else f"{prefix}?"
+
+
+def _place(frame: FrameType) -> tuple[str, str]:
+    return os.path.abspath(frame.f_code.co_filename), frame.f_code.co_name

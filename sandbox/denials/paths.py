@@ -1,0 +1,250 @@
+"""Where a path leads and whether a worker may go there. Decides only: nothing here changes anything.
+
+Paths are looked at as the kernel would walk them: links are followed in every folder on the way, and
+in the last part only by the acts that follow it (`open` does, `unlink` does not).
+
+Source: man 7 path_resolution, man 2 open, rename, symlink, unlink.
+"""
+
+import enum
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandbox.policy import Policy
+
+__all__ = [
+    "DEVICES",
+    "Act",
+    "Rules",
+    "Verdict",
+    "act_of_flags",
+    "act_of_mode",
+    "base_of",
+    "decide",
+    "folder_of_descriptor",
+    "is_moot",
+    "locate",
+]
+
+DEVICES = tuple(Path("/dev") / name for name in ("null", "zero", "full", "random", "urandom"))
+"""Device nodes that every worker may write."""
+
+
+class Act(enum.Enum):
+    """What is about to be done with a path."""
+
+    READ = "read or list it"
+    WRITE = "write it, creating it if need be"
+    UPDATE = "change what is there"
+    CREATE = "create what is not there"
+    REPLACE = "put something in its place"
+    REMOVE = "take it away"
+
+    @property
+    def follows(self) -> bool:
+        """Return whether the kernel follows a link in the last part of the path."""
+        return self in (Act.READ, Act.WRITE, Act.UPDATE)
+
+
+class Verdict(enum.Enum):
+    """What the rules say about one act."""
+
+    ALLOWED = "allowed"
+    NOT_WRITABLE = "not writable"
+    NOT_READABLE = "not readable"
+    UNKNOWN = "unknown"
+    """The path says too little; the kernel decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the guard knows of a policy. Compared with real paths, so use `resolved` once.
+
+    Attributes:
+        home: The one folder that may be written, or None.
+        homes: Folders under which the homes of users lie; below them only `home` may be read.
+        readable: What may be read although it lies under `homes`, for example the tool file's folder.
+        writable: What may be written beside the home.
+        lent: What of that an operator has lent, to be told of.
+        reach: Network addresses that may be reached.
+        net: Destinations that may be reached beside them, as `sandbox.network.destinations` reads them.
+        programs: Whether other programs may be run.
+        run: The only files that may be executed; empty: whatever may be read.
+        is_resolved: Whether every link in the paths has been followed; see `resolved`.
+    """
+
+    home: Path | None = None
+    homes: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = DEVICES
+    lent: tuple[Path, ...] = ()
+    reach: tuple[tuple[str, int], ...] = ()
+    net: tuple[str, ...] = ()
+    programs: bool = True
+    run: tuple[Path, ...] = ()
+    is_resolved: bool = False
+
+    def __post_init__(self) -> None:
+        homes = () if self.home is None else (self.home,)
+        for path in (*homes, *self.homes, *self.readable, *self.writable):
+            if not path.is_absolute():
+                raise ValueError(f"rules name absolute paths only, got {str(path)!r}")
+
+    @classmethod
+    def of(cls, policy: Policy) -> "Rules":
+        """Return the rules that explain `policy`."""
+        scratch = () if policy.scratch is None else (policy.scratch,)
+        # Folders of `list_only` may be listed and their files not read: left to the kernel.
+        readable = (*policy.read, *policy.list_only, *policy.lent_read, *scratch)
+        return cls(
+            home=policy.home,
+            homes=policy.homes,
+            readable=readable,
+            writable=(*DEVICES, *policy.lent_write),
+            lent=policy.lent_write,
+            reach=policy.reach,
+            net=policy.net,
+            programs=policy.programs,
+            run=policy.run,
+        )
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether anything of the network may be reached."""
+        return bool(self.reach or self.net)
+
+    def resolved(self) -> "Rules":
+        """Return the same rules with every link in them followed; a zygote does it once for its workers."""
+        if self.is_resolved:
+            return self
+        return replace(
+            self,
+            home=None if self.home is None else _real(self.home),
+            homes=tuple(map(_real, self.homes)),
+            readable=tuple(map(_real, self.readable)),
+            writable=tuple(map(_real, self.writable)),
+            is_resolved=True,
+        )
+
+
+def act_of_mode(mode: str) -> Act:
+    """Return what `open` does to a path when it is given this mode."""
+    if "x" in mode:
+        return Act.CREATE
+    if "w" in mode or "a" in mode:
+        return Act.WRITE
+    return Act.UPDATE if "+" in mode else Act.READ
+
+
+def act_of_flags(flags: int) -> Act | None:
+    """Return what `os.open` does to a path when it is given these flags; None if it only names it."""
+    if flags & os.O_PATH:
+        return None
+    if flags & os.O_CREAT:
+        # Without O_EXCL and without writing, only a file that is not there yet is created.
+        reads = not flags & (os.O_ACCMODE | os.O_TRUNC)
+        return Act.CREATE if flags & os.O_EXCL or reads else Act.WRITE
+    return Act.UPDATE if flags & (os.O_ACCMODE | os.O_TRUNC) else Act.READ
+
+
+def folder_of_descriptor(descriptor: int) -> str | None:
+    """Return the folder that an open descriptor stands for, or None if there is no telling."""
+    try:
+        folder = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    return folder if folder.startswith("/") else None
+
+
+def base_of(
+    path: str,
+    dir_fd: int | None = None,
+    *,
+    folder_of: Callable[[int], str | None] = folder_of_descriptor,
+) -> str | None:
+    """Return the folder from which `path` is walked, or None if there is no telling."""
+    if path.startswith("/"):
+        return "/"
+    if dir_fd is not None:
+        return folder_of(dir_fd)
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def locate(act: Act, path: str, *, base: str) -> str | None:
+    """Return the real path that `act` would touch, or None for what the kernel will not take as a path."""
+    if not _is_path(path):
+        return None
+    whole = os.path.join(base, path)
+    folder, name = os.path.split(whole)
+    # A trailing slash, like a dot, makes the kernel follow a link even where it otherwise would not.
+    if act.follows or name in ("", ".", ".."):
+        return os.path.realpath(whole)
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def decide(act: Act, path: str, *, base: str, rules: Rules) -> Verdict:
+    """Say whether the rules let a worker do `act` to `path`, walked from the folder `base`."""
+    real = locate(act, path, base=base)
+    if real is None or _is_descriptor(real):
+        return Verdict.UNKNOWN
+    if act is Act.READ:
+        named = (*_home(rules), *rules.readable, *rules.writable)
+        free = not _below(real, rules.homes) or _below(real, named)
+        return Verdict.ALLOWED if free else Verdict.NOT_READABLE
+    # To create, replace or remove the home itself takes a right to the folder around it.
+    inside = _below(real, _home(rules)) and (act.follows or real != str(rules.home))
+    return Verdict.ALLOWED if inside or _below(real, rules.writable) else Verdict.NOT_WRITABLE
+
+
+def is_moot(act: Act, path: str, *, base: str) -> bool:
+    """Say whether the kernel will refuse `act` for a reason of its own, which honest code may wait for.
+
+    `mkdir` of what exists is `FileExistsError` and removal of what does not is `FileNotFoundError`,
+    wherever it is.
+    """
+    whole = os.path.join(base, path)
+    if act is Act.CREATE:
+        return os.path.lexists(whole)
+    if act is Act.REMOVE:
+        return _is_missing(whole, follow=False)
+    return act in (Act.READ, Act.UPDATE) and _is_missing(whole, follow=True)
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return bool(text) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def _home(rules: Rules) -> tuple[Path, ...]:
+    return () if rules.home is None else (rules.home,)
+
+
+def _below(real: str, tops: tuple[Path, ...]) -> bool:
+    return any(real == top or real.startswith(top.rstrip("/") + "/") for top in map(str, tops))
+
+
+def _is_descriptor(real: str) -> bool:
+    # Pipes and sockets end the walk at names such as /proc/7/fd/pipe:[12]; /dev/stdout leads there too.
+    return real.startswith("/proc/") and "/fd/" in real
+
+
+def _is_missing(path: str, *, follow: bool) -> bool:
+    try:
+        os.stat(path, follow_symlinks=follow)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        # What may not even be looked at is about to be denied, not to be missed.
+        return False
+    return False
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))

@@ -1,0 +1,152 @@
+"""The host's end of a pair of UNIX sockets whose other end is not trusted. It never makes the host wait.
+
+asyncio's own `sock_recv` and `sock_sendall` will not do here, for two reasons. A socket that always has
+something to read never lets them suspend, so a worker that writes faster than it is read would keep
+every other task, and the clock of its own call, from running. And whether a socket blocks is a property
+of the open file, which the worker made and may still hold: it can switch that back on.
+
+Nor will a plain `recv` or `close`. A message may carry descriptors; where nobody takes them the kernel
+closes them in the time of who reads, and what lies unread in the time of who closes the socket. That may
+take as long as the other side likes. So from Linux 6.16 on the kernel is told to let none be sent where
+none belong; before, those that come are taken, and closed elsewhere.
+
+Source: recv(2) and send(2) on MSG_DONTWAIT; fcntl(2) on O_NONBLOCK; unix(7); linux
+include/uapi/asm-generic/socket.h on SO_PASSRIGHTS; net/unix/af_unix.c.
+"""
+
+import array
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sandbox.errors import FrameError
+from sandbox.host.closer import Closer
+
+__all__ = ["Connection"]
+
+_SEND = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_RECEIVE = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_CHUNK_BYTES = 1 << 16
+# Room for the 253 descriptors that a message carries at most, and for what else the other side can have the
+# kernel add: whatever finds no room is closed here and now.
+_ANCILLARY_BYTES = 8192
+_SO_PASSRIGHTS = 83
+# What comes with a descriptor: of what was sent, and of who sent it.
+_SCM_PIDFD = 4
+_WITH_DESCRIPTORS = (socket.SCM_RIGHTS, _SCM_PIDFD)
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One end of a pair of connected UNIX sockets.
+
+    Attributes:
+        end: The socket, which belongs to the connection from now on.
+        closer: Closes what came and takes long to close.
+        takes_descriptors: Whether the other side may send any. Where it may, `receive_with` takes them.
+    """
+
+    end: socket.socket
+    closer: Closer
+    takes_descriptors: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.end.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        if not self.takes_descriptors:
+            # Older kernels do not know the option.
+            with contextlib.suppress(OSError):
+                self.end.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket, by which an event loop knows it."""
+        return self.end.fileno()
+
+    def receive_now(self, count: int) -> bytes | None:
+        """Return up to `count` bytes that have come, empty at the end; None if nothing has.
+
+        Raises:
+            OSError: The connection is broken.
+            FrameError: Descriptors came along, which have no place here.
+        """
+        received = self.receive_with(count)
+        if received is None:
+            return None
+        data, descriptors = received
+        if descriptors:
+            self.closer.close(*descriptors)
+            raise FrameError(f"{len(descriptors)} open descriptors came with a frame, and none may")
+        return data
+
+    def receive_with(self, count: int) -> tuple[bytes, list[int]] | None:
+        """The same with the descriptors that came along, which are the caller's.
+
+        Raises:
+            OSError: The connection is broken.
+        """
+        try:
+            data, ancillary, _flags, _source = self.end.recvmsg(count, _ANCILLARY_BYTES, _RECEIVE)
+        except (BlockingIOError, InterruptedError):
+            return None
+        return data, _descriptors(ancillary) if ancillary else []
+
+    def send_now(self, data: bytes | memoryview) -> memoryview:
+        """Send what is taken at once; return what is left.
+
+        Raises:
+            OSError: The connection is broken.
+        """
+        left = memoryview(data)
+        try:
+            return left[self.end.send(left, _SEND) :]
+        except (BlockingIOError, InterruptedError):
+            return left
+
+    async def send_all(self, data: bytes | memoryview) -> None:
+        """Send everything. Two sends to one connection must not overlap.
+
+        Raises:
+            OSError: The connection is broken.
+        """
+        left = memoryview(data)
+        while left:
+            before, left = len(left), self.send_now(left)
+            if len(left) == before:
+                await self._writable()
+
+    def close(self) -> None:
+        """Let go of the connection, and of what nobody has read."""
+        if self.end.fileno() < 0:
+            return
+        if self.takes_descriptors or not self._is_emptied():
+            self.closer.close(self.end.detach())
+        else:
+            self.end.close()
+
+    def _is_emptied(self) -> bool:
+        """Read what is left, and let nothing more come; False if there are descriptors in it."""
+        try:
+            self.end.shutdown(socket.SHUT_RD)
+            while self.receive_now(_CHUNK_BYTES):
+                pass
+        except (OSError, FrameError):
+            return False
+        return True
+
+    async def _writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_writer(self.end, lambda: None if ready.done() else ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_writer(self.end)
+
+
+def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind in _WITH_DESCRIPTORS:
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)

@@ -1,0 +1,386 @@
+"""The host's side of the forkserver: start it, order zygotes from it, end it."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+
+from sandbox.errors import ForkserverDied, FrameError, NoProcess
+from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode
+from sandbox.host.closer import Closer
+from sandbox.host.connection import Connection
+from sandbox.host.launch import Launched, launch
+from sandbox.host.orphans import end_orphans, started_at
+from sandbox.host.retirement import Reuse
+from sandbox.host.zygote import Zygote
+from sandbox.layers import cgroup
+from sandbox.outcome import describe_status
+from sandbox.policy import Policy
+
+__all__ = ["Forkserver"]
+
+log = logging.getLogger(__name__)
+
+_STOP_S = 5.0
+_LAST_S = 1.0
+# Who imports the framework on a busy machine takes a while. Afterwards an order is a fork.
+_START_S = 120.0
+_ORDER_S = 10.0
+_DIED = (
+    "the process that starts all others of the tools (the forkserver) ended unexpectedly, with {status}; "
+    "its last words are on standard error"
+)
+_HANGS = "the process that starts all others of the tools (the forkserver) took no order for {seconds:g} s"
+
+
+@dataclass(slots=True)
+class Forkserver:
+    """A running forkserver. Make one with `start`; `close` ends it and everything below it.
+
+    Attributes:
+        process: Its process.
+        control: Our end of its control socket.
+        order_s: How long it may take to carry out an order, in seconds, before it is taken to hang.
+        lost: Called once, if it ends although nobody has closed it.
+    """
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    order_s: float = _ORDER_S
+    lost: Callable[[], None] = lambda: None
+    _orders: "itertools.count[int]" = field(default_factory=itertools.count)
+    _waiting: dict[int, "asyncio.Future[int]"] = field(default_factory=dict)
+    _zygotes: dict[int, Zygote] = field(default_factory=dict)
+    _started: dict[int, int | None] = field(default_factory=dict)
+    _ended: dict[int, int] = field(default_factory=dict)
+    _decoder: Decoder = field(default_factory=lambda: Decoder(CONTROL_BYTES))
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _pidfd: int = field(init=False)
+    _began: int | None = field(init=False)
+    _up: "asyncio.Future[None]" = field(init=False)
+    _gone: "asyncio.Future[None]" = field(init=False)
+    _loss: ForkserverDied | None = None
+    _closing: bool = False
+
+    def __post_init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._up = loop.create_future()
+        self._gone = loop.create_future()
+        self._began = started_at(self.process.pid)
+        self._pidfd = os.pidfd_open(self.process.pid)
+        loop.add_reader(self.control.fileno(), self._readable)
+        # Who holds its end of the socket could be somebody else.
+        loop.add_reader(self._pidfd, self._died)
+
+    @classmethod
+    async def start(
+        cls,
+        program: str,
+        *,
+        environment: Mapping[str, str],
+        lasting: bool = True,
+        launched: Launched | None = None,
+    ) -> "Forkserver":
+        """Start a forkserver that offers `program`, a module with a `PROGRAM`.
+
+        It is still importing when this returns. Zygotes can be ordered at once; that it could not
+        start is told to whoever waits for one, and its own words are on standard error.
+
+        Args:
+            program: Name of the module.
+            environment: The whole environment of the forkserver and all below it; no secrets.
+            lasting: Whether it is for many calls, so that preparing them well is worth time at the start.
+            launched: One that was started before. It is used if it is of the same kind.
+
+        Raises:
+            NoProcess: The kernel lets no process be started.
+        """
+        if launched is None or not launched.fits(program, environment, lasting=lasting):
+            try:
+                launched = launch(program, environment=environment, lasting=lasting)
+            except OSError as error:
+                raise NoProcess(f"no process could be started for the tools: {error.strerror}") from error
+        launched.control.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        return cls(process=launched.process, control=launched.control)
+
+    @property
+    def alive(self) -> bool:
+        """Whether zygotes can still be had, as far as is known."""
+        return not self._closing and self._loss is None
+
+    @property
+    def loss(self) -> ForkserverDied | None:
+        """Why it has ended, if nobody has closed it."""
+        return self._loss
+
+    async def up(self) -> None:
+        """Wait until it has imported its program.
+
+        Raises:
+            ForkserverDied: It ended before that, or took too long and was ended.
+        """
+        try:
+            await asyncio.wait_for(asyncio.shield(self._up), _START_S)
+        except TimeoutError:
+            raise self._hangs(_START_S) from None
+
+    async def answers(self) -> None:
+        """Wait until it has answered that it attends to orders.
+
+        Raises:
+            ForkserverDied: It has ended, or does not answer and was ended.
+        """
+        await self._ordered(Kind.PING, {}, [])
+
+    async def zygote(
+        self,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        once: bool = False,
+        reuse: Reuse | None = None,
+    ) -> Zygote:
+        """Have a zygote forked for `policy`. It is loading when this returns: see `Zygote.load`.
+
+        Args:
+            policy: What it may touch, for its whole life.
+            config: Handed to the program's `load`.
+            home_fd: Descriptor of the policy's home; stays the caller's.
+            once: Ask for a one-shot interpreter instead: see `sandbox.inside.zygote_main.Order`.
+            reuse: How long its workers stay with their user; by default each serves one call.
+
+        Raises:
+            ForkserverDied: The forkserver has ended, or does not take the order and was ended.
+            NoProcess: The kernel lets no process be started.
+        """
+        closer = Closer()
+        ours, their_control = socket.socketpair()
+        announced, their_parked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control = Connection(ours, closer)
+        parked = Connection(announced, closer, takes_descriptors=True)
+        output, their_output = os.pipe()
+        descriptors = [their_control.fileno(), their_parked.fileno(), their_output]
+        if home_fd is not None:
+            descriptors.append(home_fd)
+        # What names a user goes past the forkserver: the zygotes of others inherit all that it ever knew.
+        order = {"namespaces": policy.namespaces, "limits": asdict(policy.limits)}
+        rest = {"policy": policy.to_json(), "config": config, "once": once}
+        try:
+            pid = await self._ordered(Kind.ZYGOTE, order, descriptors)
+            with contextlib.suppress(ConnectionError):
+                # If it has ended already, the forkserver tells.
+                await control.send_all(encode(Kind.ZYGOTE, rest))
+        except BaseException:
+            # Also when the caller is cancelled: a zygote without its host ends by itself.
+            control.close()
+            parked.close()
+            os.close(output)
+            raise
+        finally:
+            their_control.close()
+            their_parked.close()
+            os.close(their_output)
+        zygote = Zygote(
+            pid=pid,
+            policy=policy,
+            control=control,
+            parked=parked,
+            output=output,
+            once=once,
+            closer=closer,
+            reuse=reuse or Reuse(),
+        )
+        if self._loss is not None:
+            zygote.lost(self._loss)
+        elif pid in self._ended:
+            # It was over before this coroutine got its turn.
+            zygote.ended(self._ended.pop(pid))
+        else:
+            self._zygotes[pid] = zygote
+        return zygote
+
+    async def close(self) -> None:
+        """End the forkserver, its zygotes and their workers, and wait until they are gone."""
+        if self._closing:
+            return
+        self._readable()
+        self._closing = True
+        lost = self._loss is not None
+        if not self._up.done():
+            # It is still importing and would only then notice that nobody wants it any more.
+            self.process.kill()
+        for zygote in self._zygotes.values():
+            zygote.close()
+        self._let_go(ForkserverDied("the forkserver was closed"))
+        await asyncio.gather(*(zygote.settled() for zygote in self._zygotes.values()))
+        try:
+            await asyncio.to_thread(self.process.wait, _STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            await asyncio.to_thread(self.process.wait)
+            lost = True
+        if lost:
+            await asyncio.to_thread(self._end_what_is_left)
+
+    def _end_what_is_left(self) -> None:
+        """End what it could not end itself, as it was killed."""
+        self.process.wait()
+        if not end_orphans({**self._started, self.process.pid: self._began}):
+            log.error("processes outlived their forkserver", extra={"pid": self.process.pid})
+        cgroup.sweep()
+
+    async def _ordered(self, kind: Kind, order: Mapping[str, object], descriptors: list[int]) -> int:
+        """Give an order; return what comes back once it has been carried out.
+
+        Raises:
+            ForkserverDied: It has ended, or does not take the order and was ended.
+            NoProcess: The kernel lets no process be started.
+        """
+        await self.up()
+        number = next(self._orders)
+        done = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self.order_s):
+                await self._send(encode(kind, {"order": number, **order}), descriptors)
+                pid: int = await done
+                return pid
+        except TimeoutError:
+            raise self._hangs(self.order_s) from None
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _send(self, frame: bytes, descriptors: list[int]) -> None:
+        loop = asyncio.get_running_loop()
+        # One after the other: two that overlap would mix their bytes.
+        async with self._sending:
+            while self._loss is None and not self._closing:
+                try:
+                    sent = socket.send_fds(self.control, [frame], descriptors)
+                    await loop.sock_sendall(self.control, frame[sent:])
+                except BlockingIOError:
+                    await _writable(loop, self.control.fileno())
+                except OSError as error:
+                    log.debug("forkserver takes no order", extra={"fault": str(error)})
+                    self._deaf()
+                    await self._gone
+                else:
+                    return
+        raise self._loss or ForkserverDied("the forkserver was closed")
+
+    def _readable(self) -> None:
+        if self._closing or self._loss is not None:
+            return
+        try:
+            data = self.control.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._deaf()
+            return
+        try:
+            for kind, body in self._decoder.feed(data):
+                self._frame(kind, decode(body))
+        except (FrameError, KeyError, TypeError, ValueError):
+            log.exception("forkserver broke the frame protocol")
+            self._deaf()
+
+    def _frame(self, kind: Kind, value: object) -> None:
+        if not isinstance(value, dict):
+            raise FrameError("a control frame that is no object")
+        if kind is Kind.ENDED:
+            self._zygote_ended(int(value["pid"]), int(value["status"]))
+            return
+        if kind is Kind.STARTED and not self._up.done():
+            self._up.set_result(None)
+        future = self._waiting.pop(int(value.get("order", -1)), None)
+        if kind is Kind.STARTED and "order" in value:
+            # Also one that nobody waits for any more: it is ended with the others.
+            pid = int(value["pid"])
+            self._ended.pop(pid, None)
+            self._started[pid] = started_at(pid)
+        if future is None or future.done():
+            return
+        if kind is Kind.FAILED:
+            future.set_exception(
+                NoProcess(f"no process could be started for a user's tools: {value['message']}")
+            )
+        else:
+            future.set_result(int(value.get("pid", 0)))
+
+    def _zygote_ended(self, pid: int, status: int) -> None:
+        self._started.pop(pid, None)
+        zygote = self._zygotes.pop(pid, None)
+        if zygote is None:
+            self._ended[pid] = status
+        else:
+            zygote.ended(status)
+
+    def _hangs(self, seconds: float) -> ForkserverDied:
+        """End it: who is stopped, or waits for something for ever, serves nobody."""
+        if self._loss is None and not self._closing:
+            self._end(ForkserverDied(_HANGS.format(seconds=seconds)))
+        return self._loss or ForkserverDied("the forkserver was closed")
+
+    def _deaf(self) -> None:
+        """End it, as it can be spoken with no more; that it is gone is told by its descriptor."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.control.fileno())
+        # In a moment: one that is about to end by itself has a status that says why.
+        loop.call_later(_LAST_S, self.process.kill)
+
+    def _died(self) -> None:
+        self._readable()
+        if self._loss is None and not self._closing:
+            code = self.process.poll() or 0
+            status = describe_status(-code if code < 0 else code << 8)
+            self._end(ForkserverDied(_DIED.format(status=status)))
+
+    def _end(self, why: ForkserverDied) -> None:
+        """Kill it, tell everybody who waits for anything from it, and let its owner know."""
+        self.process.kill()
+        self._loss = why
+        log.error("forkserver ended unexpectedly", extra={"pid": self.process.pid, "reason": str(why)})
+        self._let_go(why)
+        for zygote in self._zygotes.values():
+            zygote.lost(why)
+        self.lost()
+
+    def _let_go(self, error: ForkserverDied) -> None:
+        """Close what leads to it, and disappoint whoever waits for something from it."""
+        if self._gone.done():
+            return
+        self._gone.set_result(None)
+        loop = asyncio.get_running_loop()
+        for descriptor in (self.control.fileno(), self._pidfd):
+            loop.remove_reader(descriptor)
+        self.control.close()
+        os.close(self._pidfd)
+        _disappoint(self._up, error)
+        for future in self._waiting.values():
+            _disappoint(future, error)
+        self._waiting.clear()
+
+
+def _disappoint(future: "asyncio.Future[None] | asyncio.Future[int]", error: ForkserverDied) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # Read once, so that asyncio does not report it as never retrieved.
+        future.exception()
+
+
+async def _writable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
+    """Wait until something can be written to a socket."""
+    ready = asyncio.Event()
+    loop.add_writer(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_writer(descriptor)

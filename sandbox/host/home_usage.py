@@ -1,0 +1,263 @@
+"""How much a home holds: on disk, in entries, and in files that are open and have no name any more.
+
+A home is measured while a hostile tool changes it, so nothing here follows a link, leaves the home or
+goes over a mount, one folder is open at a time, and the walk ends at a number of entries.
+
+Two kinds of files without a name cannot be measured by anybody: one whose only descriptor is under way in a
+socket, and one that is mapped in part and open nowhere. That there are any can be seen. Then the home is
+taken to hold what its disk has lost (`Disk`), whoever took it.
+
+Source: openat2(2), stat(2) on st_blocks, statvfs(3), proc_pid_fd(5), proc_pid_maps(5), proc_pid_fdinfo(5);
+unix_show_fdinfo() in the kernel's net/unix/af_unix.c on scm_fds.
+"""
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sandbox.fsuid import guise_of
+from sandbox.host.usage import threads_of
+from sandbox.syscalls import Resolve, openat2
+
+__all__ = ["Disk", "HomeUsage", "OpenFiles", "Seen", "measure", "open_files"]
+
+Seen = Callable[[str, os.stat_result], None]
+"""Hears of each entry that is counted: its path below the home, as `./folder/file`, and what it is."""
+
+_BLOCK_BYTES = 512
+_WITHIN = Resolve.BENEATH | Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS | Resolve.NO_XDEV
+_HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A longer path cannot be opened from the top: what lies there cannot be counted.
+_MOST_PATH_BYTES = 4000
+_DELETED = re.compile(
+    rb"^([0-9a-f]+)-([0-9a-f]+) ...(.) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$",
+    re.MULTILINE,
+)
+
+
+_IN_SOCKETS = re.compile(rb"^scm_fds: ([1-9]\d*)$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class HomeUsage:
+    """What a home holds.
+
+    Attributes:
+        bytes: On disk, in bytes: a sparse file counts by its blocks.
+        entries: Files and folders, those without a name included.
+        hides: Whether its processes hold what may be files, and cannot be measured.
+    """
+
+    bytes: int = 0
+    entries: int = 0
+    hides: bool = False
+    _counted: set[int] = field(default_factory=set)
+
+    def count(self, found: os.stat_result) -> None:
+        """Count a file or folder; one with several names once."""
+        self.entries += 1
+        if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+            if found.st_ino in self._counted:
+                return
+            self._counted.add(found.st_ino)
+        self.bytes += found.st_blocks * _BLOCK_BYTES
+
+    def count_unnamed(self, inode: int, size: int) -> bool:
+        """Count a file that has no name; once, however many hold it. Say whether this was the first time."""
+        if inode in self._counted:
+            return False
+        self._counted.add(inode)
+        self.entries += 1
+        self.bytes += size
+        return True
+
+
+@dataclass(slots=True)
+class Disk:
+    """What the file system of a home has lost since it was emptiest, to whomever.
+
+    Attributes:
+        folder: Descriptor of the home; `O_PATH` is enough.
+        free_bytes: How much of it was free when last asked.
+        free_entries: How many more files it had room for; 0 where it does not count them.
+    """
+
+    folder: int
+    free_bytes: int = field(init=False, default=0)
+    free_entries: int = field(init=False, default=0)
+    _most_free_bytes: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask how much is free now."""
+        found = os.fstatvfs(self.folder)
+        self.free_bytes, self.free_entries = found.f_bfree * found.f_frsize, found.f_ffree
+        self._most_free_bytes = max(self._most_free_bytes, self.free_bytes)
+
+    @property
+    def lost_bytes(self) -> int:
+        """How much less was free when last asked than when most was."""
+        return self._most_free_bytes - self.free_bytes
+
+
+def measure(
+    home_fd: int,
+    *,
+    most_entries: int,
+    processes: Iterable[int] = (),
+    origin: int | None = None,
+    seen: Seen | None = None,
+) -> HomeUsage:
+    """Measure a home.
+
+    Args:
+        home_fd: Descriptor of the home; `O_PATH` is enough.
+        most_entries: Where to stop counting; the result is then larger than it by one or more.
+        processes: Whose open and mapped files count too where they have no name. Those of another user
+            id can be seen with CAP_SYS_PTRACE only.
+        origin: The process that they were forked from. Libraries that it has mapped may have lost their
+            names too, when a newer version came.
+        seen: Hears of each entry of the home.
+    """
+    usage = HomeUsage()
+    pending = ["."]
+    while pending and usage.entries <= most_entries:
+        path = pending.pop()
+        if len(os.fsencode(path)) > _MOST_PATH_BYTES:
+            # Nobody honest goes so deep.
+            usage.entries += most_entries + 1
+            break
+        with contextlib.suppress(OSError):
+            pending += _count_folder(home_fd, path, usage, most_entries, seen)
+    device = os.fstat(home_fd).st_dev
+    inherited = frozenset[int]()
+    if origin is not None:
+        with contextlib.suppress(OSError), guise_of(origin):
+            inherited = frozenset(inode for inode, _, private in _mapped(origin, device) if private)
+    mapped: dict[int, int] = {}
+    for pid in processes:
+        # Ended, or not ours to look at.
+        with contextlib.suppress(OSError), guise_of(pid):
+            _count_open(*_descriptors(pid), device, usage)
+            for inode, size, private in _mapped(pid, device):
+                if not (private and inode in inherited):
+                    mapped[inode] = max(size, mapped.get(inode, 0))
+    for inode, size in mapped.items():
+        # The last mapped byte says how long the file is at least, and nothing says how long it is.
+        usage.hides |= usage.count_unnamed(inode, size)
+    return usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFiles:
+    """What a process has open.
+
+    Attributes:
+        descriptors: How many descriptors; 0 if it has ended, or if the kernel does not let us look.
+        unnamed_bytes: How much it holds in files without a name: open, or mapped so that it can be written.
+    """
+
+    descriptors: int = 0
+    unnamed_bytes: int = 0
+
+
+def open_files(pid: int, device: int | None) -> OpenFiles:
+    """Return what a process has open, which is listed once.
+
+    Args:
+        pid: The process.
+        device: Number of the file system on which files without a name count; None where none do.
+    """
+    usage = HomeUsage()
+    descriptors: list[str] = []
+    # Ended, or not ours to look at.
+    with contextlib.suppress(OSError), guise_of(pid):
+        folder, descriptors = _descriptors(pid)
+        if device is not None:
+            _count_open(folder, descriptors, device, usage)
+            for inode, size, private in _mapped(pid, device):
+                # What is private are libraries, which may have lost their names when a newer version came.
+                if not private:
+                    usage.count_unnamed(inode, size)
+    return OpenFiles(descriptors=len(descriptors), unnamed_bytes=usage.bytes)
+
+
+def _count_folder(
+    home_fd: int, path: str, usage: HomeUsage, most_entries: int, seen: Seen | None
+) -> list[str]:
+    """Count what lies in a folder; return the folders in it."""
+    folders: list[str] = []
+    folder = _open(home_fd, path)
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found = entry.stat(follow_symlinks=False)
+                    usage.count(found)
+                    if seen is not None:
+                        seen(f"{path}/{entry.name}", found)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{path}/{entry.name}")
+                if usage.entries > most_entries:
+                    break
+    finally:
+        os.close(folder)
+    return folders
+
+
+def _open(home_fd: int, path: str) -> int:
+    handle = openat2(path, _HANDLE, directory=home_fd, resolve=_WITHIN)
+    try:
+        if os.fstat(handle).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            # Made so that its owner cannot list it: the host may be no more than that owner.
+            os.chmod(f"/proc/self/fd/{handle}", stat.S_IRWXU)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
+    finally:
+        os.close(handle)
+
+
+def _count_open(folder: str, descriptors: list[str], device: int, usage: HomeUsage) -> None:
+    """Count the files without a name that a process has open, and note whether its sockets hold any more."""
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            found = os.stat(f"{folder}/fd/{descriptor}")
+            if stat.S_ISSOCK(found.st_mode):
+                usage.hides |= _IN_SOCKETS.search(_content(f"{folder}/fdinfo/{descriptor}")) is not None
+            elif found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
+                usage.count_unnamed(found.st_ino, found.st_blocks * _BLOCK_BYTES)
+
+
+def _descriptors(pid: int) -> tuple[str, list[str]]:
+    """Return where a process shows what it has open, and what; the filter gives its threads one table."""
+    for folder in threads_of(pid):
+        # A thread that has ended is nobody's any more, so that only root may ask what it has.
+        with contextlib.suppress(OSError):
+            descriptors = os.listdir(f"{folder}/fd")
+            if descriptors:
+                return folder, descriptors
+    return "", []
+
+
+def _mapped(pid: int, device: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield files without a name that are mapped: how far into it, and whether it cannot be written so."""
+    text = b""
+    for folder in threads_of(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            text = _content(f"{folder}/maps")
+        if text:
+            break
+    if b" (deleted)" not in text:
+        return
+    for first, last, kind, offset, major, minor, inode in _DELETED.findall(text):
+        if os.makedev(int(major, 16), int(minor, 16)) == device:
+            yield int(inode), int(offset, 16) + int(last, 16) - int(first, 16), kind == b"p"
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

@@ -1,0 +1,138 @@
+"""What goes on in a worker between two calls, where its operator lets it: heard, watched and bounded.
+
+Such a worker is not stopped, and so nothing of it is left to itself: a watch looks at its processes and its
+home as in a call, and whatever it says to the host, or its end, is heard at once. Processor time is bounded
+from one call to the next, memory over its whole life. What it prints belongs to no call and is dropped.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from sandbox.host.home_usage import Disk
+from sandbox.host.readers import Readers
+from sandbox.host.watch import Watch, behind_death
+from sandbox.host.worker import Worker
+from sandbox.outcome import Reached
+from sandbox.policy import Limits
+
+__all__ = ["Job"]
+
+# What it prints is taken often enough that an honest job does not wait, and no oftener.
+_OUTPUT_EVERY_S = 0.05
+_OUTPUT_BYTES = 1 << 16
+# Who ends lets go of its connection some moments before.
+_ENDS_S = 0.1
+_REAP_S = 20.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """What goes on in one worker, from the end of one call to the beginning of the next.
+
+    Attributes:
+        worker: The worker.
+        zygote_pid: Process id of its zygote.
+        limits: The limits of its calls, which hold between them too.
+        home_fd: Descriptor of the home that it may write, if there is one. The job keeps its own.
+        end: Ends the worker, for a reason.
+        reaped: Waits until the worker has been reaped, and tells its wait status in words.
+        over: Set once the next call of the worker, or its end, has come.
+    """
+
+    worker: Worker
+    zygote_pid: int
+    limits: Limits
+    home_fd: int | None
+    end: Callable[[Worker, str], None]
+    reaped: Callable[[int, float], Awaitable[str | None]]
+    over: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _readers: Readers | None = field(init=False, default=None)
+    _watch: Watch = field(init=False)
+    _has_died: bool = field(init=False, default=False)
+    _tasks: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
+
+    def begin(self) -> None:
+        """Hear and watch from now on.
+
+        Raises:
+            OSError: The host has too many descriptors open.
+        """
+        home_fd = None if self.home_fd is None else os.dup(self.home_fd)
+        try:
+            disk = None if home_fd is None else Disk(home_fd)
+            self._readers = readers = Readers()
+        except OSError:
+            if home_fd is not None:
+                os.close(home_fd)
+            raise
+        self._watch = Watch(
+            worker=self.worker.pid,
+            zygote=self.zygote_pid,
+            disk=disk,
+            limits=self.limits,
+            is_between_calls=True,
+        )
+        readers.add(self.worker.connection.fileno(), self._spoken)
+        readers.add(self.worker.pidfd, self._died)
+        self._tasks += [
+            asyncio.create_task(self._look_after(home_fd)),
+            asyncio.create_task(self._drop_output()),
+        ]
+
+    def stop(self) -> None:
+        """Hear and watch no more: a call does that now, or the worker has ended."""
+        self.over.set()
+        if self._readers is not None:
+            self._readers.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def finish(self, reason: str) -> None:
+        """End the worker, unless a call has it by now."""
+        if not self.over.is_set():
+            self.end(self.worker, reason)
+
+    def exceeds(self, reached: Reached) -> None:
+        """End it for a limit that somebody else has seen exceeded."""
+        self.finish(reached.limit)
+
+    def _spoken(self) -> None:
+        """End a worker that says something, or lets go of the connection, which it may do by ending."""
+        if self._readers is not None:
+            self._readers.remove(self.worker.connection.fileno())
+        self._tasks.append(asyncio.create_task(self._unless_ending()))
+
+    async def _unless_ending(self) -> None:
+        await asyncio.sleep(_ENDS_S)
+        if not self._has_died:
+            self.finish("spoke")
+
+    def _died(self) -> None:
+        self._has_died = True
+        if self._readers is not None:
+            self._readers.remove(self.worker.pidfd)
+        self._tasks.append(asyncio.create_task(self._explain_death()))
+
+    async def _explain_death(self) -> None:
+        """End what is left of a worker that has ended by itself; name the limit of the kernel behind it."""
+        status = await self.reaped(self.worker.pid, _REAP_S)
+        reached = behind_death(status, self._watch.last, self.limits, oom_killed=False)
+        self.finish("ended" if reached is None else reached.limit)
+
+    async def _look_after(self, home_fd: int | None) -> None:
+        try:
+            reached = await self._watch.run()
+        finally:
+            # Once nobody measures it any more.
+            if home_fd is not None:
+                os.close(home_fd)
+        self.finish(reached.limit)
+
+    async def _drop_output(self) -> None:
+        while True:
+            await asyncio.sleep(_OUTPUT_EVERY_S)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.worker.output, _OUTPUT_BYTES)

@@ -1,0 +1,643 @@
+"""The right to one worker for one call.
+
+`Lease.run` sends the call, carries frames both ways, applies the ladder and the limits, and returns how
+it ended. A worker that has answered in an orderly way, and may stay with its user, stays alive; of every
+other call each process has been sent SIGKILL when `run` returns. `Lease.at_rest` returns when no process of
+the call executes an instruction: the worker is stopped, or nobody is alive. Outputs are read after that, not
+before. `Lease.release` gives back a worker that stays, to be stopped until its next call, or to go on. None
+of them raises for what a worker does.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Protocol
+
+from sandbox.deadlines import Deadlines, Ladder, Rung
+from sandbox.errors import FrameError, FrameTooLong
+from sandbox.frames import ANSWERS, Decoder, Kind, decode, encode
+from sandbox.host.freezer import freeze, wait_until_frozen
+from sandbox.host.home_usage import Disk
+from sandbox.host.job import Job
+from sandbox.host.readers import Readers
+from sandbox.host.usage import Process, oom_kills, processes_of, read_process
+from sandbox.host.watch import FIRST_LOOK_S, Watch, behind_death, too_many_tasks
+from sandbox.host.worker import Worker
+from sandbox.host.zygote import Zygote
+from sandbox.outcome import Denial, Ending, Outcome, Reached
+from sandbox.policy import Limits
+
+__all__ = ["Lease", "Listener"]
+
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1 << 16
+# One chunk may be ten thousand frames; the clock must run meanwhile.
+_FRAMES_A_TURN = 100
+# More reads than empty a pipe, whatever its writer made of it.
+_OUTPUT_READS = 256
+# What is held of one call at a time, beside its answer: notifications and requests not dealt with yet.
+_NOTICE_BYTES = 8 * 1024 * 1024
+_BACKLOG = 1024
+_BACKLOG_BYTES = 16 * 1024 * 1024
+_DRAIN_S = 1.0
+# A thread inside the kernel may take a moment; one that takes longer is not waited for.
+_FREEZE_S = 2.0
+# Who is killed on a machine with far too much to do takes seconds to be gone.
+_REAP_S = 20.0
+_MAX_DENIALS = 100
+
+
+class Listener(Protocol):
+    """What the owner of a call wants to hear while it runs."""
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Hear a notification of the program."""
+        ...
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a request of the program."""
+        ...
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        """Say whether a request waits for a person or client, so that silence does not count."""
+        ...
+
+    async def rung(self, rung: Rung) -> None:
+        """Hear that silence has reached a rung of the ladder that does not end the call."""
+        ...
+
+
+@dataclass(slots=True)
+class _Backlog:
+    """How much of one kind is held for later; bounded in number and bytes; the rest is counted."""
+
+    count: int = 0
+    size: int = 0
+    refused: int = 0
+
+    def take(self, size: int) -> bool:
+        """Hold one more; False if that is too much."""
+        if self.count >= _BACKLOG or self.size + size > _BACKLOG_BYTES:
+            self.refused += 1
+            return False
+        self.count += 1
+        self.size += size
+        return True
+
+    def drop(self, size: int) -> None:
+        """Hold one less."""
+        self.count -= 1
+        self.size -= size
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Lease:
+    """One worker, for one call.
+
+    Attributes:
+        zygote: Where it comes from.
+        worker: The worker.
+        limits: The limits of the call.
+        narrows: Whether they are narrower than those the worker was made with.
+        home_fd: Descriptor of the home that it may write, if there is one.
+        measured: Whether to look at the worker once more as its call ends.
+        keeps: Whether the worker may stay with its user after an orderly answer.
+        goes_on: Whether what the call begins may then go on until the next one, its processes included.
+        session: The session in which it was called, if there is one.
+    """
+
+    zygote: Zygote
+    worker: Worker
+    limits: Limits
+    narrows: bool = False
+    home_fd: int | None = None
+    measured: bool = False
+    keeps: bool = False
+    goes_on: bool = False
+    session: str | None = None
+    # Nobody can know it before the call.
+    _number: int = field(init=False, default_factory=lambda: secrets.randbits(53))
+    _stays: bool = field(init=False, default=False)
+    _ladder: Ladder = field(init=False)
+    _denials: dict[Denial, None] = field(init=False, default_factory=dict)
+    _output: bytearray = field(init=False, default_factory=bytearray)
+    _answer: Mapping[str, object] | None = field(init=False, default=None)
+    _answer_bytes: int = field(init=False, default=0)
+    _is_ready: bool = field(init=False, default=False)
+    _fault: str | None = field(init=False, default=None)
+    _reached: Reached | None = field(init=False, default=None)
+    _disk: Disk | None = field(init=False, default=None)
+    _watcher: Watch | None = field(init=False, default=None)
+    _watching: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _over: "asyncio.Future[Ending]" = field(init=False)
+    _listener: Listener = field(init=False)
+    _decoder: Decoder = field(init=False)
+    _readers: Readers | None = field(init=False, default=None)
+    _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
+    _look_at: float = field(init=False, default=0.0)
+    _begun: bool = field(init=False, default=True)
+    _is_behind: bool = field(init=False, default=False)
+    _is_dead: bool = field(init=False, default=False)
+    _sender: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _teller: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _notices: "asyncio.Queue[tuple[Mapping[str, object] | Rung, int]]" = field(init=False)
+    _untold: _Backlog = field(init=False, default_factory=_Backlog)
+    _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
+    _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _status: str | None = field(init=False, default=None)
+    _at_last: Process | None = field(init=False, default=None)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether its worker has served no call before."""
+        return self.worker.calls == 0
+
+    @property
+    def zygote_pid(self) -> int:
+        """Process id of its worker's zygote."""
+        return self.zygote.pid
+
+    async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
+        """Run one call to its end.
+
+        If this coroutine is cancelled the worker is killed first, and then the cancellation goes on.
+        It waits for the burial itself unless the call answered and left no other process behind.
+        """
+        started = time.monotonic()
+        self._ladder = Ladder(deadlines, now=started)
+        self._look_at = started + FIRST_LOOK_S
+        self._over = asyncio.get_running_loop().create_future()
+        self._listener = listener
+        self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
+        if self.worker.calls:
+            self.zygote.turn(self.worker)
+        self.worker.calls += 1
+        if self.goes_on:
+            self.worker.goes_on = True
+            self.worker.sessions.add(self.session)
+        ending: Ending | None = None
+        try:
+            try:
+                self._disk = None if self.home_fd is None else Disk(self.home_fd)
+                self._begin(call)
+                ending = await self._over
+            finally:
+                self._listen_no_more()
+            if ending is Ending.ANSWERED:
+                await self._drain()
+        finally:
+            left_others = self._keep_or_kill(ending)
+        if ending is Ending.ANSWERED and self._answer is None:
+            ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
+        if ending is not Ending.ANSWERED or left_others:
+            await self.at_rest()
+        if ending is Ending.CRASHED and self._reached is None:
+            self._reached = self._limit_behind_death()
+        if ending in (Ending.ANSWERED, Ending.CRASHED) and self._reached is not None:
+            ending = Ending.OVER_LIMIT
+        return Outcome(
+            ending=ending,
+            answer=self._answer if ending is Ending.ANSWERED else None,
+            answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
+            begun=self._begun or ending is not Ending.CRASHED,
+            status=self._status,
+            cause=str(self.zygote.loss) if ending is Ending.CRASHED and self.zygote.loss else None,
+            fault=self._fault,
+            reached=self._reached,
+            memory_peak_bytes=self._peak_bytes(),
+            cpu_s=None if self._at_last is None else self._at_last.cpu_s - self.worker.cpu_before_s,
+            denials=self._all_denials(),
+            output=self._output.decode(errors="replace"),
+            elapsed_s=time.monotonic() - started,
+            untold=self._untold.refused + self._untold.count,
+        )
+
+    def _peak_bytes(self) -> int | None:
+        seen = [] if self._watcher is None else [self._watcher.peak_bytes]
+        return max([*seen, *([] if self._at_last is None else [self._at_last.resident_bytes])], default=None)
+
+    def _all_denials(self) -> tuple[Denial, ...]:
+        """Join what the worker told of with what the gate knows; once each, however it was found."""
+        refused = dict.fromkeys(self.zygote.refused(self.worker))
+        if not refused:
+            return tuple(self._denials)
+        told = {denial.path for denial in self._denials}
+        # The host hears the name alone; the worker knows for which port it was.
+        told |= {path.rpartition(":")[0] for path in told}
+        return (*self._denials, *(denial for denial in refused if denial.path not in told))
+
+    def exceeds(self, reached: Reached) -> None:
+        """End the call for a limit that somebody else has seen exceeded."""
+        if not self._over.done():
+            self._reached = reached
+            self._end(Ending.OVER_LIMIT)
+
+    def _keep_or_kill(self, ending: Ending | None) -> bool:
+        """Decide what becomes of the worker; say whether the call has left processes beside it.
+
+        Nothing is awaited here: a cancelled caller may not get another turn.
+        """
+        left_others = not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)
+        if left_others or self._watcher is not None:
+            # A burst that no look has met, as on a machine with too much to do.
+            self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
+        if self.measured:
+            self._at_last = read_process(self.worker.pid)
+        self._tell_no_more()
+        self._stays = self.keeps and not left_others and self._is_orderly(ending)
+        if self._stays:
+            self.worker.was_long = self._watcher is not None
+            self._read_output()
+            self._burial = self.zygote.bury(self._dismantle())
+        else:
+            self._give_up_worker("left a process" if left_others else self._disorder())
+        return left_others
+
+    def _disorder(self) -> str:
+        # Answered by whoever, who is still at it: such a worker would let its next call wait for ever.
+        return "not ready" if self._answer is not None and not self._is_ready else "disorder"
+
+    def _is_orderly(self, ending: Ending | None) -> bool:
+        """Say whether a worker that is ready has answered, and nothing of its call is still under way."""
+        return (
+            ending is Ending.ANSWERED
+            and self._is_ready
+            and self._fault is None
+            and self._reached is None
+            and not self._is_dead
+            and self._decoder.is_empty
+            and not self._tasks
+            and (self._sender is None or self._sender.done())
+        )
+
+    def _give_up_worker(self, reason: str) -> "asyncio.Task[None]":
+        self._stays = False
+        if self.keeps:
+            self.zygote.note_retired(self.worker, reason)
+        self.worker.kill()
+        self._burial = burial = self.zygote.bury(self._bury())
+        return burial
+
+    async def at_rest(self) -> None:
+        """Wait until no process of the call executes an instruction: stopped, or not alive."""
+        if self._stays and not self.worker.frozen:
+            await self._freeze()
+        elif not self._stays and self._burial is not None:
+            await asyncio.shield(self._burial)
+
+    async def _freeze(self) -> None:
+        """Stop the worker; end it where it does not stop, or has another process after all."""
+        stands = False
+        with contextlib.suppress(OSError):
+            freeze(self.worker.pidfd)
+            # Said before it is so: who does not wait for that must have it continued all the same.
+            self.worker.frozen = True
+            others = self._others if self.worker.goes_on else tuple
+            stands = await wait_until_frozen(self.worker.pid, timeout_s=_FREEZE_S, others=others)
+        # It may have forked between the answer and the stop.
+        if not stands or (not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)):
+            await asyncio.shield(self._give_up_worker("left a process" if stands else "not stopped"))
+
+    def _others(self) -> Iterator[int]:
+        """Yield the processes that a worker which goes on has beside it."""
+        for pid in processes_of(self.worker.pid, self.zygote.pid):
+            if pid != self.worker.pid:
+                yield pid
+
+    async def retire(self, reason: str) -> None:
+        """End a worker that stays after all, and wait until no process of the call is alive."""
+        if self._stays:
+            self._give_up_worker(reason)
+        await self.at_rest()
+
+    def set_apart(self) -> None:
+        """Let later calls of the pool meet this worker before any other, as long as it stays."""
+        self.worker.is_apart = True
+
+    def release(self) -> Job | None:
+        """Give back a worker that stays; nothing of its call is read from now on.
+
+        Returns:
+            What goes on in the worker until its next call, if anything may.
+        """
+        if not self._stays:
+            return None
+        self._stays = False
+        return self.zygote.park(self.worker, home_fd=self.home_fd)
+
+    async def _dismantle(self) -> None:
+        """Let go of what the call had in the host."""
+        await self._end_tasks()
+
+    def _read_output(self) -> None:
+        for _ in range(_OUTPUT_READS):
+            if not self._output_readable():
+                break
+
+    def _begin(self, call: object) -> None:
+        """Send the call, and listen to all that may become of it, until `_over` is settled."""
+        self._readers = readers = Readers()
+        readers.add(self.worker.output, self._output_readable)
+        readers.add(self.worker.pidfd, self._died)
+        self._set_alarm()
+        try:
+            lasts = {"goes_on": True} if self.goes_on else {}
+            left = self.worker.connection.send_now(
+                self._narrowing() + encode(Kind.CALL, {"number": self._number, "call": call, **lasts})
+            )
+        except (OSError, ValueError, RecursionError) as error:
+            # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
+            # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
+            # may have read: one that only looks at its call, and leaves it unread, would have it run twice.
+            self._begun = not isinstance(error, ConnectionError)
+            self._give_up(error)
+            return
+        if left:
+            self._sender = asyncio.create_task(self._send_rest(left, readers))
+        else:
+            readers.add(self.worker.connection.fileno(), self._hear)
+
+    async def _send_rest(self, left: memoryview, readers: Readers) -> None:
+        try:
+            await self.worker.connection.send_all(left)
+        except OSError as error:
+            self._give_up(error)
+        else:
+            readers.add(self.worker.connection.fileno(), self._hear)
+
+    def _listen_no_more(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._readers is not None:
+            self._readers.close()
+
+    def _tell_no_more(self) -> None:
+        # From here on, what is untold stays so.
+        if self._teller is not None:
+            self._teller.cancel()
+
+    def _end(self, ending: Ending) -> None:
+        """Settle how the call ends, unless that is settled."""
+        if not self._over.done():
+            self._over.set_result(ending)
+
+    def _give_up(self, error: Exception) -> None:
+        """End a call whose worker hears or says nothing any more."""
+        log.debug("worker connection ended", extra={"fault": str(error)})
+        self._end(Ending.ANSWERED)
+
+    def _died(self) -> None:
+        """Wait a little longer: a finished call must not be reported as a crash."""
+        if self._readers is not None:
+            self._readers.remove(self.worker.pidfd)
+        # A left-behind child may hold the socket open; with the group dead it ends.
+        self.worker.kill()
+        self._is_dead = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_later(_DRAIN_S, self._end, Ending.ANSWERED)
+
+    def _set_alarm(self) -> None:
+        """Be woken for the first look at the worker, and when silence reaches a rung."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        wakes_at = self._ladder.wakes_at()
+        if self._watcher is None:
+            wakes_at = min(wakes_at, self._look_at)
+        delay = max(0.0, wakes_at - time.monotonic())
+        self._alarm = asyncio.get_running_loop().call_later(delay, self._alarmed)
+
+    def _alarmed(self) -> None:
+        now = time.monotonic()
+        if self._watcher is None and now >= self._look_at:
+            self._begin_to_watch()
+        ending = self._climb(now)
+        if ending is None:
+            self._set_alarm()
+        else:
+            self._end(ending)
+
+    def _climb(self, now: float) -> Ending | None:
+        """Tell of the rungs that silence has reached; return how the call ends, if one of them ends it."""
+        for rung in self._ladder.climb(now):
+            if rung is Rung.TOTAL_END:
+                return Ending.TOTAL_TIMEOUT
+            if rung is Rung.IDLE_END:
+                return Ending.IDLE_TIMEOUT
+            self._offer(rung)
+        return None
+
+    def _hear(self) -> None:
+        if self._is_behind:
+            return
+        try:
+            data = self.worker.connection.receive_now(_CHUNK_BYTES)
+        except OSError as error:
+            self._give_up(error)
+            return
+        except FrameError as error:
+            self._break(error)
+            return
+        if data:
+            self._take_in(data)
+        elif data is not None:
+            self._end(Ending.ANSWERED)
+
+    def _take_in(self, data: bytes) -> None:
+        """Attend to frames, as many as others can wait for; to the rest when they have had their turn."""
+        self._is_behind = False
+        if self._over.done():
+            return
+        try:
+            for number, (kind, body) in enumerate(self._decoder.feed(data), start=1):
+                self._frame(kind, decode(body), len(body))
+                if kind in ANSWERS:
+                    self._end(Ending.ANSWERED)
+                    return
+                if number == _FRAMES_A_TURN:
+                    self._is_behind = True
+                    asyncio.get_running_loop().call_soon(self._take_in, b"")
+                    return
+        except FrameError as error:
+            self._break(error)
+
+    def _break(self, error: FrameError) -> None:
+        """End a call whose worker says what it may not."""
+        self._fault = str(error)
+        if isinstance(error, FrameTooLong) and error.limit_bytes == self.limits.frame_bytes:
+            self._reached = Reached(limit="frame_bytes", value=error.limit_bytes, used=error.length)
+        self._end(Ending.ANSWERED)
+
+    def _narrowing(self) -> bytes:
+        """Return what tells the worker the limits of its calls, where there is something to tell."""
+        if self.worker.calls > 1:
+            # Narrowed with its first call, it is for calls with these limits only.
+            return b"" if self.worker.renewal is None else encode(Kind.RENEW, self.worker.renewal)
+        return encode(Kind.LIMITS, asdict(self.limits)) if self.narrows else b""
+
+    def _begin_to_watch(self) -> None:
+        self._watcher = Watch(
+            worker=self.worker.pid,
+            zygote=self.zygote.pid,
+            disk=self._disk,
+            limits=self.limits,
+            cpu_before_s=self.worker.cpu_before_s,
+        )
+        self._watching = asyncio.create_task(self._look_after(self._watcher))
+
+    async def _look_after(self, watcher: Watch) -> None:
+        self._reached = await watcher.run()
+        self._end(Ending.OVER_LIMIT)
+
+    def _limit_behind_death(self) -> Reached | None:
+        last = None if self._watcher is None else self._watcher.last
+        before, self.zygote.oom_kills = self.zygote.oom_kills, oom_kills(self.zygote.pid)
+        oom_killed = self.zygote.oom_kills > before
+        return behind_death(self._status, last, self.limits, oom_killed=oom_killed)
+
+    def _frame(self, kind: Kind, value: object, size: int) -> None:
+        if not isinstance(value, dict):
+            raise FrameError("a frame that is no object")
+        match kind:
+            case Kind.ANSWER:
+                self._answer, self._answer_bytes = value, size
+            case Kind.ANSWER_AND_READY:
+                self._answer, self._answer_bytes = self._own_answer(value), size
+                self._is_ready = True
+            case Kind.NOTIFY:
+                self._ladder.progress(time.monotonic())
+                self._offer(value, size)
+            case Kind.REQUEST:
+                self._ask(value, size)
+            case Kind.DENIED:
+                self._deny(value)
+            case _:
+                raise FrameError(f"a worker may not send a {kind.name} frame")
+
+    def _own_answer(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the answer in a frame. One of a call before, whose end somebody has forged, is none."""
+        answer = value.get("answer")
+        if value.get("number") != self._number or not isinstance(answer, dict):
+            raise FrameError("an answer to another call")
+        return answer
+
+    def _offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
+        """Queue a notice; a client that does not keep up loses some, the call loses nothing."""
+        # What is dropped is counted, and told of at the end.
+        if self._untold.take(size):
+            if self._teller is None:
+                # Most calls have nothing to tell, and a task costs them time.
+                self._notices = asyncio.Queue()
+                self._teller = asyncio.create_task(self._tell(self._listener))
+            self._notices.put_nowait((notice, size))
+
+    async def _tell(self, listener: Listener) -> None:
+        while True:
+            notice, size = await self._notices.get()
+            if isinstance(notice, Rung):
+                await listener.rung(notice)
+            else:
+                await listener.notify(notice)
+            self._untold.drop(size)
+            self._notices.task_done()
+
+    async def _drain(self) -> None:
+        """Let notifications that came before the answer reach the client before it."""
+        # What the client is being told of at this moment is in the queue no more, and still on its way.
+        if self._teller is not None and not self._teller.done():
+            drained = asyncio.create_task(self._notices.join())
+            waited = {drained, self._teller}
+            try:
+                await asyncio.wait(waited, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                drained.cancel()
+
+    def _ask(self, value: Mapping[str, object], size: int) -> None:
+        if not self._unanswered.take(size):
+            raise FrameError("more requests than a worker may have open at once")
+        task = asyncio.create_task(self._reply(value, self._listener))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _done: self._unanswered.drop(size))
+
+    async def _reply(self, value: Mapping[str, object], listener: Listener) -> None:
+        waits = listener.waits_for_client(value)
+        if waits:
+            self._ladder.pause(time.monotonic())
+        try:
+            answer = {"id": value.get("id"), **await listener.request(value)}
+        finally:
+            if waits:
+                self._ladder.resume(time.monotonic())
+                if not (self._over.done() or self._is_dead):
+                    # While silence did not count, the next rung was further away than it is now.
+                    self._set_alarm()
+        try:
+            # One after the other: two that overlap would mix their bytes.
+            async with self._replying:
+                await self.worker.connection.send_all(encode(Kind.REPLY, answer))
+        except OSError as error:
+            log.debug("worker was gone before its reply", extra={"fault": str(error)})
+
+    def _deny(self, value: Mapping[str, object]) -> None:
+        denial = Denial(
+            operation=str(value.get("operation", ""))[:64],
+            path=str(value.get("path", ""))[:4096],
+            layer="kernel" if value.get("layer") == "kernel" else "guard",
+            wants=wants if (wants := value.get("wants")) in ("read", "write") else "",
+        )
+        if len(self._denials) < _MAX_DENIALS:
+            self._denials[denial] = None
+
+    def _output_readable(self) -> bool:
+        """Take in some of what the worker printed; say whether there may be more."""
+        try:
+            data = os.read(self.worker.output, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not data and self._readers is not None:
+            self._readers.remove(self.worker.output)
+        self._output += data
+        # The end of the output is what explains a crash.
+        del self._output[: -self.limits.output_bytes]
+        return bool(data)
+
+    async def _bury(self) -> None:
+        """Stay until the kernel says that nobody of the call is left."""
+        for reply in self._tasks:
+            # Not waited for: the host may be copying a large file for it, in a thread that cannot be stopped.
+            reply.cancel()
+        await self._end_tasks()
+        self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
+        await self._group_gone()
+        self._read_output()
+        self.worker.close()
+
+    async def _end_tasks(self) -> None:
+        tasks = [task for task in (self._sender, self._teller, self._watching) if task is not None]
+        if tasks:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+        self._sender = self._teller = self._watching = None
+
+    async def _group_gone(self) -> None:
+        """Repeat the kill until the process group is empty: a fork may have been under way."""
+        deadline = time.monotonic() + _REAP_S
+        delay = 0.0002
+        while time.monotonic() < deadline:
+            if not self.worker.kill_group():
+                return
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 0.02)
+        log.error("a process group outlived its kill; its zygote is ended", extra={"pid": self.worker.pid})
+        self.zygote.close()

@@ -1,0 +1,318 @@
+"""Workers that wait for a call: some have served none yet, the others stay with the one user they serve.
+
+A worker that has answered is stopped within milliseconds, looked at, and given the limits of its next call;
+it comes back only to the pool it is from: the same user, policy, program and home. What is odd about it
+retires it: it is killed, and buried by its zygote. The most recently used one goes first, so that a user
+with one call at a time always meets the same process.
+"""
+
+import asyncio
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox.frames import Kind, encode
+from sandbox.host.freezer import STOPPED, Facts, freeze, is_frozen, look, thaw
+from sandbox.host.home_usage import OpenFiles, open_files
+from sandbox.host.job import Job
+from sandbox.host.retirement import Reuse, why_overused, why_unfit
+from sandbox.host.usage import has_room
+from sandbox.host.worker import Worker
+from sandbox.layers.rlimits import renew
+from sandbox.policy import Limits
+
+__all__ = ["Parking"]
+
+# A user whose next call comes at once does not pay for stopping and continuing.
+_AWAKE_S = 0.008
+# On a machine with far too much to do, a thread takes seconds to come to where it stops.
+_STOPS_S = 10.0
+# What a worker can take or use up in this time is small beside the least of its limits.
+_LOOK_S = 0.01
+_TIDY_S = 30.0
+_DRAIN_READS = 256
+_DRAIN_BYTES = 1 << 16
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Parking:
+    """The idle workers of one zygote.
+
+    Attributes:
+        reuse: How long a worker stays.
+        raises_limits: Whether this process may set hard limits of a worker from outside.
+        has_strays: Says whether a worker has other processes beside it.
+        retire: Ends a worker, for a reason.
+        device: Number of the file system that the user's home is on, if the workers have one.
+        has_room: Says whether the machine has memory and descriptors for what nobody uses at the moment.
+    """
+
+    reuse: Reuse
+    raises_limits: bool
+    has_strays: Callable[[int], bool]
+    retire: Callable[[Worker, str], None]
+    device: int | None = None
+    has_room: Callable[[], bool] = has_room
+    _idle: deque[Worker] = field(init=False, default_factory=deque)
+    _jobs: dict[Worker, Job] = field(init=False, default_factory=dict)
+    _freezing: asyncio.TimerHandle | None = field(init=False, default=None)
+    _tidying: asyncio.TimerHandle | None = field(init=False, default=None)
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def add(self, worker: Worker) -> None:
+        """Take in a worker that has served no call: those that have go before it."""
+        self._idle.appendleft(worker)
+
+    def park(self, worker: Worker, *, begin: Callable[[Worker], Job] | None = None) -> Job | None:
+        """Take back a worker that has answered, or was not used after all.
+
+        Args:
+            worker: The worker.
+            begin: Makes what watches it, where it goes on between calls.
+
+        Returns:
+            What goes on in it, if anything may.
+        """
+        worker.idle_since = time.monotonic()
+        self._idle.append(worker)
+        if begin is not None:
+            self._retire_if(worker, self._let_go_on(worker, begin))
+        elif worker.calls:
+            self._freeze_soon(_AWAKE_S)
+        if worker.calls and self._tidying is None:
+            self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
+        return self._jobs.get(worker)
+
+    def take(self, limits: Limits, *, fresh: bool = False) -> Worker | None:
+        """Return the worker for a call: the one used last that may serve it; None if none may.
+
+        One that has become another than its siblings goes first: what a call left in it the next one finds.
+
+        Args:
+            limits: The limits of the call.
+            fresh: Whether only one will do that has served no call.
+        """
+        # What goes on in a worker, its user's next call wants to meet; and one that a call has changed.
+        waiting = sorted(self._idle, key=_first_asked)
+        for worker in reversed(waiting):
+            # What was narrowed for another tool cannot be widened again.
+            if worker.calls and (fresh or not _same(worker.limits, limits)):
+                continue
+            self._leave(worker)
+            reason = self._wake(worker) if worker.calls else self._greet(worker)
+            if reason is None:
+                worker.limits = limits
+                return worker
+            self.retire(worker, reason)
+        return None
+
+    def end(self, worker: Worker, reason: str) -> None:
+        """End a worker that waits for a call."""
+        if worker in self._idle:
+            self._retire_if(worker, reason)
+
+    def dismiss(self, count: int) -> None:
+        """Let go of up to `count` workers, those first that would be taken last."""
+        spare = [worker for worker in self._idle if not worker.goes_on]
+        for worker in spare[: max(0, count)]:
+            self._retire_if(worker, "surplus")
+
+    def clear(self) -> list[Worker]:
+        """Give up all of them; return them."""
+        for timer in (self._freezing, self._tidying):
+            if timer is not None:
+                timer.cancel()
+        workers = list(self._idle)
+        for worker in workers:
+            self._leave(worker)
+        return workers
+
+    def jobs(self) -> list[Job]:
+        """Return what goes on in the workers."""
+        return list(self._jobs.values())
+
+    def _let_go_on(self, worker: Worker, begin: Callable[[Worker], Job]) -> str | None:
+        """Let a worker go on, within the limits of a call; return why it may not, if so."""
+        reason = self._inspect(worker)
+        if reason is None and worker.renewal is not None:
+            reason = _told(worker, worker.renewal)
+        if reason is None:
+            try:
+                job = self._jobs[worker] = begin(worker)
+                job.begin()
+                thaw(worker.pidfd)
+            except OSError:
+                return "ended"
+            worker.frozen = worker.rested = False
+        return reason
+
+    @staticmethod
+    def _greet(worker: Worker) -> str | None:
+        return None if worker.is_running() else "ended"
+
+    def _wake(self, worker: Worker) -> str | None:
+        """Make a worker ready for its next call; return why it may not have it, if so."""
+        if worker.goes_on:
+            reason = self._inspect(worker)
+        elif worker.rested:
+            facts = look(worker.pid)
+            if facts is None or facts.state != STOPPED:
+                return "ended" if facts is None else "continued"
+            reason = "spoke" if _has_spoken(worker) else None
+        else:
+            reason = self._inspect(worker)
+        if reason is None:
+            _drop_output(worker)
+            if worker.frozen:
+                worker.frozen = worker.rested = False
+                try:
+                    thaw(worker.pidfd)
+                except OSError:
+                    return "ended"
+        return reason
+
+    def _freeze_soon(self, delay_s: float) -> None:
+        if self._freezing is None:
+            self._freezing = asyncio.get_running_loop().call_later(delay_s, self._freeze)
+
+    def _freeze(self) -> None:
+        """Stop the workers that have waited long enough, and look at those that have stopped."""
+        self._freezing = None
+        now = time.monotonic()
+        for worker in tuple(self._idle):
+            if worker.calls and not worker.rested and not worker.goes_on:
+                self._retire_if(worker, self._bring_to_rest(worker, now))
+        if any(worker.calls and not (worker.rested or worker.goes_on) for worker in self._idle):
+            self._freeze_soon(_AWAKE_S / 2)
+
+    def _bring_to_rest(self, worker: Worker, now: float) -> str | None:
+        waited_s = now - worker.idle_since
+        if not worker.frozen and waited_s >= _AWAKE_S / 2:
+            try:
+                freeze(worker.pidfd)
+            except OSError:
+                return "ended"
+            worker.frozen = True
+        if worker.frozen and is_frozen(worker.pid):
+            worker.rested = True
+            return self._inspect(worker) or self._why_unwelcome(worker)
+        if not worker.is_running():
+            return "ended"
+        return "not stopped" if waited_s > _STOPS_S else None
+
+    def _why_unwelcome(self, worker: Worker) -> str | None:
+        if self.has_strays(worker.pid):
+            return "left a process"
+        return None if self.has_room() else "no room"
+
+    def _inspect(self, worker: Worker) -> str | None:
+        """Look at a worker between two calls and give it the limits of the next; return why it must go."""
+        if _has_spoken(worker):
+            return "spoke"
+        was_seen = time.monotonic() - worker.looked_at < _LOOK_S
+        if was_seen and not (worker.rested or worker.was_long or worker.goes_on):
+            # Its limits are those that it has been given then.
+            return None if worker.is_running() else "ended"
+        facts = look(worker.pid)
+        # Looked at by its number, which is nobody else's as long as it has not been reaped.
+        if facts is None or worker.limits is None or not worker.is_running():
+            return "ended"
+        if worker.goes_on:
+            # Calls and what goes on beside them have the limits of one call together.
+            return self._renew(worker, facts, worker.limits, data_bytes=worker.origin_bytes)
+        # These take longest to ask: after a short call, who has the next one at once does not wait for them.
+        asks = worker.rested or worker.was_long
+        held = open_files(worker.pid, self.device) if asks else OpenFiles()
+        reason = why_unfit(
+            facts,
+            worker.limits,
+            origin_bytes=worker.origin_bytes,
+            descriptors=held.descriptors,
+            unnamed_bytes=held.unnamed_bytes,
+        )
+        if reason is None:
+            reason = self._renew(worker, facts, worker.limits, data_bytes=facts.data_bytes)
+        if reason is None:
+            worker.looked_at = time.monotonic()
+        return reason
+
+    def _renew(self, worker: Worker, facts: Facts, limits: Limits, *, data_bytes: int) -> str | None:
+        """Give a worker the processor time and memory of its next call; return why it must go, if it must.
+
+        Who may not set them from outside has the worker do so: what is left open to it, the watch bounds.
+        """
+        worker.cpu_before_s, worker.renewal = facts.cpu_s, None
+        if not self.raises_limits:
+            worker.renewal = {"cpu_s": facts.cpu_s, "data_bytes": data_bytes}
+            return None
+        try:
+            renew(worker.pid, limits, cpu_s=facts.cpu_s, data_bytes=data_bytes)
+        except OSError:
+            return "ended"
+        return None
+
+    def _tidy(self) -> None:
+        """Retire the workers that nobody has used for long."""
+        self._tidying = None
+        now = time.monotonic()
+        for worker in tuple(self._idle):
+            if worker.calls:
+                reason = why_overused(worker, self.reuse, now=now)
+                self._retire_if(worker, reason or (None if self.has_room() else "no room"))
+        if any(worker.calls for worker in self._idle):
+            self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
+
+    def _retire_if(self, worker: Worker, reason: str | None) -> None:
+        if reason is not None:
+            self._leave(worker)
+            self.retire(worker, reason)
+
+    def _leave(self, worker: Worker) -> None:
+        self._idle.remove(worker)
+        job = self._jobs.pop(worker, None)
+        if job is not None:
+            job.stop()
+
+
+def _first_asked(worker: Worker) -> tuple[bool, bool]:
+    """Return what sorts workers by who is asked last; those of one kind stay in their order."""
+    return worker.is_apart, worker.goes_on
+
+
+def _told(worker: Worker, used: Mapping[str, object]) -> str | None:
+    """Have a worker renew its limits itself; return why it must go, if it does not listen."""
+    try:
+        left = worker.connection.send_now(encode(Kind.RENEW, used))
+    except OSError:
+        return "ended"
+    return "deaf" if left else None
+
+
+def _same(mine: Limits | None, wanted: Limits) -> bool:
+    """Say whether a worker's limits of the kernel are those that a call wants."""
+    return mine is not None and all(
+        getattr(mine, name) == getattr(wanted, name)
+        for name in ("memory_bytes", "cpu_s", "file_bytes", "open_files")
+    )
+
+
+def _has_spoken(worker: Worker) -> bool:
+    """Say whether something came, or an end, from a worker that nobody has asked."""
+    poll = select.poll()
+    poll.register(worker.connection, select.POLLIN | select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def _drop_output(worker: Worker) -> None:
+    """Throw away what was printed after the answer, which belongs to no call."""
+    for _ in range(_DRAIN_READS):
+        try:
+            if not os.read(worker.output, _DRAIN_BYTES):
+                return
+        except BlockingIOError:
+            return

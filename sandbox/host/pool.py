@@ -1,0 +1,323 @@
+"""Parked workers of one policy, ahead of need; hides whether they are forked or one-shot.
+
+A program that starts threads while it loads cannot be forked safely, and a process that was forked cannot
+be given its own files in a /proc that is everybody's (`sandbox.layers.proc`). A pool for such keeps one-shot
+interpreters instead, each loaded before its call comes: slower to refill, as fast when stocked.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from sandbox.errors import ZygoteDied
+from sandbox.host import descriptors
+from sandbox.host.lease import Lease
+from sandbox.host.pool_size import CALM_S, Stock
+from sandbox.host.retirement import Reuse
+from sandbox.host.usage import has_room
+from sandbox.host.worker import Worker
+from sandbox.host.zygote import Loaded, Zygote
+from sandbox.layers.rlimits import may_raise_limits
+from sandbox.policy import Limits, Policy
+
+__all__ = ["Pool", "Source"]
+
+log = logging.getLogger(__name__)
+
+# A fork keeps a processor busy for milliseconds, which the answer of the last call needs first.
+_REST_S = 0.003
+
+
+class Source(Protocol):
+    """Where zygotes come from: a forkserver, or what keeps one running."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether zygotes can still be had."""
+        ...
+
+    async def zygote(
+        self,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        once: bool = False,
+        reuse: Reuse | None = None,
+    ) -> Zygote:
+        """Have a zygote forked: see `sandbox.host.forkserver.Forkserver.zygote`."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pool:
+    """Workers of one policy. Make one with `start`.
+
+    Attributes:
+        loaded: What the program said when it was loaded.
+        reuse: How long workers stay with their user.
+        forks: Whether workers are forked from the zygote; otherwise each is a one-shot interpreter.
+    """
+
+    forkserver: Source
+    policy: Policy
+    config: Mapping[str, object]
+    home_fd: int | None
+    load_timeout_s: float
+    stock: Stock
+    loaded: Loaded
+    zygote: Zygote
+    forks: bool
+    reuse: Reuse = field(default_factory=Reuse)
+    _kept: list[Zygote] = field(init=False, default_factory=list)
+    _oneshots: "deque[asyncio.Task[Zygote]]" = field(init=False, default_factory=deque)
+    _resting: asyncio.TimerHandle | None = field(init=False, default=None)
+    _calming: asyncio.TimerHandle | None = field(init=False, default=None)
+    _is_new: bool = field(init=False, default=True)
+    _closed: bool = field(init=False, default=False)
+
+    @classmethod
+    async def start(
+        cls,
+        forkserver: Source,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        load_timeout_s: float,
+        stock: Stock,
+        reuse: Reuse | None = None,
+        forks: bool = True,
+    ) -> "Pool":
+        """Load the program under `policy` and park workers.
+
+        Args:
+            forkserver: Where zygotes come from.
+            policy: What the workers may touch.
+            config: For the program's `load`.
+            home_fd: Descriptor of the policy's home; must stay open as long as the pool.
+            load_timeout_s: Seconds the program may take to load, and a worker to get ready.
+            stock: Says how many workers to keep parked.
+            reuse: How long workers stay with their user; by default each serves one call.
+            forks: Whether workers may be forked from the zygote; if not, each loads the program for itself.
+
+        Raises:
+            LoadError: The author's file is at fault.
+            ConfinementError: A layer could not be put in place.
+            ZygoteDied: The zygote ended while loading.
+        """
+        reuse = reuse or Reuse()
+        policy = replace(policy, renewable=reuse.calls > 1 and not may_raise_limits())
+        zygote = await forkserver.zygote(policy, config, home_fd=home_fd, reuse=reuse)
+        try:
+            loaded = await zygote.load(load_timeout_s)
+        except BaseException:
+            # Also when the caller is cancelled: nobody else would end it before the forkserver does.
+            zygote.close()
+            raise
+        pool = cls(
+            forkserver=forkserver,
+            policy=policy,
+            config=config,
+            home_fd=home_fd,
+            load_timeout_s=load_timeout_s,
+            stock=stock,
+            loaded=loaded,
+            zygote=zygote,
+            forks=forks and loaded.threads == 1,
+            reuse=reuse,
+        )
+        if not pool.forks:
+            zygote.close()
+        pool.refill()
+        return pool
+
+    @property
+    def alive(self) -> bool:
+        """Whether workers can still be had."""
+        return not self._closed and (self.zygote.alive or not self.forks)
+
+    def refill(self) -> None:
+        """Order as many workers as are missing; they come when they come."""
+        self._trim(self.stock.most)
+        self._calm_later()
+        if self._closed or not descriptors.are_plenty():
+            # A call that finds no worker orders one for itself.
+            return
+        if self.forks:
+            self.zygote.order(self.stock.size - self.zygote.idle)
+            return
+        # Each has imported the whole program for itself: too much to keep more of them for a while.
+        kept = sum(zygote.at_hand for zygote in self._kept)
+        while len(self._oneshots) + kept < max(1, self.stock.least):
+            self._oneshots.append(asyncio.create_task(self._oneshot()))
+
+    def refill_later(self) -> None:
+        """Do the same in a moment, if somebody could still have a worker until then."""
+        if not self.forks or self.zygote.idle == 0:
+            self.refill()
+        elif self._resting is None and self.zygote.idle < self.stock.size:
+            self._resting = asyncio.get_running_loop().call_later(_REST_S, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        self.refill()
+
+    async def lease(
+        self,
+        limits: Limits,
+        *,
+        keeps: bool = False,
+        goes_on: bool = False,
+        session: str | None = None,
+    ) -> Lease:
+        """Return the right to one worker; its `run` must be called, or its worker killed.
+
+        Args:
+            limits: The limits of the call.
+            keeps: Whether the worker may have served calls of its user before, and may stay afterwards.
+                Then the lease must be released.
+            goes_on: Whether a worker that stays is not stopped from then on.
+            session: The session of the call, with whose end that ends.
+
+        Raises:
+            SandboxError: No worker could get ready; the message says why.
+        """
+        keeps = keeps and self.reuse.calls > 1
+        take = self._take if self.forks else self._take_oneshot
+        zygote, worker = await take(limits, fresh=not keeps)
+        narrows = limits != self.policy.limits
+        return Lease(
+            zygote=zygote,
+            worker=worker,
+            limits=limits,
+            narrows=narrows,
+            home_fd=self.home_fd,
+            keeps=keeps,
+            goes_on=keeps and goes_on,
+            session=session,
+        )
+
+    async def _take(self, limits: Limits, *, fresh: bool) -> tuple[Zygote, Worker]:
+        self._note_demand()
+        return self.zygote, await self.zygote.take(self.load_timeout_s, limits, fresh=fresh)
+
+    async def _take_oneshot(self, limits: Limits, *, fresh: bool) -> tuple[Zygote, Worker]:
+        self._kept = [zygote for zygote in self._kept if zygote.alive]
+        for zygote in () if fresh else reversed(self._kept):
+            worker = zygote.take_parked(limits, fresh=False)
+            if worker is not None:
+                # The one used last is the first to be asked.
+                self._kept.remove(zygote)
+                self._kept.append(zygote)
+                return zygote, worker
+        zygote = await (self._stocked() or self._oneshot())
+        try:
+            worker = await zygote.take(self.load_timeout_s, limits)
+        except BaseException:
+            # Nobody else knows of it.
+            zygote.close()
+            raise
+        if not fresh:
+            self._kept.append(zygote)
+        return zygote, worker
+
+    def _note_demand(self) -> None:
+        # The call that a pool is made for finds nobody, however many are kept.
+        if self._is_new:
+            self._is_new = False
+            return
+        self.stock.found(self.zygote.at_hand, has_room=has_room)
+        self._calm_later()
+
+    def _trim(self, most: int) -> None:
+        """End workers beyond so many that wait for calls, those used last the last; one may always stay."""
+        most = max(1, most)
+        if self.forks:
+            self.zygote.dismiss(self.zygote.idle - most)
+            return
+        waiting = [zygote for zygote in self._kept if zygote.at_hand and not zygote.jobs()]
+        for zygote in waiting[: max(0, len(waiting) - most)]:
+            self._kept.remove(zygote)
+            zygote.close()
+
+    @property
+    def _waiting(self) -> int:
+        return self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._kept)
+
+    def _calm_later(self) -> None:
+        is_more = self.stock.is_raised or self._waiting > max(1, self.stock.size)
+        if is_more and not self._closed and self._calming is None:
+            self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
+
+    def _calm(self) -> None:
+        self._calming = None
+        if self._closed:
+            return
+        self.stock.calm()
+        self._trim(self.stock.size)
+        self._calm_later()
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether anything goes on in a worker between calls."""
+        return any(zygote.jobs() for zygote in (self.zygote, *self._kept))
+
+    def end_jobs(self, session: str) -> None:
+        """End the workers in which only calls of one session have begun what goes on."""
+        for zygote in (self.zygote, *self._kept):
+            zygote.end_jobs(session)
+
+    def _stocked(self) -> "asyncio.Task[Zygote] | None":
+        """Return a one-shot that is there or on its way, past those that have ended meanwhile."""
+        while self._oneshots:
+            task = self._oneshots.popleft()
+            if not task.done() or (_succeeded(task) and task.result().alive):
+                return task
+        return None
+
+    def close(self) -> None:
+        """Kill every zygote and worker of this pool."""
+        self._closed = True
+        self.zygote.close()
+        for zygote in self._kept:
+            zygote.close()
+        for oneshot in self._oneshots:
+            oneshot.add_done_callback(_close_unused)
+            oneshot.cancel()
+        self._oneshots.clear()
+
+    async def ready(self) -> None:
+        """Wait until one worker is parked, which proves that the program's workers can get ready.
+
+        Raises:
+            SandboxError: They cannot; the message says why.
+        """
+        if self.forks:
+            worker = await self.zygote.take(self.load_timeout_s)
+            self.zygote.park(worker)
+
+    async def _oneshot(self) -> Zygote:
+        if not self.forkserver.alive:
+            raise ZygoteDied("the forkserver has ended")
+        zygote = await self.forkserver.zygote(
+            self.policy, self.config, home_fd=self.home_fd, once=True, reuse=self.reuse
+        )
+        try:
+            await zygote.load(self.load_timeout_s)
+        except BaseException:
+            zygote.close()
+            raise
+        return zygote
+
+
+def _close_unused(oneshot: "asyncio.Task[Zygote]") -> None:
+    if _succeeded(oneshot):
+        oneshot.result().close()
+
+
+def _succeeded(oneshot: "asyncio.Task[Zygote]") -> bool:
+    return not oneshot.cancelled() and oneshot.exception() is None

@@ -1,0 +1,91 @@
+"""When a worker may not serve another call of its user. Only decides."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandbox.host.freezer import Facts
+from sandbox.policy import Limits
+
+__all__ = ["Reuse", "why_overused", "why_unfit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """How long a worker stays with its user.
+
+    Attributes:
+        calls: How many calls it serves; 1 for a fresh worker for each call.
+        age_s: Seconds of its life after which it takes no further call.
+        idle_s: Seconds without a call after which it is retired.
+    """
+
+    calls: int = 1
+    age_s: float = 3600.0
+    idle_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.calls < 1 or self.age_s <= 0 or self.idle_s <= 0:
+            raise ValueError(f"need calls >= 1, age_s > 0 and idle_s > 0, got {self}")
+
+
+class Service(Protocol):
+    """What a worker has done so far: times in seconds of the monotonic clock."""
+
+    @property
+    def calls(self) -> int:
+        """How many calls it has been given."""
+        ...
+
+    @property
+    def born(self) -> float:
+        """When it was parked first."""
+        ...
+
+    @property
+    def idle_since(self) -> float:
+        """When it was parked last."""
+        ...
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what its calls have begun goes on between them."""
+        ...
+
+
+def why_overused(worker: Service, reuse: Reuse, *, now: float) -> str | None:
+    """Return why a worker has served enough; None if it may go on."""
+    if worker.calls >= reuse.calls:
+        return "calls"
+    if now - worker.born >= reuse.age_s:
+        return "age"
+    # Who goes on without a call is not idle: that ends with the session.
+    if not worker.goes_on and now - worker.idle_since >= reuse.idle_s:
+        return "idle"
+    return None
+
+
+# What stays on the disk counts in each call of the user, beside what its other workers hold.
+_UNNAMED_SHARE = 16
+
+
+def why_unfit(
+    facts: Facts, limits: Limits, *, origin_bytes: int, descriptors: int, unnamed_bytes: int
+) -> str | None:
+    """Return what a worker holds more of than its share between two calls: half of what a call may have.
+
+    Args:
+        facts: What the kernel says of it.
+        limits: The limits of its calls.
+        origin_bytes: The private memory that it had before its first call.
+        descriptors: Its open descriptors.
+        unnamed_bytes: What it holds of its user's home in files without a name.
+    """
+    if facts.data_bytes - origin_bytes > limits.memory_bytes // 2:
+        return "memory"
+    if facts.threads > max(2, limits.call_processes // 2):
+        return "threads"
+    if descriptors > max(16, limits.open_files // 2):
+        return "descriptors"
+    if unnamed_bytes > limits.home_bytes // _UNNAMED_SHARE:
+        return "files without a name"
+    return None

@@ -1,0 +1,202 @@
+"""A forkserver that is always there: when it ends or hangs, its whole tree is ended and another is started.
+
+Who orders a zygote meanwhile waits for the next one. Where it ends again and again, or cannot be started at
+all, the pause before the next try grows, and whoever asks is told at once instead of waiting.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox.errors import ForkserverDied, NoProcess, SandboxError
+from sandbox.host.forkserver import Forkserver
+from sandbox.host.launch import Launched
+from sandbox.host.retirement import Reuse
+from sandbox.host.zygote import Zygote
+from sandbox.policy import Policy
+
+__all__ = ["Supervisor", "pause_s"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 10.0
+# Who has lived so long has not ended for the reason for which the one before did.
+_STEADY_S = 30.0
+# With so many ends in a row, whoever comes does not wait for the next try.
+_TOO_MANY = 3
+_PROBE_S = 1.5
+_TRIES = 3
+
+
+def pause_s(ends: int) -> float:
+    """Return the seconds to wait before a start, after so many ends in a row."""
+    # Not 2 ** ends, which grows without end.
+    return min(_FIRST_PAUSE_S * 2 ** min(ends - 1, 10), _LONGEST_PAUSE_S) if ends > 0 else 0.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Supervisor:
+    """Keeps one forkserver running. Make one with `start`.
+
+    Attributes:
+        program: Name of the program's module.
+        environment: The whole environment of the forkserver and all below it.
+        lasting: Whether it is for many calls.
+        renewed: Called after each time that another forkserver is there.
+    """
+
+    program: str
+    environment: Mapping[str, str]
+    lasting: bool = True
+    renewed: Callable[[], None] = lambda: None
+    _current: Forkserver = field(init=False)
+    _renewing: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _probe: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _change: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _fault: SandboxError | None = field(init=False, default=None)
+    _since: float = field(init=False, default_factory=time.monotonic)
+    _ends: int = field(init=False, default=0)
+    _closed: bool = field(init=False, default=False)
+
+    @classmethod
+    async def start(
+        cls,
+        program: str,
+        *,
+        environment: Mapping[str, str],
+        lasting: bool = True,
+        launched: Launched | None = None,
+    ) -> "Supervisor":
+        """Start the first forkserver; see `Forkserver.start`.
+
+        Raises:
+            NoProcess: The kernel lets no process be started.
+        """
+        supervisor = cls(program=program, environment=environment, lasting=lasting)
+        supervisor._take(
+            await Forkserver.start(program, environment=environment, lasting=lasting, launched=launched)
+        )
+        return supervisor
+
+    @property
+    def alive(self) -> bool:
+        """Whether zygotes can be had, perhaps of a forkserver that is just being started."""
+        return not self._closed
+
+    async def zygote(
+        self,
+        policy: Policy,
+        config: Mapping[str, object],
+        *,
+        home_fd: int | None,
+        once: bool = False,
+        reuse: Reuse | None = None,
+    ) -> Zygote:
+        """Have a zygote forked; see `Forkserver.zygote`. Waits for the next forkserver, if there is none.
+
+        Raises:
+            ForkserverDied: It ended meanwhile, or it has ended so often that the next start has to wait.
+            NoProcess: The kernel lets no process be started.
+        """
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(ForkserverDied):
+                forkserver = await self._running()
+                return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
+            # What was not carried out can be ordered again. Why there is none now is for the next try to say.
+        forkserver = await self._running()
+        return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
+
+    async def _running(self) -> Forkserver:
+        """Return the forkserver, or the next one, if it is about to come.
+
+        Raises:
+            ForkserverDied: It has ended too often in a row.
+            NoProcess: The kernel lets no process be started.
+        """
+        while not self._current.alive:
+            if self._closed:
+                raise ForkserverDied("the forkserver was closed")
+            if self._fault is not None:
+                raise self._fault
+            await self._change.wait()
+        return self._current
+
+    async def fault(self) -> str | None:
+        """Say in a sentence why no zygote can be had now; None if one can."""
+        if self._fault is not None:
+            return str(self._fault)
+        if not self._current.alive:
+            return "the forkserver has ended and is being started again"
+        if self._probe is None or self._probe.done():
+            # Goes on beyond this look: one that does not answer is found out and replaced.
+            self._probe = asyncio.create_task(self._current.answers())
+            self._probe.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait({self._probe}, timeout=_PROBE_S)
+        if not self._probe.done():
+            return f"the forkserver has not answered for {_PROBE_S:g} seconds"
+        error = None if self._probe.cancelled() else self._probe.exception()
+        return None if error is None else str(error)
+
+    async def close(self) -> None:
+        """End the forkserver and everything below it, and wait until it is gone."""
+        self._closed = True
+        for task in (self._renewing, self._probe):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        await self._current.close()
+        self._change.set()
+
+    def _take(self, forkserver: Forkserver) -> None:
+        forkserver.lost = self._lost
+        self._current, self._since = forkserver, time.monotonic()
+        if not forkserver.alive:
+            self._lost()
+
+    def _lost(self) -> None:
+        if self._closed or (self._renewing is not None and not self._renewing.done()):
+            return
+        if time.monotonic() - self._since > _STEADY_S:
+            self._ends = 0
+        self._change.clear()
+        self._renewing = asyncio.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        """Start forkservers until one is up. Nothing of the one before is left by then."""
+        while not self._current.alive:
+            await self._current.close()
+            self._ends += 1
+            if self._ends > _TOO_MANY:
+                self._refuse(ForkserverDied(self._too_often()))
+            await asyncio.sleep(pause_s(self._ends))
+            try:
+                forkserver = await Forkserver.start(
+                    self.program, environment=self.environment, lasting=self.lasting
+                )
+            except NoProcess as error:
+                self._refuse(error)
+                continue
+            self._current, self._since = forkserver, time.monotonic()
+            with contextlib.suppress(ForkserverDied):
+                await forkserver.up()
+        # From here on its end is our own doing to undo.
+        self._fault = None
+        log.warning("forkserver started again", extra={"pid": self._current.process.pid, "ends": self._ends})
+        self._current.lost = self._lost
+        self._change.set()
+        self.renewed()
+
+    def _too_often(self) -> str:
+        return (
+            f"the process that starts all others of the tools (the forkserver) has ended {self._ends} times "
+            f"in a row; the next try is in {pause_s(self._ends):g} seconds. Last: {self._current.loss}"
+        )
+
+    def _refuse(self, fault: SandboxError) -> None:
+        """Let nobody wait for the next try any longer."""
+        self._fault = fault
+        self._change.set()

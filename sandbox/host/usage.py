@@ -1,0 +1,249 @@
+"""What a call uses, as the kernel tells the host: its processes, their memory and their time.
+
+Memory of several processes is their proportional set size: what they share counts once. It costs
+milliseconds to ask for, so it is asked for only where the sum of what each has resident, which is
+never less, is above what interests the caller.
+
+Source: proc_pid_status(5), proc_pid_stat(5), proc_pid_smaps(5); the kernel's filesystems/proc.rst.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.fsuid import guise_of
+from sandbox.host import descriptors
+from sandbox.host.worker import children_of
+
+__all__ = [
+    "Process",
+    "has_memory_to_spare",
+    "has_room",
+    "memory_of",
+    "oom_kills",
+    "processes_of",
+    "read_process",
+    "threads_of",
+]
+
+_KIB = 1024
+_TICKS = os.sysconf("SC_CLK_TCK")
+_STATUS = re.compile(rb"^(VmRSS|VmSwap|RssAnon|RssShmem|Threads):\s*(\d+)", re.MULTILINE)
+_SHARES = re.compile(rb"^(?:Swap)?Pss:\s*(\d+) kB$", re.MULTILINE)
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_MOST_BYTES = 1 << 16
+# A process whose threads follow each other quickly is looked at again so many times.
+_LOOKS_AT_THREADS = 20
+
+_SPARE_SHARE = 0.1
+_MEMINFO = "/proc/meminfo"
+_MACHINE = re.compile(rb"^(MemTotal|MemAvailable):\s*(\d+) kB$", re.MULTILINE)
+# What a group of version 2 and one of version 1 may use, and what it uses. In a container they are its own.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def has_memory_to_spare() -> bool:
+    """Say whether a tenth of the memory is free: of the machine, and of the control group we are in.
+
+    Source: proc_meminfo(5) on MemAvailable; the kernel's admin-guide/cgroup-v2.rst on memory.max.
+    """
+    machine = {name: int(size) for name, size in _MACHINE.findall(Path(_MEMINFO).read_bytes())}
+    return machine[b"MemAvailable"] >= _SPARE_SHARE * machine[b"MemTotal"] and all(
+        used <= (1 - _SPARE_SHARE) * most for most, used in _group_memory()
+    )
+
+
+def has_room() -> bool:
+    """Say whether there are memory and descriptors for what is kept ahead of need."""
+    return has_memory_to_spare() and descriptors.are_plenty()
+
+
+def _group_memory() -> Iterator[tuple[int, int]]:
+    for most, used in _GROUPS:
+        # There may be no such file, or no limit ("max").
+        with contextlib.suppress(OSError, ValueError):
+            yield int(Path(most).read_text("ascii")), int(Path(used).read_text("ascii"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process as `/proc` shows it to anybody.
+
+    Attributes:
+        pid: Its number.
+        tasks: Its threads, the first included.
+        resident_bytes: Memory it has in use, shared pages and pages in swap included.
+        private_bytes: Anonymous memory of it in use; what it has in common with its parent counts too.
+        shared_bytes: Memory that it may share with others, in use.
+        cpu_s: Processor seconds it has used.
+        waited_cpu_s: Processor seconds that children of it had used when it waited for them.
+    """
+
+    pid: int
+    tasks: int
+    resident_bytes: int
+    private_bytes: int
+    shared_bytes: int
+    cpu_s: float
+    waited_cpu_s: float = 0.0
+
+
+def processes_of(worker: int, zygote: int) -> Iterator[int]:
+    """Yield the processes of a call: the worker, what descends from it, and orphans of its group.
+
+    An orphan becomes a child of the zygote, its nearest subreaper, and its group is the worker's for life.
+    """
+    pending, seen = [worker, *_orphans(worker, zygote)], set[int]()
+    while pending:
+        pid = pending.pop()
+        if pid not in seen:
+            seen.add(pid)
+            yield pid
+            with contextlib.suppress(OSError):
+                pending += children_of(pid)
+
+
+def threads_of(pid: int) -> Iterator[str]:
+    """Yield folders of `/proc` that may show the memory and descriptors of a process: the usual one first.
+
+    That one shows the first thread, and nothing more once this has ended, however many others go on.
+    """
+    yield f"/proc/{pid}"
+    for _look in range(_LOOKS_AT_THREADS):
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        others = [thread for thread in threads if thread != str(pid)]
+        if not others:
+            return
+        yield from (f"/proc/{pid}/task/{thread}" for thread in others)
+
+
+def read_process(pid: int) -> Process | None:
+    """Return what `/proc` says of a process; None if it has ended."""
+    try:
+        status = _status_of(pid)
+        times = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # What has ended and was not waited for yet has no memory left to be told of.
+    numbers = {name: int(number) * _KIB for name, number in status.items()}
+    return Process(
+        pid=pid,
+        tasks=int(status.get(b"Threads", 1)),
+        resident_bytes=numbers.get(b"VmRSS", 0) + numbers.get(b"VmSwap", 0),
+        private_bytes=numbers.get(b"RssAnon", 0) + numbers.get(b"VmSwap", 0),
+        shared_bytes=numbers.get(b"RssShmem", 0),
+        cpu_s=(int(times[11]) + int(times[12])) / _TICKS,
+        waited_cpu_s=(int(times[13]) + int(times[14])) / _TICKS,
+    )
+
+
+def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: int) -> int:
+    """Return the memory of processes together, what they share counted once.
+
+    Up to `interesting_bytes` it may be too much, as shared memory counts for each; above, it is exact,
+    or too little where the kernel does not let us look at another user id's processes: without
+    CAP_SYS_PTRACE. There what each has beyond the zygote counts, and shared memory once for all.
+    """
+    known = tuple(processes)
+    resident = sum(process.resident_bytes for process in known)
+    if resident <= interesting_bytes:
+        return resident
+    try:
+        return sum(_share_of(process.pid) for process in known)
+    except PermissionError:
+        origin = read_process(zygote)
+        given = 0 if origin is None else origin.private_bytes
+        private = sum(max(0, process.private_bytes - given) for process in known)
+        return private + max(process.shared_bytes for process in known)
+
+
+def oom_kills(pid: int) -> int:
+    """Return how many processes were killed so far for the memory limit of a process's control group.
+
+    None where that group is ours too: its limit is no limit of that process.
+    """
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+        mounts = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return 0
+    if groups == Path("/proc/self/cgroup").read_text():
+        return 0
+    return max((_oom_kills_in(file) for file in _memory_events(groups, mounts)), default=0)
+
+
+def _memory_events(groups: str, mounts: str) -> Iterator[Path]:
+    """Yield the files that count such deaths, for control groups of version 1 and of version 2."""
+    for group in groups.splitlines():
+        _, controllers, path = group.split(":", 2)
+        for mount in mounts.splitlines():
+            before, _, after = mount.partition(" - ")
+            (root, point), (kind, _, options) = before.split()[3:5], after.split(" ", 2)
+            if kind == "cgroup2" and not controllers:
+                yield Path(point, os.path.relpath(path, root), "memory.events")
+            elif kind == "cgroup" and "memory" in controllers.split(",") and "memory" in options.split(","):
+                yield Path(point, os.path.relpath(path, root), "memory.oom_control")
+
+
+def _oom_kills_in(file: Path) -> int:
+    try:
+        found = _OOM_KILLS.search(file.read_text())
+    except OSError:
+        return 0
+    return 0 if found is None else int(found[1])
+
+
+def _status_of(pid: int) -> dict[bytes, bytes]:
+    """Return the numbers of a process, from whichever of its threads can still tell of its memory."""
+    status = dict(_STATUS.findall(_read(f"/proc/{pid}/status")))
+    if b"VmRSS" in status or int(status.get(b"Threads", 1)) == 1:
+        return status
+    for folder in threads_of(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            shown = dict(_STATUS.findall(_read(f"{folder}/status")))
+            if b"VmRSS" in shown:
+                return shown
+    return status
+
+
+def _orphans(worker: int, zygote: int) -> Iterator[int]:
+    if zygote == worker:
+        return
+    with contextlib.suppress(OSError):
+        for pid in children_of(zygote):
+            with contextlib.suppress(ProcessLookupError):
+                if pid != worker and os.getpgid(pid) == worker:
+                    yield pid
+
+
+def _share_of(pid: int) -> int:
+    refused: PermissionError | None = None
+    for folder in threads_of(pid):
+        try:
+            with guise_of(pid):
+                return sum(map(int, _SHARES.findall(_read(f"{folder}/smaps_rollup")))) * _KIB
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError as error:
+            # A thread that has ended is nobody's any more; only if every one refuses, nothing is known.
+            refused = error
+    if refused is not None:
+        raise refused
+    return 0
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,268 @@
+"""The watch over what one call uses, for what no limit of the kernel bounds: sums, and the disk.
+
+A call that is over soon is never looked at. Afterwards a look comes every 50 ms while the call works,
+less often while it idles, and never so often that looking takes more than a small part of a processor.
+Processes and homes are looked at apart, in threads that nothing else runs in: neither a home that takes long
+to measure nor a host that copies files keeps anybody from looking at processes.
+What a look finds is weighed by `exceeded` and `overfull`, which know no clock and no kernel.
+
+Source: sandbox notes, "Limits"; docs/limits.md.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sandbox.host.home_usage import Disk, HomeUsage, measure
+from sandbox.host.usage import Process, memory_of, processes_of, read_process
+from sandbox.outcome import Reached
+from sandbox.policy import Limits
+
+__all__ = ["FIRST_LOOK_S", "Look", "Pace", "Watch", "behind_death", "exceeded", "overfull", "too_many_tasks"]
+
+T = TypeVar("T")
+
+FIRST_LOOK_S = 0.05
+"""How long a call runs before it is looked at."""
+
+_SLOWEST_S = 0.2
+_SLOWEST_BETWEEN_CALLS_S = 1.0
+_CPU_GRACE_S = 2
+# Looking may take one part in so many of a processor: at processes, and at a home that is large.
+_LOOK_SHARE = 20
+_HOME_SHARE = 50
+# And so much where the disk has lost meanwhile what the home still had room for.
+_HURRIED_SHARE = 5
+_PROCESS_LOOKS = ThreadPoolExecutor(2, thread_name_prefix="look-at-processes")
+_HOME_LOOKS = ThreadPoolExecutor(4, thread_name_prefix="look-at-home")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look has found.
+
+    Attributes:
+        tasks: Processes and threads of the call.
+        memory_bytes: Their memory; above the limit it is exact.
+        cpu_s: Processor seconds of the worker itself.
+        all_cpu_s: Processor seconds of every process that lives.
+    """
+
+    tasks: int
+    memory_bytes: int
+    cpu_s: float
+    all_cpu_s: float
+
+
+def exceeded(look: Look, limits: Limits) -> Reached | None:
+    """Return the first limit that a look finds exceeded."""
+    used = {"call_processes": look.tasks, "call_memory_bytes": look.memory_bytes}
+    if look.cpu_s > limits.cpu_s + _CPU_GRACE_S:
+        # The kernel ends whoever has not raised its own limit, and says so first.
+        return Reached(limit="cpu_s", value=limits.cpu_s, used=int(look.cpu_s))
+    return _first_exceeded(used, limits)
+
+
+def overfull(usage: HomeUsage, limits: Limits, *, lost_bytes: int = 0) -> Reached | None:
+    """Return the first limit that a home exceeds.
+
+    Args:
+        usage: What it holds.
+        limits: The limits.
+        lost_bytes: What the disk has lost since the call began, to whomever: what is hidden is part of it.
+    """
+    held = max(usage.bytes, lost_bytes) if usage.hides else usage.bytes
+    return _first_exceeded({"home_bytes": held, "home_entries": usage.entries}, limits)
+
+
+def _first_exceeded(used: dict[str, int], limits: Limits) -> Reached | None:
+    for name, amount in used.items():
+        limit: int = getattr(limits, name)
+        if amount > limit:
+            return Reached(limit=name, value=limit, used=amount)
+    return None
+
+
+def too_many_tasks(worker: int, zygote: int, limits: Limits) -> Reached | None:
+    """Count the processes and threads of a call now; return the limit if there are more than it may have."""
+    tasks = sum(process.tasks for process in _processes(worker, zygote, most_tasks=limits.call_processes))
+    return _first_exceeded({"call_processes": tasks}, limits)
+
+
+def _processes(worker: int, zygote: int, *, most_tasks: int) -> list[Process]:
+    """Return the processes of a call, or those first found once they are too many."""
+    found, tasks = [], 0
+    for pid in processes_of(worker, zygote):
+        process = read_process(pid)
+        if process is not None:
+            found.append(process)
+            tasks += process.tasks
+        if tasks > most_tasks:
+            break
+    return found
+
+
+def behind_death(
+    status: str | None, last: Look | None, limits: Limits, *, oom_killed: bool
+) -> Reached | None:
+    """Return the limit for which the kernel has ended a worker, if that is how it ended.
+
+    Args:
+        status: Its wait status in words.
+        last: The last look at it.
+        limits: The limits of the call.
+        oom_killed: Whether the kernel has killed in its control group for want of memory.
+    """
+    burnt = 0 if last is None else int(last.cpu_s)
+    if status == "signal SIGXFSZ":
+        return Reached(limit="file_bytes", value=limits.file_bytes)
+    if status == "signal SIGXCPU" or (status == "signal SIGKILL" and burnt >= limits.cpu_s):
+        # The first comes at the limit, the second a second later, to whoever ignores the first.
+        return Reached(limit="cpu_s", value=limits.cpu_s, used=max(burnt, limits.cpu_s))
+    if status == "signal SIGKILL" and oom_killed:
+        return Reached(limit="total_memory_bytes", value=limits.total_memory_bytes)
+    return None
+
+
+@dataclass(slots=True)
+class Pace:
+    """When to look again. Whoever used no processor since the last look has taken nothing either."""
+
+    slowest_s: float = _SLOWEST_S
+    _delay_s: float = FIRST_LOOK_S
+    _all_cpu_s: float = 0.0
+
+    def next(self, look: Look, *, cost_s: float) -> float:
+        """Return the seconds until the next look.
+
+        Args:
+            look: The one just taken.
+            cost_s: How long looking at the processes took.
+        """
+        idle = look.all_cpu_s == self._all_cpu_s
+        self._all_cpu_s = look.all_cpu_s
+        self._delay_s = min(2 * self._delay_s, self.slowest_s) if idle else FIRST_LOOK_S
+        return max(self._delay_s, _LOOK_SHARE * cost_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """Looks at one call until it is over a limit.
+
+    Attributes:
+        worker: Process id of its worker.
+        zygote: Process id of the worker's zygote.
+        disk: Where the home lies that the call may write, if there is one, as it was when the call began.
+        limits: The limits of the call.
+        cpu_before_s: Processor seconds that the worker had used before this call.
+        is_between_calls: Whether it looks at what goes on after a call: then the processor seconds of all
+            processes count together, from the first look on, and who idles is looked at less often.
+        last: The last look, if there was one.
+        peak_bytes: Most memory seen; what several processes share may count for each.
+    """
+
+    worker: int
+    zygote: int
+    disk: Disk | None
+    limits: Limits
+    cpu_before_s: float = 0.0
+    is_between_calls: bool = False
+    last: Look | None = None
+    peak_bytes: int = 0
+    _cost_s: float = field(init=False, default=0.0)
+    _delay_s: float = field(init=False, default=FIRST_LOOK_S)
+    _all_before_s: float | None = field(init=False, default=None)
+
+    async def run(self) -> Reached:
+        """Return the first limit that the call exceeds; runs until it is cancelled otherwise."""
+        looking = [asyncio.create_task(self._look_at_processes())]
+        if self.disk is not None:
+            looking.append(asyncio.create_task(self._look_at_home(self.disk)))
+        try:
+            done, _others = await asyncio.wait(looking, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in looking:
+                task.cancel()
+            await asyncio.wait(looking)
+
+    async def _look_at_processes(self) -> Reached:
+        pace = Pace(slowest_s=_SLOWEST_BETWEEN_CALLS_S if self.is_between_calls else _SLOWEST_S)
+        while True:
+            look = await _in_thread(_PROCESS_LOOKS, self._look)
+            reached = exceeded(look, self.limits)
+            if reached is not None:
+                return reached
+            self._delay_s = pace.next(look, cost_s=self._cost_s)
+            await asyncio.sleep(self._delay_s)
+
+    async def _look_at_home(self, disk: Disk) -> Reached:
+        while True:
+            started = time.monotonic()
+            usage = await _in_thread(_HOME_LOOKS, lambda: self._measure(disk))
+            reached = overfull(usage, self.limits, lost_bytes=disk.lost_bytes)
+            if reached is not None:
+                return reached
+            await self._home_is_due(disk, usage, cost_s=time.monotonic() - started)
+
+    async def _home_is_due(self, disk: Disk, usage: HomeUsage, *, cost_s: float) -> None:
+        """Wait until it is time to measure a home again: sooner where the disk has lost much meanwhile."""
+        ended = time.monotonic()
+        least_bytes = disk.free_bytes - (self.limits.home_bytes - usage.bytes)
+        least_entries = disk.free_entries - (self.limits.home_entries - usage.entries)
+        while True:
+            await asyncio.sleep(self._delay_s)
+            waited = time.monotonic() - ended
+            disk.ask()
+            is_urgent = disk.free_bytes < least_bytes or disk.free_entries < least_entries
+            if waited >= (_HURRIED_SHARE if is_urgent else _HOME_SHARE) * cost_s:
+                return
+
+    def _look(self) -> Look:
+        started = time.monotonic()
+        processes = _processes(self.worker, self.zygote, most_tasks=self.limits.call_processes)
+        # Two processes may share all they have, and then it is less than it seems.
+        most = self.limits.call_memory_bytes
+        memory = memory_of(processes, interesting_bytes=most, zygote=self.zygote) if processes else 0
+        self._cost_s = time.monotonic() - started
+        look = Look(
+            tasks=sum(process.tasks for process in processes),
+            memory_bytes=memory,
+            cpu_s=self._cpu_s(processes),
+            all_cpu_s=sum(process.cpu_s for process in processes),
+        )
+        self.last, self.peak_bytes = look, max(self.peak_bytes, memory)
+        return look
+
+    def _cpu_s(self, processes: Sequence[Process]) -> float:
+        if not self.is_between_calls:
+            return sum(
+                process.cpu_s - self.cpu_before_s for process in processes if process.pid == self.worker
+            )
+        # Whoever has ended and was waited for counts with who waited.
+        used_s = sum(process.cpu_s + process.waited_cpu_s for process in processes)
+        if self._all_before_s is None:
+            self._all_before_s = used_s
+        return used_s - self._all_before_s
+
+    def _measure(self, disk: Disk) -> HomeUsage:
+        pids = list(processes_of(self.worker, self.zygote))
+        usage = measure(
+            disk.folder, most_entries=self.limits.home_entries, processes=pids, origin=self.zygote
+        )
+        disk.ask()
+        return usage
+
+
+async def _in_thread(threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:
+    """Run `act` in one of the threads; if this is cancelled, not before `act` has ended."""
+    looking = asyncio.get_running_loop().run_in_executor(threads, act)
+    try:
+        return await asyncio.shield(looking)
+    except asyncio.CancelledError:
+        # It may read a home whose descriptor is closed once this has ended.
+        await asyncio.wait({looking})
+        raise

@@ -1,0 +1,190 @@
+"""A parked worker as the host holds it, and what the host finds out about a process by itself.
+
+A worker comes from a zygote that has run author code. So nothing is believed of it that the kernel can tell.
+
+Source: unix(7) on SO_PEERCRED; pidfd_send_signal(2); proc_pid_stat(5).
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import stat
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandbox.host.connection import Connection
+from sandbox.host.freezer import WHOLE_GROUP
+from sandbox.policy import Limits
+
+__all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "parent_of"]
+
+_CREDENTIALS = struct.Struct("3i")
+# More than the kernel says of one process.
+_PROC_BYTES = 1 << 16
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Worker:
+    """A worker, as the host holds it.
+
+    Attributes:
+        pid: Its process id.
+        pidfd: A descriptor of the process.
+        connection: The host's end of its connection.
+        output: Where what it prints can be read.
+        origin_bytes: Private memory it had when it was ready for its first call.
+        born: When it was parked first, in seconds of the monotonic clock.
+        idle_since: When it was parked last.
+        calls: How many calls it has been given.
+        frozen: Whether it has been told to stop.
+        looked_at: When it was last found fit for another call, in seconds of the monotonic clock.
+        rested: Whether all its threads were seen to have stopped, and it was found fit for another call.
+        was_long: Whether its last call ran long enough to be watched.
+        limits: The limits of the kernel that it has taken on; None before its first call.
+        cpu_before_s: Processor seconds it had used before its present call.
+        renewal: What it has used up to its next call, where it has to renew its limits itself.
+        is_apart: Whether it has become another than its siblings, so that it is the first to be asked.
+        goes_on: Whether what its calls have begun goes on between them.
+        sessions: In which sessions calls have begun what goes on; None stands for none.
+    """
+
+    pid: int
+    pidfd: int
+    connection: Connection
+    output: int
+    origin_bytes: int = 0
+    born: float = field(default_factory=time.monotonic)
+    idle_since: float = field(default_factory=time.monotonic)
+    calls: int = 0
+    frozen: bool = False
+    looked_at: float = float("-inf")
+    rested: bool = False
+    was_long: bool = False
+    limits: Limits | None = None
+    cpu_before_s: float = 0.0
+    renewal: Mapping[str, object] | None = None
+    is_apart: bool = False
+    goes_on: bool = False
+    sessions: set[str | None] = field(default_factory=set)
+
+    def is_running(self) -> bool:
+        """Say whether it has not ended by itself."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Kill the worker and everything in its process group."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.kill_group()
+
+    def kill_group(self) -> bool:
+        """Kill everything in the process group; False if nobody is left in it."""
+        try:
+            # By descriptor: once the worker is reaped its number may be another group's.
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL, None, WHOLE_GROUP)
+        except ProcessLookupError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return self._kill_group_by_number()
+        return True
+
+    def _kill_group_by_number(self) -> bool:
+        """The same on Linux before 6.9."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the descriptors; the process must have ended."""
+        self.connection.close()
+        os.close(self.output)
+        os.close(self.pidfd)
+
+
+def maker_of(connection: int) -> int:
+    """Return which process made a connected pair of UNIX stream sockets, as the kernel knows it.
+
+    Raises:
+        OSError: The descriptor is something else.
+    """
+    if not stat.S_ISSOCK(os.fstat(connection).st_mode):
+        raise OSError(errno.ENOTSOCK, "its connection is no socket")
+    with socket.socket(fileno=os.dup(connection)) as pair:
+        domain, kind = (pair.getsockopt(socket.SOL_SOCKET, of) for of in (socket.SO_DOMAIN, socket.SO_TYPE))
+        if (domain, kind) != (socket.AF_UNIX, socket.SOCK_STREAM):
+            raise OSError(errno.EPROTOTYPE, "its connection is no pair of UNIX stream sockets")
+        credentials = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
+
+
+def own_end(pipe: int) -> int:
+    """Open a pipe once more for reading, never blocking, so that its maker has no say in that.
+
+    Raises:
+        OSError: The descriptor is something else.
+    """
+    if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+        raise OSError(errno.EINVAL, "its output is no pipe")
+    return os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the children of every thread of a process.
+
+    Raises:
+        OSError: It has ended, or the kernel keeps no lists of children.
+    """
+    found: set[int] = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        found.update(map(int, _read_whole(f"/proc/{pid}/task/{thread}/children").split()))
+    return found
+
+
+def number_inside(pid: int) -> int:
+    """Return the process id that a process has in its own pid namespace.
+
+    Raises:
+        OSError: It has ended.
+    """
+    numbers = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2]
+    return int(numbers[: numbers.index(b"\n")].split()[-1])
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process, from /proc/PID/stat; the name in it may hold blanks and brackets.
+
+    Raises:
+        OSError: It has ended.
+    """
+    return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+
+
+def _read_whole(path: str) -> bytes:
+    """Read a file of the kernel that gives a page of its list at a time."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, _PROC_BYTES), b""))
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> bytes:
+    # Half the time of a file object; each worker is looked at.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _PROC_BYTES)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,568 @@
+"""The host's side of one zygote: its loading, its parked workers, its end.
+
+Nothing a zygote says is trusted further than it harms the zygote's own user: the process id of a
+worker is read from the kernel, a worker must be the zygote's child and lead its own process group.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from sandbox.errors import ConfinementError, FrameError, LoadError, NoProcess, SandboxError, ZygoteDied
+from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, Kind, decode, encode
+from sandbox.host.closer import Closer
+from sandbox.host.connection import Connection
+from sandbox.host.freezer import look
+from sandbox.host.job import Job
+from sandbox.host.parking import Parking
+from sandbox.host.retirement import Reuse, why_overused
+from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end, parent_of
+from sandbox.network.destinations import Destinations
+from sandbox.network.egress import Exits
+from sandbox.network.gate import Gate
+from sandbox.outcome import Denial, describe_status
+from sandbox.policy import Limits, Policy
+
+__all__ = ["Loaded", "Zygote"]
+
+log = logging.getLogger(__name__)
+
+_READY_S = 30.0
+# Process id of the first process of a pid namespace, inside.
+_FIRST = 1
+_ANNOUNCEMENT_BYTES = 1 << 16
+_PROCESSORS = len(os.sched_getaffinity(0))
+# Of why a worker could not get ready, which its caller is told and the log keeps.
+_REASON_CHARS = 4096
+_LOG_LINES_BYTES = 64 * 1024
+# Descriptors of one user that are open here only until they are closed.
+_MOST_BEHIND = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a zygote said after it loaded its program.
+
+    Attributes:
+        hello: The value that the program's `load` returned.
+        threads: Threads of the zygote; above one it cannot fork and only loads.
+    """
+
+    hello: Mapping[str, object]
+    threads: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Zygote:
+    """One zygote and the workers parked in it.
+
+    Attributes:
+        pid: Its process id.
+        policy: What it and its workers may touch.
+        control: Our end of its control socket.
+        parked: Where its workers announce themselves.
+        output: Where what it prints can be read.
+        once: Whether it becomes the one worker itself.
+        closer: Closes what it and its workers gave us.
+        reuse: How long its workers stay with their user.
+        retired: How many workers were retired, by reason.
+        oom_kills: Processes killed in its control group for want of memory, when it was last asked.
+        loss: Why it ended, where that was no fault of its own.
+    """
+
+    pid: int
+    policy: Policy
+    control: Connection
+    parked: Connection
+    output: int
+    once: bool
+    closer: Closer = field(default_factory=Closer)
+    reuse: Reuse = field(default_factory=Reuse)
+    oom_kills: int = field(init=False, default=0)
+    loss: ZygoteDied | None = field(init=False, default=None)
+    retired: Counter[str] = field(init=False, default_factory=Counter)
+    _loaded: "asyncio.Future[Loaded]" = field(init=False)
+    _parking: Parking = field(init=False)
+    _waiters: "deque[asyncio.Future[Worker]]" = field(init=False, default_factory=deque)
+    _ordered: int = field(init=False, default=0)
+    _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
+    _burials: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _decoder: Decoder = field(init=False, default_factory=lambda: Decoder(CONTROL_BYTES))
+    _output_left: int = field(init=False, default=_LOG_LINES_BYTES)
+    _closed: bool = field(init=False, default=False)
+    _reaped_itself: bool = field(init=False, default=False)
+    # Workers by the number that the zygote, perhaps in a pid namespace, knows them by, and by ours.
+    _announced: dict[int, int] = field(init=False, default_factory=dict)
+    _unnumbered: int = field(init=False, default=0)
+    _gate: Gate | None = field(init=False, default=None)
+    _exits: Exits = field(init=False)
+
+    def __post_init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._exits = Exits(
+            reach=frozenset(self.policy.reach), destinations=Destinations.parse(self.policy.net)
+        )
+        self._parking = Parking(
+            reuse=self.reuse,
+            raises_limits=not self.policy.renewable,
+            has_strays=self.has_strays,
+            retire=self.retire,
+            device=_device_of(self.policy.home),
+        )
+        self._loaded = loop.create_future()
+        os.set_blocking(self.output, False)
+        loop.add_reader(self.control.fileno(), self._control_readable)
+        loop.add_reader(self.parked.fileno(), self._parked_readable)
+        loop.add_reader(self.output, self._output_readable)
+        if self.once:
+            self._ordered = 1
+
+    @property
+    def alive(self) -> bool:
+        """Whether workers can still be had."""
+        return not self._closed
+
+    @property
+    def idle(self) -> int:
+        """How many workers are parked or on their way."""
+        return len(self._parking) + self._ordered
+
+    @property
+    def at_hand(self) -> int:
+        """How many workers are parked, and could be had at once."""
+        return len(self._parking)
+
+    async def load(self, timeout_s: float) -> Loaded:
+        """Wait until the program is loaded.
+
+        Raises:
+            LoadError: The author's file is at fault, or loading took longer than `timeout_s`.
+            ConfinementError: A layer could not be put in place.
+            ZygoteDied: The zygote ended while loading.
+        """
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._loaded), timeout_s)
+        except TimeoutError:
+            self.close()
+            raise LoadError(f"it was still being imported after {timeout_s:g} seconds") from None
+
+    def order(self, count: int) -> None:
+        """Ask for `count` more workers; they announce themselves when they are parked."""
+        if count > 0 and not self._closed and not self.once:
+            # A worker that somebody waits for has no time for libraries. Nor has one beside as many others as
+            # there are processors: who comes next will wait for it.
+            warm = not self._waiters and self._ordered < _PROCESSORS
+            frame = encode(Kind.FORK, {"count": count, "warm": warm})
+            try:
+                if self.control.send_now(frame):
+                    raise BlockingIOError(errno.EAGAIN, "it has left hundreds of orders unread")
+            except OSError as error:
+                # Dead and not yet reported, or deaf.
+                log.warning("zygote takes no orders", extra={"pid": self.pid, "fault": str(error)})
+                self.close()
+            else:
+                self._ordered += count
+
+    async def take(
+        self, timeout_s: float = _READY_S, limits: Limits | None = None, *, fresh: bool = True
+    ) -> Worker:
+        """Return a parked worker, waiting for one if need be.
+
+        Args:
+            timeout_s: How long to wait for one, in seconds.
+            limits: The limits of the call it is for; those of the policy if not given.
+            fresh: Whether only one will do that has served no call.
+
+        Raises:
+            ZygoteDied: The zygote has ended, or had no worker ready within `timeout_s`.
+            SandboxError: The worker could not get ready; the message is the program's.
+        """
+        if self.closer.behind > _MOST_BEHIND:
+            raise SandboxError("what earlier calls of this user gave away is still being closed; try again")
+        wanted = limits or self.policy.limits
+        parked = self.take_parked(wanted, fresh=fresh)
+        if parked is not None:
+            return parked
+        worker = await self._fresh(timeout_s)
+        worker.limits = wanted
+        return worker
+
+    def take_parked(self, limits: Limits, *, fresh: bool) -> Worker | None:
+        """Return a worker for a call, if one is parked that may serve it."""
+        return self._parking.take(limits, fresh=fresh)
+
+    async def _fresh(self, timeout_s: float) -> Worker:
+        if self._closed:
+            raise self.loss or ZygoteDied("the zygote has ended")
+        future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self._waiters.append(future)
+        self.order(len(self._waiters) - self._ordered)
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            # Its workers hang before their call. The next zygote may do better; this one is done.
+            self.close()
+            raise ZygoteDied(f"no worker got ready within {timeout_s:g} seconds") from None
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.park(future.result())
+            raise
+
+    def park(self, worker: Worker, *, home_fd: int | None = None) -> Job | None:
+        """Give back a worker that has answered its call, or was taken and not used.
+
+        Args:
+            worker: The worker.
+            home_fd: Descriptor of the home that it may write, if there is one.
+
+        Returns:
+            What goes on in it, if anything may.
+        """
+        if self._closed:
+            worker.kill()
+            worker.close()
+            return None
+        reason = why_overused(worker, self.reuse, now=time.monotonic()) if worker.calls else None
+        if reason is not None:
+            self.retire(worker, reason)
+            return None
+        return self._parking.park(worker, begin=partial(self._job, home_fd) if worker.goes_on else None)
+
+    def _job(self, home_fd: int | None, worker: Worker) -> Job:
+        return Job(
+            worker=worker,
+            zygote_pid=self.pid,
+            limits=worker.limits or self.policy.limits,
+            home_fd=home_fd,
+            end=self._parking.end,
+            reaped=self.reaped,
+        )
+
+    def jobs(self) -> list[Job]:
+        """Return what goes on in workers between calls."""
+        return self._parking.jobs()
+
+    def end_jobs(self, session: str) -> None:
+        """End the workers in which only calls of one session have begun what goes on."""
+        for job in self._parking.jobs():
+            job.worker.sessions.discard(session)
+            if not job.worker.sessions:
+                job.finish("session ended")
+
+    def retire(self, worker: Worker, reason: str) -> None:
+        """End a worker that is to serve no other call."""
+        worker.kill()
+        self.note_retired(worker, reason)
+        self.bury(self._dismissed(worker))
+
+    def note_retired(self, worker: Worker, reason: str) -> None:
+        """Take note of why a worker serves no other call, where it could have."""
+        if worker.calls:
+            self.retired[reason] += 1
+            log.info("worker retired", extra={"pid": worker.pid, "reason": reason, "calls": worker.calls})
+
+    def dismiss(self, count: int) -> None:
+        """Let go of up to `count` parked workers."""
+        self._parking.dismiss(count)
+
+    async def _dismissed(self, worker: Worker) -> None:
+        await self.reaped(worker.pid, _READY_S)
+        worker.close()
+
+    async def reaped(self, pid: int, timeout_s: float) -> str | None:
+        """Wait until the zygote has reaped `pid`; return its wait status in words, if it came."""
+        future = self._reaped.get(pid)
+        if future is None:
+            return None
+        # Nobody else waits for it, so that its end may as well be set by the clock.
+        patience = asyncio.get_running_loop().call_later(timeout_s, _give_up, future)
+        try:
+            status = await future
+        finally:
+            patience.cancel()
+            self._reaped.pop(pid, None)
+        return None if status is None else describe_status(status)
+
+    def bury(self, burial: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        """See a dead worker off in the background; `settled` waits for it."""
+        task = asyncio.create_task(burial)
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+        return task
+
+    async def settled(self) -> None:
+        """Wait until every worker that was taken is gone."""
+        await asyncio.gather(*self._burials, return_exceptions=True)
+
+    def has_strays(self, worker: int) -> bool:
+        """Say whether a call has left processes beside its worker: its children, or orphans it made.
+
+        Orphans become children of the zygote, their nearest subreaper. A tool that times its forks
+        against this look gains nothing: its processes are killed all the same, only not waited for.
+        """
+        try:
+            orphans = children_of(self.pid) - self._reaped.keys()
+            return bool(children_of(worker)) or worker in map(os.getpgid, orphans)
+        except OSError:
+            # Gone meanwhile, or a kernel without lists of children: better to wait than to guess.
+            return True
+
+    def ended(self, status: int) -> None:
+        """Take note that the forkserver has reaped this zygote, and killed what it left behind."""
+        self._reaped_itself = True
+        if not self._closed:
+            # Its last words, why it could not load for example, may still be on their way.
+            self._control_readable()
+        if self.once:
+            self._note_end(_FIRST if self.policy.namespaces else self.pid, status)
+        if not self._loaded.done():
+            self._loaded.set_exception(
+                ZygoteDied(f"the process that imported it ended with {describe_status(status)}")
+            )
+        self.close()
+
+    def lost(self, error: ZygoteDied) -> None:
+        """Take note that the zygote has ended with the forkserver, or is being ended with it.
+
+        Args:
+            error: Told to everybody who waits for it, and to the calls in its workers.
+        """
+        # Whoever ends what a forkserver leaves behind ends it too: its number may be another's by now.
+        self._reaped_itself = True
+        self.loss = self.loss or error
+        self._close(error)
+
+    def close(self) -> None:
+        """Kill the zygote and let go of its workers; they die with it."""
+        self._close(ZygoteDied("the zygote has ended"))
+
+    def _close(self, error: ZygoteDied) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        for fd in (self.control.fileno(), self.parked.fileno(), self.output):
+            loop.remove_reader(fd)
+        # Until the forkserver has reaped it, its process id cannot have been given away.
+        if not self._reaped_itself:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        if self._gate is not None:
+            self._gate.close()
+        self._exits.close()
+        self.control.close()
+        self.parked.close()
+        os.close(self.output)
+        self._disappoint(error)
+
+    def _disappoint(self, error: ZygoteDied) -> None:
+        """Tell everybody who waits for this zygote, and let go of what nobody took."""
+        for worker in self._parking.clear():
+            worker.kill()
+            worker.close()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        for reaped in self._reaped.values():
+            if not reaped.done():
+                reaped.set_result(None)
+        if not self._loaded.done():
+            self._loaded.set_exception(error)
+        if not self._loaded.cancelled():
+            # Read once, so that asyncio does not report it as never retrieved.
+            self._loaded.exception()
+
+    def _control_readable(self) -> None:
+        try:
+            data = self._said()
+            if data is None:
+                return
+            if not data:
+                # The forkserver's report of the end follows; until then there is nothing to read.
+                asyncio.get_running_loop().remove_reader(self.control.fileno())
+                return
+            for kind, body in self._decoder.feed(data):
+                self._control_frame(kind, decode(body))
+        except (FrameError, KeyError, TypeError, ValueError, OverflowError) as error:
+            log.warning("zygote broke the frame protocol", extra={"pid": self.pid, "fault": str(error)})
+            self.close()
+
+    def _said(self) -> bytes | None:
+        try:
+            return self.control.receive_now(1 << 18)
+        except OSError:
+            return b""
+
+    def _control_frame(self, kind: Kind, value: object) -> None:
+        if not isinstance(value, dict):
+            raise FrameError("a control frame that is no object")
+        if kind is Kind.ENDED:
+            self._note_end(int(value["pid"]), int(value["status"]))
+        elif kind is Kind.LOADED and not self._loaded.done():
+            self._loaded.set_result(Loaded(hello=dict(value["hello"]), threads=int(value["threads"])))
+        elif kind is Kind.FAILED and not self._loaded.done():
+            self._loaded.set_exception(_failure(value))
+
+    def _parked_readable(self) -> None:
+        # One at a time: a zygote that announces without end must not keep the host from all else.
+        try:
+            received = self.parked.receive_with(_ANNOUNCEMENT_BYTES)
+        except OSError:
+            return
+        if received is None:
+            return
+        message, descriptors = received
+        if message == GATE and len(descriptors) == 1 and self.policy.is_gated and self._gate is None:
+            # Always its first message: the author's file is loaded afterwards.
+            self._gate = Gate(listener=descriptors[0], ways=self._exits)
+            return
+        if message and self._ordered > 0:
+            self._deliver(self._adopt(message, descriptors))
+            return
+        self.closer.close(*descriptors)
+        if message:
+            log.warning("zygote announced a worker that nobody ordered", extra={"pid": self.pid})
+            self.close()
+        else:
+            asyncio.get_running_loop().remove_reader(self.parked.fileno())
+
+    def _adopt(self, message: bytes, descriptors: list[int]) -> Worker | SandboxError:
+        """Make a worker of what announced itself, after checking what it is."""
+        if len(descriptors) != 2:
+            self.closer.close(*descriptors)
+            return _refusal(message)
+        held = list(descriptors)
+        try:
+            pid = maker_of(descriptors[0])
+            self._note_number(pid)
+            pidfd = os.pidfd_open(pid)
+            held.append(pidfd)
+            self._check_worker(pid)
+            output = own_end(descriptors[1])
+        except OSError as error:
+            self.closer.close(*held)
+            log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
+            return SandboxError(f"a worker ended before it was ready: {error}")
+        # Now known for a pipe, of which nothing takes long.
+        os.close(descriptors[1])
+        # From here on its end is awaited; what ended before it was adopted interests nobody.
+        self._reaped[pid] = asyncio.get_running_loop().create_future()
+        connection = Connection(socket.socket(fileno=descriptors[0]), self.closer)
+        # With what warming up and its lifespan took, which is no call's.
+        facts = look(pid)
+        origin_bytes = 0 if facts is None else facts.data_bytes
+        return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output, origin_bytes=origin_bytes)
+
+    def _note_number(self, pid: int) -> None:
+        try:
+            self._announced[number_inside(pid) if self.policy.namespaces else pid] = pid
+        except OSError:
+            # It has ended already, and is told of by a number that nobody can look up any more.
+            self._unnumbered += 1
+            raise
+
+    def turn(self, worker: Worker) -> None:
+        """Let what a worker has asked the gate for since its last call be no matter of the next one."""
+        if self._gate is not None:
+            self._gate.forget(worker.pid)
+            self._names_refused(worker)
+
+    def refused(self, worker: Worker) -> list[Denial]:
+        """Return, once, what the gate refused to a worker, which leads its group, and to its children."""
+        if self._gate is None:
+            return []
+        refused = [("connect", where) for where in self._gate.refused(worker.pid)]
+        refused += [("lookup", name) for name in self._names_refused(worker)]
+        return [Denial(operation=what, path=where, layer="kernel") for what, where in refused]
+
+    def _names_refused(self, worker: Worker) -> list[str]:
+        # What goes on between calls goes on with what it has learned.
+        ask = self._exits.refused if worker.goes_on else self._exits.forget
+        return ask(worker.pid)
+
+    def _check_worker(self, pid: int) -> None:
+        mine = pid == self.pid if self.once else parent_of(pid) == self.pid
+        if not mine or os.getpgid(pid) != pid:
+            raise ProcessLookupError(f"process {pid} is no worker of zygote {self.pid}")
+
+    def _note_end(self, number: int, status: int) -> None:
+        """Take note that a worker has ended, by the number that the zygote knows it by."""
+        if number not in self._announced and self._ordered > 0:
+            # Perhaps it has said so and was not heard yet: the two sockets are read in any order.
+            for _ in range(self._ordered):
+                self._parked_readable()
+        if number not in self._announced and self._unnumbered > 0:
+            self._unnumbered -= 1
+        elif number not in self._announced and self._ordered > 0 and status != 0:
+            self._deliver(SandboxError(f"a worker ended before it was ready: {describe_status(status)}"))
+        future = self._reaped.get(self._announced.pop(number, 0))
+        if future is not None and not future.done():
+            future.set_result(status)
+
+    def _deliver(self, worker: Worker | SandboxError) -> None:
+        """Hand what became of one order to who waits first, or keep it."""
+        self._ordered -= 1
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if waiter.done():
+                continue
+            if isinstance(worker, Worker):
+                waiter.set_result(worker)
+            else:
+                waiter.set_exception(worker)
+            return
+        if isinstance(worker, Worker):
+            self._parking.add(worker)
+        else:
+            log.warning("a worker could not get ready", extra={"zygote": self.pid, "fault": str(worker)})
+
+    def _output_readable(self) -> None:
+        try:
+            data = os.read(self.output, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(self.output)
+            return
+        kept = data[: self._output_left]
+        self._output_left -= len(kept)
+        for line in kept.decode(errors="replace").splitlines():
+            log.info("tool file printed while it was imported", extra={"line": line})
+
+
+def _device_of(home: Path | None) -> int | None:
+    try:
+        return None if home is None else os.stat(home).st_dev
+    except OSError:
+        return None
+
+
+def _refusal(message: bytes) -> SandboxError:
+    """Return why a worker could not get ready, as its zygote or it has said."""
+    if message.startswith(NO_PROCESS):
+        why = message.removeprefix(NO_PROCESS).decode(errors="replace")[:_REASON_CHARS]
+        return NoProcess(f"no process could be started for a call: {why}")
+    return SandboxError(message.decode(errors="replace").removeprefix("failed: ")[:_REASON_CHARS])
+
+
+def _give_up(future: "asyncio.Future[int | None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _failure(value: Mapping[str, object]) -> SandboxError:
+    message = str(value["message"])
+    if value["fault"] == "load":
+        line = value["line"]
+        return LoadError(message, line if isinstance(line, int) else None)
+    return ConfinementError("zygote", message)

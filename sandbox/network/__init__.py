@@ -1,0 +1,1 @@
+"""Network for those that may have some: the gate, destinations, DNS."""

@@ -1,0 +1,429 @@
+"""The one way out of a confined process: a TCP connection that the host makes on its behalf.
+
+A worker may have TCP sockets, and connects none of them. Its `connect` stops in the kernel, which
+asks the gate; the gate reads the address from the waiting thread, and if it is one that the policy
+names, it connects a socket of its own to it and puts that one in the place of the worker's. What the
+worker wrote at that address meanwhile does not matter: the copy that was judged is the one that is used.
+Which addresses these are, and which of them stand for the host itself, `Ways` knows.
+
+The descriptor that the kernel asks through was sent here before the zygote loaded any code of the
+author, and the kernel allows no second one on top (EBUSY), so no worker can answer itself.
+
+What is done with that descriptor, and in the memory of who asks, waits for locks that the asking
+process may hold while others have the processor. So a thread of its own does it, and never the loop.
+
+Source: seccomp_unotify(2), its sections on security and on time of check; linux/seccomp.h; ip(7).
+"""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import logging
+import os
+import resource
+import secrets
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Protocol
+
+from sandbox.fsuid import guise_of
+from sandbox.network.destinations import written
+
+__all__ = ["Address", "Gate", "Ways", "address_of"]
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+"""A numeric IP address and a port."""
+
+# struct seccomp_notif: id, pid, flags, then struct seccomp_data: nr, arch, instruction, six arguments.
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")
+_RESPONSE = struct.Struct("=QqiI")
+_ADDFD = struct.Struct("=QIIII")
+_RECEIVE, _SEND, _ID_VALID, _ADD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
+_ADD_IN_PLACE = 1
+
+_SOCKADDR_BYTES = 128
+_CONNECT_S = 10.0
+# A socket that does not block gets its connection at once where it is made at once, as on one machine.
+_AT_ONCE_S = 0.05
+# Whoever keeps knocking at a closed door is answered slowly, so that it costs the host nothing.
+_PATIENT_REFUSALS = 100
+_REFUSAL_S = 0.05
+_MAX_OPEN = 64
+# A file that forks while it is imported can make any number of groups.
+_MAX_GROUPS = 256
+
+_LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
+_IP_BIND_ADDRESS_NO_PORT = 24
+
+
+class Ways(Protocol):
+    """Decides for a gate. Each question comes with the process group of who asks."""
+
+    def allows(self, address: Address, group: int) -> bool:
+        """Say whether an address may be reached."""
+        ...
+
+    def tells_gates_apart(self, address: Address) -> bool:
+        """Say whether who listens at a loopback address shall see by its source which gate it is."""
+        ...
+
+    def own(self, address: Address, group: int) -> socket.socket | None:
+        """Return one end of a connection with the host, where the address stands for that; else None.
+
+        Raises:
+            OSError: It stands for that, and there are too many.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One `connect` that waits for its answer, as the kernel tells of it."""
+
+    id: int
+    thread: int
+    descriptor: int
+    pointer: int
+    length: int
+    at: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The same after a look at who asks.
+
+    Attributes:
+        call: The call.
+        group: Process group of who asks.
+        address: Where it wants to; None for what is no IP address.
+        flags: Of the descriptor whose place the new socket takes, as the kernel lists them.
+        fault: Error number where it could not be looked at, else 0.
+    """
+
+    call: _Call
+    group: int = 0
+    address: Address | None = None
+    flags: int = 0
+    fault: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a call is told: an error number, or 0, and the socket that it gets."""
+
+    asked: _Asked
+    number: int
+    connected: socket.socket | None = None
+
+
+@dataclass(slots=True)
+class _Knocks:
+    """What one process group asked for in vain: how often, and the first addresses."""
+
+    count: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Gate:
+    """Answers every `connect` of one zygote and its workers. Begins at once, in the running loop.
+
+    Where it shall be told apart from other gates, it connects from a loopback address of its own.
+
+    Attributes:
+        listener: Descriptor through which the kernel asks; the gate closes it.
+        ways: Says what may be reached.
+    """
+
+    listener: int
+    ways: Ways
+    _line: "_Line" = field(init=False)
+    _source: str = field(init=False, default_factory=lambda: str(_LOOPBACK[2**16 + secrets.randbelow(2**23)]))
+    _knocks: dict[int, _Knocks] = field(init=False, default_factory=dict)
+    # Since when what a group asks for counts.
+    _turns: dict[int, float] = field(init=False, default_factory=dict)
+    _answers: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _closed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        os.set_inheritable(self.listener, False)  # noqa: FBT003 - the standard library's signature
+        loop = asyncio.get_running_loop()
+        self._line = _Line(self.listener, hear=lambda asked: loop.call_soon_threadsafe(self._asked, asked))
+
+    def close(self) -> None:
+        """Answer no more; the kernel then refuses what is asked (ENOSYS)."""
+        if self._closed:
+            return
+        self._closed = True
+        for answer in self._answers:
+            answer.cancel()
+        self._line.end()
+
+    def refused(self, group: int) -> list[str]:
+        """Return, once, which addresses the processes of a group asked for in vain."""
+        return self._knocks.pop(group, _Knocks()).refused
+
+    def forget(self, group: int) -> None:
+        """Forget what the processes of a group have asked for up to now, also where no answer is out yet."""
+        self._knocks.pop(group, None)
+        self._turns.pop(group, None)
+        if len(self._turns) >= _MAX_GROUPS:
+            del self._turns[next(iter(self._turns))]
+        self._turns[group] = time.monotonic()
+
+    def _asked(self, asked: _Asked) -> None:
+        if self._closed:
+            return
+        answer = asyncio.create_task(self._answer(asked))
+        self._answers.add(answer)
+        answer.add_done_callback(self._answered)
+
+    def _answered(self, answer: "asyncio.Task[None]") -> None:
+        self._answers.discard(answer)
+        if not answer.cancelled() and answer.exception() is not None:
+            log.error("the gate failed", exc_info=answer.exception())
+
+    async def _answer(self, asked: _Asked) -> None:
+        try:
+            number, connected = await self._connect(asked)
+        except OSError as error:
+            await self._knocked(asked, error)
+            self._line.answer(_Answer(asked, error.errno or errno.EIO))
+        else:
+            self._line.answer(_Answer(asked, number, connected))
+
+    async def _connect(self, asked: _Asked) -> tuple[int, socket.socket]:
+        """Connect for the one who asked; return what it is told, and the socket.
+
+        Raises:
+            OSError: It may not be connected there, or cannot be.
+        """
+        address = asked.address
+        if asked.fault:
+            raise OSError(asked.fault, "it cannot be looked at")
+        if address is None:
+            raise PermissionError(errno.EACCES, "no IP address")
+        blocks = not asked.flags & os.O_NONBLOCK
+        ours = self.ways.own(address, asked.group)
+        if ours is None and not self.ways.allows(address, asked.group):
+            raise PermissionError(errno.EACCES, "not one of the addresses of the policy")
+        number = 0
+        try:
+            if ours is None:
+                ours = self._socket(address)
+                number = await _reach(ours, address, blocks=blocks)
+            ours.setblocking(blocks)
+        except BaseException:
+            if ours is not None:
+                ours.close()
+            raise
+        return number, ours
+
+    def _socket(self, address: Address) -> socket.socket:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        ours = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        if ours.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
+            # Descriptors are numbered from below: the other half is for calls.
+            ours.close()
+            raise OSError(errno.ENFILE, "too many connections are being made")
+        # What a client has set on its own socket is lost with it; this is what nearly all of them set.
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.ways.tells_gates_apart(address) and ipaddress.ip_address(address[0]) in _LOOPBACK:
+            # The port is chosen with the connection: closed ones would soon have used up all of them.
+            ours.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            ours.bind((self._source, 0))
+        return ours
+
+    async def _knocked(self, asked: _Asked, error: OSError) -> None:
+        if asked.group not in self._knocks and len(self._knocks) >= _MAX_GROUPS:
+            del self._knocks[next(iter(self._knocks))]
+        knocks = self._knocks.setdefault(asked.group, _Knocks())
+        knocks.count += 1
+        if knocks.count > _PATIENT_REFUSALS:
+            await asyncio.sleep(_REFUSAL_S)
+        elif error.errno == errno.EACCES and asked.call.at >= self._turns.get(asked.group, 0.0):
+            address = asked.address
+            knocks.refused.append(
+                "an address that is no IP address" if address is None else written(*address)
+            )
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The descriptor through which the kernel asks, and the thread that alone uses it.
+
+    Attributes:
+        listener: The descriptor; closed at the end.
+        hear: Called in the thread with everything that is asked.
+    """
+
+    listener: int
+    hear: Callable[[_Asked], object] = field(kw_only=True)
+    _answers: "SimpleQueue[_Answer | None]" = field(init=False, default_factory=SimpleQueue)
+    _wake: int = field(init=False)
+    _open: int = field(init=False, default=0)
+    _over: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        threading.Thread(target=self._run, name="gate", daemon=True).start()
+
+    def answer(self, answer: _Answer) -> None:
+        """Give an answer. Not after the end."""
+        self._answers.put(answer)
+        os.eventfd_write(self._wake, 1)
+
+    def end(self) -> None:
+        """Let the thread end."""
+        self._answers.put(None)
+        os.eventfd_write(self._wake, 1)
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            # Whatever ended it: with the listener closed the kernel refuses, and nobody waits for ever.
+            os.close(self.listener)
+            os.close(self._wake)
+
+    def _serve(self) -> None:
+        answers, both = select.poll(), select.poll()
+        for poll, descriptor in ((answers, self._wake), (both, self._wake), (both, self.listener)):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            # Beyond so many the kernel keeps them waiting.
+            listening = not self._over and self._open < _MAX_OPEN
+            ready = dict((both if listening else answers).poll())
+            if self._wake in ready and not self._tell():
+                return
+            if ready.get(self.listener, 0) & select.POLLIN:
+                self._receive()
+            elif self.listener in ready:
+                # Nobody is left who could ask; before Linux 6.11 receiving would now wait for ever.
+                self._over = True
+
+    def _tell(self) -> bool:
+        """Give the answers that are there; False at the end."""
+        os.eventfd_read(self._wake)
+        while not self._answers.empty():
+            answer = self._answers.get()
+            if answer is None:
+                return False
+            self._respond(answer)
+        return True
+
+    def _receive(self) -> None:
+        buffer = bytearray(_NOTIFICATION.size)
+        try:
+            fcntl.ioctl(self.listener, _RECEIVE, buffer)
+        except OSError as error:
+            # ENOENT: who asked has been killed meanwhile.
+            self._over = error.errno not in (errno.ENOENT, errno.EINTR)
+            return
+        id_, thread, _flags, _call, _arch, _at, descriptor, pointer, length, *_rest = _NOTIFICATION.unpack(
+            buffer
+        )
+        call = _Call(id_, thread, descriptor & 0xFFFF_FFFF, pointer, length & 0xFFFF_FFFF)
+        self._open += 1
+        try:
+            asked = self._look(call)
+        except OSError as error:
+            asked = _Asked(call, fault=error.errno or errno.EIO)
+        try:
+            self.hear(asked)
+        except RuntimeError:
+            # The loop is closed: nobody will answer.
+            self._over = True
+
+    def _look(self, call: _Call) -> _Asked:
+        """Copy the address out of the thread that waits, and learn who it is.
+
+        Raises:
+            OSError: It cannot be read, or nobody waits any more.
+        """
+        with guise_of(call.thread), open(f"/proc/{call.thread}/mem", "rb", buffering=0) as memory:
+            group, flags = os.getpgid(call.thread), _flags_of(call)
+            # Only now it is sure that this number is still the thread that asked, not a later one.
+            fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", call.id))
+            try:
+                raw = os.pread(memory.fileno(), min(call.length, _SOCKADDR_BYTES), call.pointer)
+            except (OSError, OverflowError):
+                return _Asked(call, group, fault=errno.EFAULT)
+        return _Asked(call, group, address_of(raw), flags)
+
+    def _respond(self, answer: _Answer) -> None:
+        self._open -= 1
+        call, number = answer.asked.call, answer.number
+        if answer.connected is not None:
+            with answer.connected as ours:
+                number = self._put(call, ours, answer.asked.flags) or number
+        # It may have been killed while it waited, and then there is nobody to tell.
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.listener, _SEND, _RESPONSE.pack(call.id, 0, -number, 0))
+
+    def _put(self, call: _Call, ours: socket.socket, flags: int) -> int:
+        """Put a socket in the place of the worker's; return 0 or an error number."""
+        keep = os.O_CLOEXEC if flags & os.O_CLOEXEC else 0
+        try:
+            request = _ADDFD.pack(call.id, _ADD_IN_PLACE, ours.fileno(), call.descriptor, keep)
+            fcntl.ioctl(self.listener, _ADD, request)
+        except OSError as error:
+            return error.errno or errno.EIO
+        return 0
+
+
+async def _reach(ours: socket.socket, address: Address, *, blocks: bool) -> int:
+    """Connect, and return what who asked is told: 0, or that it is under way, for who does not wait.
+
+    Raises:
+        OSError: Nobody is there, or nobody answers.
+    """
+    try:
+        async with asyncio.timeout(_CONNECT_S if blocks else _AT_ONCE_S):
+            await asyncio.get_running_loop().sock_connect(ours, address)
+    except TimeoutError:
+        if blocks:
+            raise TimeoutError(errno.ETIMEDOUT, "nobody answered") from None
+        return errno.EINPROGRESS
+    return 0
+
+
+def address_of(raw: bytes) -> Address | None:
+    """Return the IP address that a `struct sockaddr` holds; None for any other kind, or less than one.
+
+    An IPv4 address in the clothes of IPv6 is that IPv4 address.
+
+    Source: ip(7), ipv6(7).
+    """
+    if len(raw) < 16:
+        return None
+    (family,) = struct.unpack_from("=H", raw)
+    (port,) = struct.unpack_from(">H", raw, 2)
+    if family == socket.AF_INET:
+        return str(ipaddress.IPv4Address(raw[4:8])), port
+    if family == socket.AF_INET6 and len(raw) >= 28:
+        address = ipaddress.IPv6Address(raw[8:24])
+        return str(address.ipv4_mapped or address), port
+    return None
+
+
+def _flags_of(call: _Call) -> int:
+    """Read the flags of the descriptor whose place the new socket takes, as the kernel lists them."""
+    path = f"/proc/{call.thread}/fdinfo/{call.descriptor}"
+    # As bytes: a text file would import its codec, here in a thread.
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        for line in file:
+            name, _, value = line.partition(b":")
+            if name == b"flags":
+                return int(value, 8)
+    raise OSError(errno.EBADF, "the descriptor is not open")

@@ -1,0 +1,197 @@
+"""Denials that an error names in words only, or that only the kernel finds: told of with the right path."""
+
+import itertools
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from guard_world import World
+
+from sandbox.denials.explain import explain
+from sandbox.denials.paths import Rules
+from sandbox.denials.words import named_paths
+from sandbox.outcome import Denial
+
+RULES = Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
+TARGET = "/etc/new file.txt"
+
+
+def kernel(path: str) -> Denial:
+    return Denial(operation="file operation", path=path, layer="kernel")
+
+
+def _numbered() -> Callable[[object], str]:
+    numbers = itertools.count(1)
+    return lambda error: f"{type(error).__name__} {next(numbers)}"
+
+
+def ended(stderr: str | bytes, output: str | bytes | None = None) -> subprocess.CalledProcessError:
+    return subprocess.CalledProcessError(1, ["x"], output=output, stderr=stderr)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(13, f"Failed to open local file '{TARGET}'. Detail: [errno 13] Permission denied"),
+        OSError(f"[Errno 13] Cannot create directory '{TARGET}'. Detail: [errno 13] Permission denied"),
+        OSError(f"[Errno 30] Failed to open '{TARGET}'"),
+        PermissionError(f"Permission denied (os error 13): {TARGET}"),
+        sqlite3.OperationalError(f"unable to open database: {TARGET}"),
+        ended(f"touch: cannot touch '{TARGET}': Permission denied\n"),
+        ended(f"touch: cannot touch \u2018{TARGET}\u2019: Permission denied\n"),
+        ended(f"cp: cannot create regular file '{TARGET}': Read-only file system\n".encode()),
+        ended(b"", f"bash: line 1: {TARGET}: Permission denied".encode()),
+        ended(f"File '/usr/x.py', line 1\nPermissionError: [Errno 13] Permission denied: '{TARGET}'"),
+    ],
+    ids=_numbered(),
+)
+def test_a_path_that_an_error_says_was_denied_is_told(error: Exception) -> None:
+    assert explain(error, RULES) == kernel(TARGET)
+
+
+def test_the_shell_itself_is_not_taken_for_what_it_could_not_write() -> None:
+    error = ended("/bin/sh: 1: cannot create /etc/new: Permission denied\n")
+
+    assert explain(error, RULES) == kernel("/etc/new")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(f"Permission denied: '{TARGET}'"),
+        FileNotFoundError(2, "No such file or directory", TARGET),
+        FileNotFoundError(f"No such file or directory (os error 2): {TARGET}"),
+        OSError(f"[Errno 5] Input/output error: '{TARGET}'"),
+        OSError("[Errno 13] Permission denied: '/tmp/alice/own'"),
+        sqlite3.OperationalError("database is locked"),
+        sqlite3.OperationalError("unable to open database: /tmp/alice/none/x.db"),
+        ended(f"wc: '{TARGET}': No such file or directory\n"),
+        ended("Permission denied (publickey)."),
+        subprocess.TimeoutExpired(["x"], 1, output=f"'{TARGET}': Permission denied"),
+    ],
+    ids=_numbered(),
+)
+def test_other_words_are_no_denial(error: Exception) -> None:
+    assert explain(error, RULES) is None
+
+
+def test_very_much_output_is_looked_at_from_its_end_only() -> None:
+    first, last = f"'{TARGET}': Permission denied\n", f"\n{TARGET}: Permission denied"
+    flood = first + "Permission denied /x\n" * 100_000 + last
+
+    assert TARGET.split()[0] in list(named_paths(ended(flood)))
+    assert len(list(named_paths(ended(flood)))) < 5000
+
+
+def test_what_a_program_was_denied_is_read_from_what_it_said(world: World) -> None:
+    report = world.run("""
+        import os, subprocess
+        subprocess.run(["touch", home / "mine"], check=True, capture_output=True)
+        value = "written at home"
+        if os.getuid() == 0:
+            os.setuid(65534)
+        subprocess.run(["touch", "/etc/new"], check=True, capture_output=True)
+    """)
+
+    assert report.value == "written at home"
+    assert report.error is not None
+    assert report.error.explained == kernel("/etc/new")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_uri"),
+    [
+        ("{outside}/new.db", False),
+        ("file:{outside}/new%2edb", True),
+        ("file:{outside}/new.db?mode=rwc&cache=shared", True),
+    ],
+)
+def test_a_database_outside_the_home_is_denied_however_it_is_named(
+    name: str, is_uri: bool, world: World
+) -> None:
+    report = world.run(f"""
+        import sqlite3
+        sqlite3.connect(f"file:{{home}}/own.db?mode=rwc", uri=True).execute("create table t (a)")
+        sqlite3.connect("file::memory:?cache=shared", uri=True).execute("create table t (a)")
+        sqlite3.connect("file:x?mode=memory", uri=True).execute("create table t (a)")
+        value = "made at home and in memory"
+        sqlite3.connect(f"{name}", uri={is_uri})
+    """)
+
+    assert report.value == "made at home and in memory"
+    assert report.error is not None
+    assert (report.error.kind, report.error.filename) == ("DatabaseDenied", f"{world.outside}/new.db")
+    assert report.denials == (Denial(operation="sqlite3.connect", path=f"{world.outside}/new.db"),)
+
+
+def test_a_database_that_may_only_be_read_is_named_when_it_is_written(world: World) -> None:
+    with sqlite3.connect(world.outside / "theirs.db") as theirs:
+        theirs.execute("create table t (a)")
+    theirs.close()
+
+    report = world.run("""
+        import sqlite3
+        database = sqlite3.connect(f"file:{outside / 'theirs.db'}?mode=ro", uri=True)
+        value = database.execute("select count(*) from t").fetchone()
+        database.execute("insert into t values (1)")
+    """)
+
+    assert report.value == [0]
+    assert report.error is not None
+    assert report.error.kind == "OperationalError"
+    assert report.error.explained == kernel(f"{world.outside}/theirs.db")
+
+
+@pytest.mark.parametrize(
+    ("operation", "act"),
+    [
+        ("open", "open('/etc/shadow')"),
+        ("os.open", "os.open('/etc/shadow', os.O_RDONLY)"),
+        ("os.listdir", "os.listdir('/etc/shut')"),
+        ("os.chown", "shutil.chown('/etc/shut', 0)"),
+        ("os.setxattr", "os.setxattr('/etc/shut', 'trusted.x', b'1')"),
+    ],
+)
+def test_what_only_the_kernel_denies_is_recorded_though_the_tool_swallows_it(
+    operation: str, act: str, world: World
+) -> None:
+    (world.outside / "shadow").write_text("x")
+    (world.outside / "shut").mkdir()
+
+    report = world.run(f"""
+        import os, shutil
+        open(outside / "shadow").close()
+        os.listdir(outside / "shut")
+        for name in ("shadow", "shut"):
+            os.chmod(outside / name, 0)
+        if os.getuid() == 0:
+            os.setuid(65534)
+        try:
+            {act.replace("'/etc/", "f'{outside}/")}
+        except PermissionError:
+            value = "swallowed"
+    """)
+
+    assert report.value == "swallowed"
+    assert [(denial.operation, denial.layer) for denial in report.denials] == [(operation, "kernel")]
+
+
+def test_the_machine_may_be_asked_what_it_is_without_a_word(world: World) -> None:
+    report = world.run("""
+        import os
+        if os.getuid() == 0:
+            os.setuid(65534)
+        try:
+            open("/sys/kernel/slab")
+        except OSError:
+            value = "no answer"
+        try:
+            open("/sys/kernel/notes", "rb+")
+        except OSError:
+            value = "no answer"
+    """)
+
+    assert report.value == "no answer"
+    assert [denial for denial in report.denials if denial.layer == "kernel"] == []

@@ -1,0 +1,207 @@
+"""Emptying: everything inside goes, nothing outside is touched, and nothing makes it raise."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from other_processes import Start
+
+from runner.homes.emptying import Emptied, empty, remove
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def fd(inside: Path) -> Iterator[int]:
+    fd = os.open(inside, os.O_PATH | os.O_DIRECTORY)
+    yield fd
+    os.close(fd)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "precious").write_text("precious")
+    return folder
+
+
+def test_everything_in_a_folder_goes_and_the_folder_stays(inside: Path, fd: int) -> None:
+    (inside / "file").write_text("x")
+    (inside / ".hidden").write_text("x")
+    os.mkfifo(inside / "fifo")
+    (inside / "a/b/c").mkdir(parents=True)
+    (inside / "a/b/c/file").write_text("x")
+    os.link(inside / "file", inside / "a/link")
+    with socket.socket(socket.AF_UNIX) as bound:
+        here = os.open(".", os.O_RDONLY)
+        os.chdir(inside)
+        try:
+            bound.bind("socket")
+        finally:
+            os.fchdir(here)
+            os.close(here)
+
+    result = empty(fd)
+
+    assert result == Emptied(removed=9)
+    assert list(inside.iterdir()) == []
+
+
+def test_links_are_removed_and_never_followed(inside: Path, fd: int, outside: Path) -> None:
+    (inside / "folder").symlink_to(outside)
+    (inside / "file").symlink_to(outside / "precious")
+    (inside / "a").mkdir()
+    (inside / "a" / "up").symlink_to("../../outside")
+    (inside / "dangling").symlink_to("nowhere")
+
+    assert (inside / "a/up/precious").read_text() == "precious"
+    assert empty(fd).kept == {}
+    assert list(inside.iterdir()) == []
+    assert (outside / "precious").read_text() == "precious"
+
+
+def test_names_that_are_no_text_are_removed(inside: Path, fd: int) -> None:
+    for name in (b"\xff\xfe", b"new\nline", b"x" * 255, b"-rf"):
+        os.close(os.open(os.path.join(os.fsencode(inside), name), os.O_CREAT | os.O_WRONLY))
+
+    assert empty(fd) == Emptied(removed=4)
+
+
+def test_a_tree_5000_deep_is_removed_with_a_handful_of_descriptors(inside: Path, start: Start) -> None:
+    process = start(
+        """
+        import os, resource, sys
+        from runner.homes.emptying import empty
+        resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+        top = os.open(sys.argv[1], os.O_PATH)
+        os.chdir(sys.argv[1])
+        for _ in range(5000):
+            os.mkdir("d")
+            open("file", "w").close()
+            os.chdir("d")
+        print(empty(top))
+        """,
+        inside,
+    )
+
+    output, _ = process.communicate(timeout=60)
+
+    assert output == "Emptied(removed=10000, kept={})\n"
+    assert list(inside.iterdir()) == []
+
+
+def test_a_folder_of_very_many_folders_is_emptied(inside: Path, fd: int) -> None:
+    for number in range(2500):
+        (inside / "wide" / str(number)).mkdir(parents=True)
+
+    assert empty(fd) == Emptied(removed=2501)
+
+
+def test_modes_that_forbid_everything_are_no_hindrance_to_the_owner(tmp_path: Path, start: Start) -> None:
+    process = start(
+        """
+        import os, sys
+        from other_processes import become_nobody
+        from runner.homes.emptying import empty
+        os.chmod(sys.argv[1], 0o777)
+        top = os.open(sys.argv[1], os.O_PATH)
+        os.chdir(sys.argv[1])
+        become_nobody()
+        os.makedirs("home/a/b/c")
+        open("home/a/b/c/file", "w").close()
+        home = os.open("home", os.O_PATH)
+        for path in ("home/a/b/c", "home/a/b", "home/a", "home"):
+            os.chmod(path, 0)
+        try:
+            os.listdir("home")
+        except PermissionError:
+            print("locked")
+        print(empty(home), os.listdir("home"))
+        """,
+        tmp_path,
+    )
+
+    output, _ = process.communicate(timeout=60)
+
+    assert output == "locked\nEmptied(removed=4, kept={}) []\n"
+
+
+def test_what_cannot_be_removed_is_reported() -> None:
+    # In procfs nothing can be unlinked, whoever asks.
+    fd = os.open("/proc/self/fdinfo", os.O_PATH | os.O_DIRECTORY)
+    try:
+        result = empty(fd)
+    finally:
+        os.close(fd)
+
+    assert result.removed == 0
+    assert "Operation not permitted" in result.kept.values()
+    assert os.listdir("/proc/self/fdinfo")
+
+
+def test_what_is_no_folder_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    fd = os.open(tmp_path / "file", os.O_PATH)
+    try:
+        assert empty(fd) == Emptied(kept={".": "Not a directory"})
+    finally:
+        os.close(fd)
+
+
+def test_folders_exchanged_for_links_all_the_time_never_lead_outside(
+    inside: Path, fd: int, outside: Path, start: Start
+) -> None:
+    hostile = start(
+        """
+        import contextlib, os, sys
+        inside, outside = sys.argv[1:]
+        os.chdir(inside)
+        print("running", flush=True)
+        while True:
+            with contextlib.suppress(OSError):
+                os.makedirs("a/b")
+            for name in ("a", "a/b"):
+                with contextlib.suppress(OSError):
+                    os.rename(name, "away")
+                    os.symlink(outside, name)
+                    os.unlink(name)
+                    os.rename("away", name)
+        """,
+        inside,
+        outside,
+    )
+    assert hostile.stdout is not None
+    assert hostile.stdout.readline() == "running\n"
+
+    removed = 0
+    while removed < 500:
+        removed += empty(fd).removed
+
+    hostile.kill()
+    hostile.wait()
+    assert (outside / "precious").read_text() == "precious"
+    assert empty(fd).kept == {}
+
+
+def test_one_name_is_removed_with_all_below_it(inside: Path, fd: int, outside: Path) -> None:
+    (inside / "tree/a/b").mkdir(parents=True)
+    (inside / "tree/a/link").symlink_to(outside)
+    (inside / "other").write_text("x")
+
+    result = remove(fd, "tree")
+
+    assert result == Emptied(removed=4)
+    assert [path.name for path in inside.iterdir()] == ["other"]
+    assert (outside / "precious").exists()
+
+
+def test_removing_what_is_not_there_is_no_fault(fd: int) -> None:
+    assert remove(fd, "nothing") == Emptied()

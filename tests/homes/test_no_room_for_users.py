@@ -1,0 +1,92 @@
+"""State folder or homes on a full disk: whoever is new hears why, and nobody else is stopped."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from disks import fill, small_disk
+from support import open_cell, request, strongest_tier
+
+from runner.call import Completed, execute
+from runner.errors import Code
+from runner.toolset.toolset import Cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TOOL = """
+import os
+from fastmcp import FastMCP
+mcp = FastMCP("writes")
+@mcp.tool
+def write(username: str, size: int) -> int:
+    with open(os.path.join(os.environ["HOME"], "file"), "wb") as file:
+        return file.write(bytes(size))
+"""
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    path = tmp_path / "writes.py"
+    path.write_text(TOOL)
+    return path
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    with small_disk(tmp_path / "disk") as folder:
+        folder.chmod(0o755)
+        yield folder
+
+
+async def write(cell: Cell, user: str, size: int = 1) -> Completed:
+    return await execute(cell, request(user, "write", {"username": user, "size": size}))
+
+
+def said(done: Completed) -> dict[str, Any]:
+    return dict(done.wire)
+
+
+async def test_someone_new_hears_that_the_state_folder_is_full_and_nobody_else_is_stopped(
+    disk: Path, tmp_path: Path, tool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert strongest_tier() != "process", "ids for users are given by root only; run these tests as root"
+    async with open_cell(tool, disk) as cell:
+        assert not said(await write(cell, "ann"))["isError"]
+        taken = fill(disk)
+
+        new = await write(cell, "bob")
+        known = await write(cell, "ann")
+        taken.unlink()
+        later = await write(cell, "bob")
+
+    assert new.processed.failure is not None
+    assert new.processed.failure.code is Code.E_STORE
+    assert "state_dir" in str(new.processed.failure)
+    assert str(tmp_path) not in str(new.processed.failure)
+    assert not said(known)["isError"]
+    assert not said(later)["isError"]
+    (logged,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert vars(logged)["user"] == "bob"
+    assert logged.exc_info is None
+
+
+async def test_full_homes_stop_no_call_that_writes_nothing_and_hurt_no_other_user(
+    disk: Path, tool: Path
+) -> None:
+    homes = disk / "homes"
+    homes.mkdir()
+    homes.chmod(0o1777)
+    async with open_cell(tool, disk.parent / "elsewhere", homes=homes) as cell:
+        assert not said(await write(cell, "ann"))["isError"]
+        fill(disk)
+
+        full = await write(cell, "ann", 1_000_000)
+        nothing = [await write(cell, user, 0) for user in ("ann", "bob", "eve")]
+
+    assert full.processed.failure is not None
+    assert "no room left on the disk" in str(full.processed.failure)
+    assert [str(done.processed.failure) for done in nothing] == ["None"] * 3

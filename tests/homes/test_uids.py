@@ -1,0 +1,181 @@
+import contextlib
+import json
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from runner.errors import CallError
+from runner.settings.model import Settings
+from runner.system.uids import Uids
+
+AMONG = range(1_900_000_000, 1_900_000_020)
+
+
+def test_no_two_users_have_the_same_id_however_few_there_are(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG)
+
+    given = {uids.of(f"user-{number}") for number in range(len(AMONG))}
+
+    assert given == set(AMONG)
+
+
+def test_a_user_keeps_the_id_in_any_later_process(tmp_path: Path) -> None:
+    first = [Uids(tmp_path, AMONG).of(name) for name in ("alice", "bob")]
+
+    assert [Uids(tmp_path, AMONG).of(name) for name in ("alice", "bob")] == first
+
+
+def test_two_state_folders_give_a_user_the_same_id_where_it_is_free(tmp_path: Path) -> None:
+    wide = range(1_900_000_000, 1_900_065_536)
+
+    assert Uids(tmp_path / "a", wide).of("alice") == Uids(tmp_path / "b", wide).of("alice")
+    assert Uids(tmp_path / "a", wide).of("alice") != Uids(tmp_path / "b", wide).of("bob")
+
+
+def test_processes_of_nobody_have_an_id_that_no_others_have_meanwhile(tmp_path: Path) -> None:
+    uids, same = Uids(tmp_path, AMONG), Uids(tmp_path, AMONG)
+
+    with uids.of_nobody() as first, same.of_nobody() as second:
+        users = {uids.of(f"user-{number}") for number in range(len(AMONG) - 2)}
+
+    assert users == set(AMONG) - {first, second}
+    assert first != second
+
+
+def test_an_id_of_nobody_that_is_held_no_more_is_held_again_and_no_further_one_given(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG)
+    with uids.of_nobody() as first:
+        pass
+
+    with uids.of_nobody() as again, uids.of_nobody() as another:
+        pass
+
+    assert again == first
+    assert set(json.loads((tmp_path / "uids.json").read_text()).values()) == {first, another}
+
+
+def test_nobody_has_another_id_in_another_state_folder(tmp_path: Path) -> None:
+    wide = range(1_900_000_000, 1_900_065_536)
+
+    with contextlib.ExitStack() as stack:
+        # Four, since two may be the same by chance once in 65,536 times.
+        ids = {stack.enter_context(Uids(tmp_path / name, wide).of_nobody()) for name in "abcd"}
+
+    assert len(ids) > 1
+
+
+def test_an_id_of_nobody_that_cannot_be_given_is_not_held(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG[:1])
+    uids.of("alice")
+
+    for _ in range(2):
+        with pytest.raises(CallError, match="all 1 user ids are given"), uids.of_nobody():
+            pass
+
+    assert [path.name for path in tmp_path.glob("nobody-*")] == ["nobody-0.lock"]
+
+
+def test_an_id_that_the_system_knows_is_passed_over(tmp_path: Path) -> None:
+    known = max(entry.pw_uid for entry in pwd.getpwall())
+
+    given = Uids(tmp_path, range(known, known + 2)).of("alice")
+
+    assert given == known + 1
+
+
+def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> None:
+    uids = Uids(tmp_path, AMONG[:1])
+    uids.of("alice")
+
+    with pytest.raises(CallError, match="all 1 user ids are given; widen the setting `uid_range`"):
+        uids.of("bob")
+
+
+def test_a_record_that_cannot_be_read_is_set_apart_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "uids.json").write_text("[1")
+
+    uid = Uids(tmp_path, AMONG).of("alice")
+
+    assert json.loads((tmp_path / "uids.json").read_text()) == {"alice": uid}
+    assert [path.read_text() for path in tmp_path.glob("uids.json.damaged-*")] == ["[1"]
+    assert "set apart" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [b"", b"[1", None])
+def test_a_lost_or_damaged_record_is_taken_from_its_copy_and_two_users_never_share(
+    tmp_path: Path, damage: bytes | None
+) -> None:
+    # In a small range ids follow from names for few: who comes first after a loss would get another's.
+    names = [f"user-{number}" for number in range(12)]
+    before = {name: Uids(tmp_path, AMONG).of(name) for name in names}
+    record, copy = tmp_path / "uids.json", tmp_path / "uids-copy.json"
+
+    record.unlink() if damage is None else record.write_bytes(damage)
+    after = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
+    both = json.loads(record.read_text()), json.loads(copy.read_text())
+    # The control: without the copy they are given anew, in another order.
+    record.unlink()
+    copy.unlink()
+    anew = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
+
+    assert after == before
+    assert both == (before, before)
+    assert anew != before
+
+
+def test_without_record_and_copy_the_ids_of_homes_stay_with_their_users(tmp_path: Path) -> None:
+    assert os.geteuid() == 0, "only root gives homes away; run these tests as root"
+    homes = tmp_path / "homes"
+    homes.mkdir(mode=0o700)
+    before = {}
+    for name in ("alice", "bob", "carol"):
+        before[name] = Uids(tmp_path / "state", AMONG, homes).of(name)
+        (homes / name).mkdir()
+        os.chown(homes / name, before[name], before[name])
+    for path in (tmp_path / "state").glob("uids*.json"):
+        path.unlink()
+    later = Uids(tmp_path / "state", AMONG, homes)
+
+    others = {later.of(f"user-{number}") for number in range(len(AMONG) - 3)}
+
+    assert not others & set(before.values())
+    assert {name: later.of(name) for name in before} == before
+
+
+@pytest.mark.parametrize("text", ["0-10", "900-2000", "5000-4000", "1000", "1000-4294967295", "a-b"])
+def test_a_range_that_reaches_real_users_or_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError, match="FIRST-LAST"):
+        Settings(uid_range=text)
+
+
+def test_the_owner_of_a_home_keeps_its_id_when_the_record_is_lost(tmp_path: Path) -> None:
+    homes, wide = tmp_path / "homes", range(1_900_100_000, 1_900_101_000)
+    homes.mkdir(mode=0o700)
+    usual = Uids(tmp_path / "a", wide).of("alice")
+    for name, uid in (("bob", usual), ("alice", wide[7])):
+        (homes / name).mkdir()
+        os.chown(homes / name, uid, uid)
+    uids = Uids(tmp_path / "lost", wide, homes)
+
+    assert uids.of("carol") not in {usual, wide[7]}
+    assert uids.of("alice") == wide[7]
+    assert uids.of("bob") == usual
+    # The control: without a look at the homes, alice would get the id that bob's files belong to.
+    assert Uids(tmp_path / "blind", wide).of("alice") == usual
+
+
+def test_of_two_homes_with_one_id_only_one_user_keeps_it(tmp_path: Path) -> None:
+    homes, wide = tmp_path / "homes", range(1_900_100_000, 1_900_101_000)
+    homes.mkdir(mode=0o700)
+    for name in ("alice", "bob"):
+        (homes / name).mkdir()
+        os.chown(homes / name, wide[3], wide[3])
+    uids = Uids(tmp_path / "state", wide, homes)
+
+    assert uids.of("alice") == wide[3]
+    assert uids.of("bob") != wide[3]

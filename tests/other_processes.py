@@ -1,0 +1,32 @@
+"""What other processes need: how to start one, and how to become a user without privileges."""
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from runner.files.my_files import Library, MyFiles
+from runner.files.sessions import Sessions
+from runner.store.local.store import LocalStore
+
+__all__ = ["Start", "become_nobody", "files_in"]
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+_NOBODY = 65534
+_PR_SET_DUMPABLE = 4
+
+
+def become_nobody() -> None:
+    """Drop root for good, if we are it, and keep the use of our own /proc, as a started process has it."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+        assert ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
+
+
+def files_in(place: Path) -> MyFiles:
+    """Return the files of alice in a store below a folder."""
+    return Library(store=LocalStore(place / "store"), sessions=Sessions(place / "sessions")).of("alice")

@@ -1,0 +1,484 @@
+"""What private names of FastMCP and the SDK have to mean: a test fails where one means something else.
+
+A name that is gone fails at once, anywhere. Here is what would go wrong without a sound, one thing at a time
+and in this process. What tells calls from each other by both transports is in `test_direct.py` and
+`test_direct_lines.py`.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from direct_cases import META, VERSION, message, usual
+from fastmcp import Context, FastMCP
+from fastmcp.server.dependencies import get_access_token, get_http_headers
+from fastmcp.server.extensions import ServerExtension
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp.utilities.types import get_cached_typeadapter
+from mcp import ClientSession
+from mcp.server.request_state import RequestStateBoundary
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.memory import create_client_server_memory_streams
+from mcp_types import ClientCapabilities, RootsCapability, ServerCapabilities
+
+from runner.protocol.internals.connection import (
+    connection_levels,
+    connection_of,
+    is_ready,
+    message_levels,
+    notify_client,
+    request_client,
+    session_of,
+)
+from runner.protocol.internals.host import relay_innermost, serve_streams, use_input_schemas
+from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session, tell_remote
+from runner.worker.internals.server import (
+    capabilities,
+    inner_provider,
+    lifespan,
+    low_level,
+    serve_raw,
+    single_call_server,
+    warm_type_adapters,
+)
+from runner.worker.wire import RequestFacts
+
+pytestmark = pytest.mark.anyio
+
+
+async def passed_on(ctx: Any, call_next: Any) -> Any:
+    """Go around a request and change nothing."""
+    return await call_next(ctx)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Store:
+    """FastMCP's key-value protocol, as far as session state needs it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str | None, str], dict[str, Any]] = {}
+
+    async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
+        return self.kept.get((collection, key))
+
+    async def put(
+        self, key: str, value: Mapping[str, Any], *, collection: str | None = None, ttl: float | None = None
+    ) -> None:
+        self.kept[collection, key] = dict(value)
+
+    async def delete(self, key: str, *, collection: str | None = None) -> bool:
+        return self.kept.pop((collection, key), None) is not None
+
+
+# ---------------------------------------------------------------- worker
+
+
+async def unheard(_method: str, _params: Mapping[str, Any] | None) -> None:
+    return None
+
+
+async def unasked(method: str, _params: Mapping[str, Any] | None) -> dict[str, Any]:
+    raise AssertionError(f"nobody is asked for {method}")
+
+
+async def served(
+    server: FastMCP, tool: str, session: str = "s", arguments: dict[str, Any] | None = None, **facts: Any
+) -> Any:
+    """Let a tool answer as in a worker; return what it returned."""
+    params = {"name": tool, "arguments": arguments or {}, "_meta": META}
+    given = RequestFacts(
+        **{"request_id": 1, "protocol": VERSION, "session_id": session, "transport": "stdio", **facts}
+    )
+    answer = await serve_raw(
+        low_level(server), "tools/call", params, given, {}, on_notify=unheard, on_request=unasked
+    )
+    return answer["structuredContent"].get("result", answer["structuredContent"])
+
+
+async def test_a_provider_is_found_inside_all_its_wrappers() -> None:
+    server, inner = FastMCP("outer"), FastMCP("inner")
+    server.mount(inner, namespace="within")
+    wrapper = server.providers[-1]
+
+    found = inner_provider(wrapper)
+
+    assert found is not wrapper
+    assert found.server is inner  # type: ignore[attr-defined]
+
+
+async def test_a_worker_does_not_seal_what_the_host_seals() -> None:
+    server = FastMCP("sealed")
+    before = [type(item) for item in server._mcp_server.middleware]
+
+    await single_call_server(server, Store())
+
+    after = [type(item) for item in server._mcp_server.middleware]
+    assert RequestStateBoundary in before
+    assert after == [kind for kind in before if kind is not RequestStateBoundary]
+
+
+async def test_a_worker_runs_every_tool_in_the_foreground() -> None:
+    server = FastMCP("tasks")
+
+    @server.tool
+    def slow() -> str:
+        return "slow"
+
+    tool = await server.get_tool("slow")
+    assert tool is not None
+    tool.task_config = TaskConfig(mode="optional")
+
+    await single_call_server(server, Store())
+
+    served_tool = await server.get_tool("slow")
+    assert served_tool is not None
+    assert served_tool.task_config.mode == "forbidden"
+
+
+async def test_a_worker_has_none_of_its_servers_extensions() -> None:
+    class Own(ServerExtension):
+        identifier = "org.example/own"
+
+    server = FastMCP("extended")
+    server.add_extension(Own())
+    before = server._required_extensions(), list(server._extensions)
+
+    await single_call_server(server, Store())
+
+    assert before[1] == ["org.example/own"]
+    assert list(server._extensions) == []
+
+
+async def test_session_state_of_a_call_is_kept_in_the_given_store_under_the_given_session() -> None:
+    server, store = FastMCP("state"), Store()
+
+    @server.tool
+    async def remember(ctx: Context) -> str:
+        await ctx.set_state("key", ctx.session_id)
+        return str(await ctx.get_state("key"))
+
+    await single_call_server(server, store)
+    told = [await served(server, "remember", session) for session in ("one", "two")]
+
+    assert told == ["one", "two"]
+    assert {key for _, key in store.kept} == {"one:key", "two:key"}
+    # FastMCP's own adapter would do the same, at the price of the import that ours is there to save.
+    assert type(server._state_store).__module__ == "runner.worker.internals.server"
+
+
+async def test_servers_that_are_mounted_keep_state_each_for_itself() -> None:
+    outer, inner, innermost, store = FastMCP("outer"), FastMCP("inner"), FastMCP("innermost"), Store()
+
+    async def remember(ctx: Context, value: str | None = None) -> str:
+        if value is not None:
+            await ctx.set_state("key", value)
+        return str(await ctx.get_state("key"))
+
+    for server in (outer, inner, innermost):
+        server.tool(remember)
+    inner.mount(innermost, namespace="most")
+    outer.mount(inner, namespace="in")
+    await single_call_server(outer, store)
+
+    names = ("remember", "in_remember", "in_most_remember")
+    told = [await served(outer, name, "one", {"value": name}) for name in names]
+    kept = [await served(outer, name, "one") for name in names]
+
+    assert told == kept == list(names)
+    assert len(store.kept) == 3
+    assert await served(outer, "in_remember", "two") == "None"
+
+
+async def test_a_tool_sees_token_and_headers_of_its_request() -> None:
+    server = FastMCP("facts")
+
+    @server.tool
+    def seen() -> dict[str, Any]:
+        token = get_access_token()
+        return {"claims": token.claims if token else None, "own": get_http_headers().get("x-own")}
+
+    await single_call_server(server, Store())
+    token = {"token": "t", "client_id": "c", "scopes": [], "claims": {"sub": "alice"}}
+    answer = await served(
+        server, "seen", transport="streamable-http", token=token, headers=[("x-own", "yes")]
+    )
+
+    assert answer == {"claims": {"sub": "alice"}, "own": "yes"}
+
+
+async def test_the_first_call_builds_no_validator_that_was_built_ahead() -> None:
+    server = FastMCP("warm")
+
+    @server.tool
+    def plain(number: int = 1, ctx: Context | None = None) -> int:
+        return number
+
+    await single_call_server(server, Store())
+    before = get_cached_typeadapter.cache_info().misses
+    await warm_type_adapters(server)
+    warmed = get_cached_typeadapter.cache_info().misses
+    await served(server, "plain")
+
+    assert warmed > before
+    assert get_cached_typeadapter.cache_info().misses == warmed
+
+
+async def test_the_lifespans_of_a_server_and_of_what_it_mounts_are_entered() -> None:
+    entered = []
+
+    def noting(name: str) -> Any:
+        @contextlib.asynccontextmanager
+        async def own(_server: FastMCP) -> AsyncIterator[dict[str, Any]]:
+            entered.append(name)
+            yield {"state": name}
+
+        return own
+
+    server = FastMCP("outer", lifespan=noting("outer"))
+    server.mount(FastMCP("inner", lifespan=noting("inner")))
+
+    async with lifespan(FastMCP("plain")) as nothing, lifespan(server) as state:
+        pass
+
+    assert (nothing, state) == ({}, {"state": "outer"})
+    assert entered == ["outer", "inner"]
+
+
+async def test_a_server_announces_what_it_can_do() -> None:
+    assert ServerCapabilities.model_validate(capabilities(FastMCP("able"))).tools is not None
+
+
+# ---------------------------------------------------------------- host
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    app: FastMCP, kind: type[ClientSession] = ClientSession, **more: Any
+) -> AsyncIterator[ClientSession]:
+    """Serve a client over streams in memory."""
+    async with (
+        create_client_server_memory_streams() as (ours, theirs),
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(serve_streams, app, *theirs)
+        async with kind(*ours, **more) as session:
+            yield session
+        group.cancel_scope.cancel()
+
+
+async def raw(client: ClientSession, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return await ask_remote(client, method, params, timeout_s=60, progress=None)
+
+
+async def test_a_session_is_the_one_that_fastmcp_sees_and_stays_it() -> None:
+    app, seen = FastMCP("host"), []
+
+    @app.tool
+    def own(ctx: Context) -> str:
+        return ctx.session_id
+
+    async def relay(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "tools/call":
+            seen.append(session_of(connection_of(ctx), ctx.request))
+        return await call_next(ctx)
+
+    relay_innermost(app, relay, around=passed_on)
+    async with connected(app) as client:
+        await client.initialize()
+        answers = [await raw(client, "tools/call", {"name": "own"}) for _ in range(2)]
+
+    told = [answer["structuredContent"]["result"] for answer in answers]
+    assert seen == told
+    assert len(set(told)) == 1
+
+
+async def test_a_connection_is_ready_once_its_handshake_is_done() -> None:
+    app, ready = FastMCP("host"), {}
+
+    async def relay(ctx: Any, call_next: Any) -> Any:
+        ready[ctx.method] = is_ready(ctx)
+        return await call_next(ctx)
+
+    relay_innermost(app, relay, around=passed_on)
+    async with connected(app) as client:
+        await client.initialize()
+        await client.list_prompts()
+
+    assert (ready["initialize"], ready["prompts/list"]) == (False, True)
+
+
+async def test_a_client_hears_from_the_level_on_that_it_has_set() -> None:
+    app, levels = FastMCP("host"), []
+
+    async def relay(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "prompts/list":
+            levels.append(message_levels(app, ctx))
+            levels.append(connection_levels(app, connection_of(ctx)))
+        return await call_next(ctx)
+
+    relay_innermost(app, relay, around=passed_on)
+    async with connected(app) as client:
+        await client.initialize()
+        await client.list_prompts()
+        await raw(client, "logging/setLevel", {"level": "critical"})
+        await client.list_prompts()
+
+    assert levels[0] == levels[1] > levels[2] == levels[3] == {"critical", "alert", "emergency"}
+
+
+async def test_a_client_is_told_and_asked_while_its_request_is_served() -> None:
+    app, told, answers = FastMCP("host"), [], []
+
+    async def relay(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == "prompts/list":
+            await notify_client(ctx, "notifications/own", {"a": 1})
+            answers.append(await request_client(ctx, "own/request", {"b": 2}))
+        return await call_next(ctx)
+
+    async def answer(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {"method": method, "params": params}
+
+    async def hear(method: str, params: Mapping[str, Any] | None) -> None:
+        told.append((method, params))
+
+    relay_innermost(app, relay, around=passed_on)
+    kind = relaying_session(capabilities=lambda _: ClientCapabilities(), on_request=answer, on_notify=hear)
+    async with connected(app, kind) as client:
+        await client.initialize()
+        await client.list_prompts()
+
+    assert told == [("notifications/own", {"a": 1})]
+    assert answers == [{"method": "own/request", "params": {"b": 2}}]
+
+
+async def test_what_is_relayed_is_inside_all_else() -> None:
+    app = FastMCP("host")
+
+    async def relay(ctx: Any, call_next: Any) -> Any:
+        return await call_next(ctx)
+
+    relay_innermost(app, relay, around=passed_on)
+
+    assert app._mcp_server.middleware[-1] is relay
+    assert len(app._mcp_server.middleware) > 1
+
+
+async def test_a_call_over_http_asks_for_one_schema_and_not_for_all_tools() -> None:
+    app, methods, asked = FastMCP("host"), [], []
+
+    @app.tool
+    def own() -> str:
+        return "own"
+
+    async def relay(ctx: Any, call_next: Any) -> Any:
+        methods.append(ctx.method)
+        return await call_next(ctx)
+
+    def schema(tool: str) -> Mapping[str, Any] | None:
+        asked.append(tool)
+        return {"type": "object"}
+
+    relay_innermost(app, relay, around=passed_on)
+    use_input_schemas(app, schema)
+    web = app.http_app()
+    async with (
+        web.router.lifespan_context(web),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://127.0.0.1:8000") as client,
+    ):
+        answer = await client.post("/mcp", json=message("own"), headers=usual("own", mcp_param_x="1"))
+
+    assert answer.json()["result"]["structuredContent"] == {"result": "own"}
+    assert (asked, methods) == (["own"], ["tools/call"])
+
+
+async def test_a_host_on_streams_has_entered_its_lifespan() -> None:
+    entered = []
+
+    @contextlib.asynccontextmanager
+    async def own(_server: FastMCP) -> AsyncIterator[dict[str, Any]]:
+        entered.append("own")
+        yield {}
+
+    async with connected(FastMCP("host", lifespan=own)) as client:
+        await client.initialize()
+
+    assert entered == ["own"]
+
+
+# ---------------------------------------------------------------- proxy
+
+
+class Remote:
+    """A connection to a server, of which only what is sent is looked at. A `Dispatcher` of the SDK."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, dict[str, Any], CallOptions]] = []
+        self.told: list[tuple[str, Mapping[str, Any] | None]] = []
+        self.heard: Any = None
+
+    async def run(self, on_request: Any, on_notify: Any, *_more: Any, task_status: Any) -> None:
+        self.heard = on_request, on_notify
+        task_status.started()
+        await anyio.sleep_forever()
+
+    async def send_raw_request(self, method: str, params: Any, opts: Any = None) -> dict[str, Any]:
+        self.sent.append((method, params, opts))
+        return {
+            "supportedVersions": [VERSION],
+            "capabilities": {},
+            "serverInfo": {"name": "r", "version": "1"},
+            "resultType": "complete",
+            "own": 1,
+        }
+
+    async def notify(self, method: str, params: Any, opts: Any = None) -> None:
+        self.told.append((method, params))
+
+
+async def test_a_session_of_the_proxy_says_what_its_client_would_and_passes_all_on() -> None:
+    remote = Remote()
+    asked, told = [], []
+
+    async def progress(_done: float, _total: float | None, _message: str | None) -> None:
+        return None
+
+    async def answer(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        asked.append((method, params))
+        return {"own": True}
+
+    async def hear(method: str, params: Mapping[str, Any] | None) -> None:
+        told.append((method, params))
+
+    kind = relaying_session(
+        capabilities=lambda _version: ClientCapabilities(roots=RootsCapability()),
+        on_request=answer,
+        on_notify=hear,
+    )
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    async with kind(dispatcher=remote) as session:  # type: ignore[arg-type]
+        await session.discover()
+        learn_tools(session, {"tools": [{"name": "own", "inputSchema": schema}]})
+        params = {"name": "own", "arguments": {"region": "here"}}
+        result = await ask_remote(session, "tools/call", params, timeout_s=5, progress=progress)
+        await tell_remote(session, "notifications/own", {"a": 1})
+        on_request, on_notify = remote.heard
+        assert await on_request(None, "own/request", {"b": 2}) == {"own": True}
+        await on_notify(None, "notifications/other", {"c": 3})
+
+    method, sent, options = remote.sent[-1]
+    meta = sent["_meta"]
+    assert (method, result["own"]) == ("tools/call", 1)
+    assert meta["io.modelcontextprotocol/clientCapabilities"] == {"roots": {}}
+    assert meta["io.modelcontextprotocol/protocolVersion"] == VERSION
+    assert options["headers"]["mcp-name"] == "own"
+    assert options["headers"]["Mcp-Param-Region"] == "here"
+    assert (options["timeout"], options["on_progress"]) == (5, progress)
+    assert remote.told == [("notifications/own", {"a": 1})]
+    assert (asked, told) == ([("own/request", {"b": 2})], [("notifications/other", {"c": 3})])

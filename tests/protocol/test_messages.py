@@ -1,0 +1,105 @@
+"""What cannot be read ends what waits for it, in words; half of a surrogate pair spoils a string only."""
+
+# ruff: noqa: UP031 - JSON is full of braces
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+from mcp_types import JSONRPCResponse
+from support import somebody
+
+from runner.protocol.messages import DEPTH_MAX, Unreadable, read_message
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def unreadable(text: str) -> Unreadable:
+    with pytest.raises(Unreadable) as raised:
+        read_message(text)
+    return raised.value
+
+
+def test_an_answer_that_nests_as_deep_as_allowed_is_read_and_a_deeper_one_says_so() -> None:
+    text = '{"jsonrpc": "2.0", "id": 7, "result": {"deep": %s}}'
+
+    read = read_message(text % nested(DEPTH_MAX - 2))
+    refused = unreadable(text % nested(DEPTH_MAX))
+
+    assert isinstance(read, JSONRPCResponse)
+    assert (refused.id, refused.is_request) == (7, False)
+    assert "nests deeper than 200 levels" in refused.error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "is_request"),
+    [
+        ('{"id": 5, "jsonrpc": "2.0", "result": DEEP}', 5, False),
+        ('{"jsonrpc": "2.0", "result": DEEP, "id": "a\\"b"}', 'a"b', False),
+        ('{"result": {"id": 6, "x": DEEP}, "id": 5, "jsonrpc": "2.0"}', 5, False),
+        ('{"result": {"id": 6, "x": DEEP}, "jsonrpc": "2.0"}', None, False),
+        ('{"id": 5, "method": "tools/call", "params": {"a": DEEP}}', 5, True),
+        ('{"id": 5, "jsonrpc": "2.0", "result": "not an object"}', 5, False),
+        ('{"id": true, "result": DEEP}', None, False),
+        ("no json", None, False),
+        ('["id", ":", 5]', None, False),
+    ],
+)
+def test_the_id_of_what_cannot_be_read_is_found(text: str, number: object, is_request: bool) -> None:
+    refused = unreadable(text.replace("DEEP", nested(300_000)))
+
+    assert (refused.id, refused.is_request) == (number, is_request)
+
+
+def test_looking_for_an_id_takes_no_longer_where_there_is_more_to_look_through() -> None:
+    began = time.process_time()
+
+    refused = unreadable('{"result": %s, "id": 5}' % nested(8_000_000))
+
+    assert refused.id == 5
+    # Reading all of its tokens takes ten times as long.
+    assert time.process_time() - began < 3
+
+
+def test_a_request_over_stdio_that_nests_too_deep_is_refused_and_the_next_one_answered(
+    tmp_path: Path,
+) -> None:
+    tmp_path.chmod(0o700)
+    tools = tmp_path / "tools.py"
+    tools.write_text('from fastmcp import FastMCP\n\nmcp = FastMCP("deep")\n')
+    own = {"RUNNER_STATE_DIR": str(tmp_path / "s"), "RUNNER_STORE": (tmp_path / "f").as_uri()}
+    environment = {"PATH": os.environ["PATH"], **own}
+    deep = (
+        '{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"x","arguments":{"a":%s}}}'
+        % nested(10_000)
+    )
+
+    with (
+        somebody() as user,
+        Popen(
+            [sys.executable, "-m", "runner", "serve", str(tools), "--user", user],
+            stdin=PIPE,
+            stdout=PIPE,
+            env=environment,
+            text=True,
+        ) as server,
+    ):
+        answers = []
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for line in (deep, '{"jsonrpc":"2.0","id":5,"method":"ping"}'):
+            server.stdin.write(line + "\n")
+            server.stdin.flush()
+            answers.append(json.loads(server.stdout.readline()))
+        server.stdin.close()
+        server.wait(60)
+
+    assert answers[0]["id"] == 4
+    assert "the request nests deeper than 200 levels" in answers[0]["error"]["message"]
+    assert answers[1]["id"] == 5

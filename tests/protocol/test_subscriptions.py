@@ -1,0 +1,177 @@
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client, FastMCP
+from mcp.client.subscriptions import ResourceUpdated, listen
+from mcp.shared.exceptions import MCPError
+from support import SAMPLES, open_cell
+
+from runner.files.my_files import MyFiles
+from runner.protocol.subscriptions import announced
+from runner.server.host import make_host
+from runner.store.protocol import Origin
+from runner.toolset.toolset import Cell
+from runner.users.events import LISTENERS_PER_USER
+from runner.users.identity import User
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    # The SDK's client says so of the earlier era, which is served all the same.
+    pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed"),
+]
+
+FILES = "runner://files"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
+    async with open_cell(SAMPLES / "hello.py", tmp_path) as opened:
+        yield opened
+
+
+def files(cell: Cell, user: str) -> MyFiles:
+    return cell.files(User(user))
+
+
+class Heard:
+    """A client's ear for updates."""
+
+    def __init__(self) -> None:
+        self.uris: asyncio.Queue[str] = asyncio.Queue()
+
+    async def __call__(self, message: Any) -> None:
+        uri = getattr(getattr(message, "params", None), "uri", None)
+        if uri is not None:
+            self.uris.put_nowait(str(uri))
+
+    async def next(self) -> str:
+        async with asyncio.timeout(60):
+            return await self.uris.get()
+
+
+@asynccontextmanager
+async def connected(cell: Cell, mode: str, heard: Heard | None = None) -> "AsyncIterator[Client[Any]]":
+    app: FastMCP[Any] = make_host(cell, transport="stdio", download_url=None)
+    options: dict[str, Any] = {"message_handler": heard} if heard else {}
+    async with Client(app, mode=mode, **options) as client:
+        yield client
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the user of the operating system be one of these tests' own."""
+    user = f"t-{uuid.uuid4().hex[:12]}"
+    monkeypatch.setattr("runner.users.identity.os_user", lambda: user)
+    return user
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_both_eras_are_told_that_one_can_subscribe(cell: Cell, named: str, mode: str) -> None:
+    async with connected(cell, mode) as client:
+        capabilities = client.server_capabilities
+
+    assert capabilities is not None
+    assert capabilities.resources is not None
+    assert capabilities.resources.subscribe is True
+
+
+async def test_a_connection_that_subscribed_hears_of_files_that_come_and_go(cell: Cell, named: str) -> None:
+    heard = Heard()
+
+    async with connected(cell, "legacy", heard) as client:
+        await client.session.subscribe_resource(FILES)
+        await files(cell, named).put(b"x", name="a.txt", origin=Origin.UPLOADED)
+        came = await heard.next()
+        await files(cell, named).remove("a.txt")
+        went = await heard.next()
+
+    assert (came, went) == (FILES, FILES)
+
+
+async def test_a_connection_hears_of_what_it_subscribed_to_and_of_nothing_else(
+    cell: Cell, named: str
+) -> None:
+    heard = Heard()
+    first = await files(cell, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
+
+    async with connected(cell, "legacy", heard) as client:
+        await client.session.subscribe_resource(f"artifact://{first.id}")
+        await files(cell, named).put(b"2", name="b.txt", origin=Origin.UPLOADED)
+        await files(cell, "t-another").put(b"1", name="a.txt", origin=Origin.UPLOADED)
+        await files(cell, named).remove("a.txt")
+        only = await heard.next()
+        await client.session.unsubscribe_resource(f"artifact://{first.id}")
+        await client.session.subscribe_resource(FILES)
+        await files(cell, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
+        then = await heard.next()
+
+    assert only == f"artifact://{first.id}"
+    assert then == FILES
+    assert heard.uris.empty()
+
+
+async def test_a_listener_of_the_later_era_hears_of_its_users_files_alone(cell: Cell, named: str) -> None:
+    async with (
+        connected(cell, "auto") as client,
+        listen(client.session, resource_subscriptions=[FILES]) as stream,
+    ):
+        await files(cell, "t-another").put(b"x", name="a.txt", origin=Origin.UPLOADED)
+        await files(cell, named).put(b"y", name="b.txt", origin=Origin.UPLOADED)
+        async with asyncio.timeout(60):
+            event = await anext(aiter(stream))
+        during = cell.events.listeners(user=named)
+
+    assert event == ResourceUpdated(uri=FILES)
+    assert during == 1
+
+
+async def test_listening_ends_with_the_client_and_with_the_server(cell: Cell, named: str) -> None:
+    async with (
+        connected(cell, "auto") as client,
+        listen(client.session, resource_subscriptions=[FILES]) as stream,
+    ):
+        cell.events.close()
+        async with asyncio.timeout(60):
+            rest = [event async for event in stream]
+    async with connected(cell, "legacy") as client:
+        await client.session.subscribe_resource(FILES)
+        during = cell.events.listeners(user=named)
+
+    assert rest == []
+    assert during == 1
+    assert cell.events.listeners(user=named) == 0
+
+
+async def test_a_resource_that_announces_nothing_cannot_be_subscribed_to(cell: Cell, named: str) -> None:
+    async with connected(cell, "legacy") as client:
+        await client.session.subscribe_resource(FILES)
+        with pytest.raises(MCPError, match="announces no changes"):
+            await client.session.subscribe_resource("data://table")
+
+
+async def test_a_user_has_so_many_subscriptions_and_no_more(cell: Cell, named: str) -> None:
+    from contextlib import ExitStack
+
+    async with connected(cell, "legacy") as client:
+        with ExitStack() as stack:
+            for _ in range(LISTENERS_PER_USER):
+                stack.enter_context(cell.events.subscribe(user=named))
+            with pytest.raises(MCPError, match="subscriptions of this user are open"):
+                await client.session.subscribe_resource(FILES)
+        await client.session.subscribe_resource(FILES)
+
+
+@pytest.mark.parametrize("odd", [{}, {"capabilities": None}, {"capabilities": {"resources": None}}])
+async def test_an_odd_discovery_of_a_tool_file_is_handed_on(odd: dict[str, Any]) -> None:
+    assert announced(odd).keys() == odd.keys()

@@ -1,0 +1,70 @@
+"""Calls that a client on stdio has no answer to yet."""
+
+import asyncio
+
+import pytest
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from runner.protocol.unanswered import Unanswered
+
+pytestmark = pytest.mark.anyio
+
+LONG_S = 300
+
+
+def asked(number: int | str, method: str = "tools/call") -> JSONRPCRequest:
+    return JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params={})
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def is_waiting(task: "asyncio.Task[None]") -> bool:
+    done, _ = await asyncio.wait({task}, timeout=0.05)
+    return not done
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        JSONRPCResponse(jsonrpc="2.0", id="1", result={}),
+        JSONRPCError(jsonrpc="2.0", id=1, error={"code": -1, "message": "no"}),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_call_is_waited_for_until_it_is_answered(over: JSONRPCResponse | JSONRPCError) -> None:
+    unanswered = Unanswered()
+    unanswered.heard(asked(1))
+    unanswered.heard(asked(2))
+    waiting = asyncio.create_task(unanswered.none(LONG_S))
+    unanswered.said(JSONRPCResponse(jsonrpc="2.0", id=2, result={}))
+    waited = await is_waiting(waiting)
+
+    unanswered.said(over)
+
+    await asyncio.wait_for(waiting, 60)
+    assert waited
+
+
+async def test_a_call_that_its_client_has_cancelled_is_not_waited_for() -> None:
+    unanswered = Unanswered()
+    unanswered.heard(asked("a"))
+    waiting = asyncio.create_task(unanswered.none(LONG_S))
+    waited = await is_waiting(waiting)
+
+    params = {"requestId": "a"}
+    unanswered.heard(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params))
+
+    await asyncio.wait_for(waiting, 60)
+    assert waited
+
+
+async def test_nothing_else_is_waited_for_and_no_call_longer_than_one_has_time() -> None:
+    unanswered = Unanswered()
+    unanswered.heard(asked(1, "subscriptions/listen"))
+
+    await asyncio.wait_for(unanswered.none(LONG_S), 60)
+
+    unanswered.heard(asked(2))
+    await asyncio.wait_for(unanswered.none(0.01), 60)

@@ -1,0 +1,215 @@
+"""What calls, homes and `/readyz` notice of a forkserver that ends, and of tool files that load no more."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import Listening, becomes, call, details, error_code, open_cell, request, somebody
+
+from runner.call import execute, relay
+from runner.toolset.toolset import Cell
+from sandbox.host.lease import Lease
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TOOL = """
+import time
+from pathlib import Path
+from fastmcp import Context, FastMCP
+
+mcp = FastMCP("lasting")
+
+
+@mcp.tool
+def echo(n: int) -> int:
+    return n
+
+
+@mcp.tool
+async def waits(ctx: Context) -> str:
+    await ctx.report_progress(1)
+    time.sleep(60)
+    return "waited"
+
+
+@mcp.tool
+def leave(username: str) -> str:
+    Path(f"/tmp/{username}/left.txt").write_text("here")
+    return "left"
+
+
+@mcp.tool
+def look(username: str) -> str:
+    return Path(f"/tmp/{username}/left.txt").read_text()
+
+
+def counts(username: str) -> None:
+    with open(f"/tmp/{username}/runs.txt", "a") as file:
+        file.write("ran\\n")
+
+
+@mcp.tool
+def runs(username: str) -> str:
+    counts(username)
+    return Path(f"/tmp/{username}/runs.txt").read_text()
+
+
+@mcp.tool
+def lurks(username: str) -> str:
+    # Looks at the next call without reading it, does what it asks for, and ends.
+    import os, socket
+    from sandbox.inside.program import Channel
+
+    def peeks(channel: Channel) -> None:
+        if b"runs" in channel.connection.recv(65536, socket.MSG_PEEK):
+            counts(username)
+        os._exit(1)
+
+    Channel.receive = peeks
+    return "lurking"
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    file = tmp_path / "lasting.py"
+    file.write_text(TOOL)
+    return file
+
+
+def forkserver(cell: Cell) -> int:
+    return cell.forkserver._current.process.pid
+
+
+async def test_calls_go_on_after_the_forkserver_was_killed(tool: Path, tmp_path: Path) -> None:
+    with somebody() as ann, somebody() as bob:
+        async with open_cell(tool, tmp_path) as cell:
+            assert error_code(await call(cell, ann, "echo", n=1)) is None
+            first = cell.forkserver._current
+            os.kill(forkserver(cell), signal.SIGKILL)
+            # A call that a dying worker has taken in the last moment has begun.
+            assert await becomes(lambda: not first.alive)
+
+            several = await asyncio.gather(*(call(cell, who, "echo", n=2) for who in (ann, bob) * 3))
+
+            assert [error_code(each) for each in several] == [None] * 6
+            assert await cell.faults() == {}
+
+
+async def test_a_call_under_way_is_told_that_the_forkserver_ended_and_is_not_run_twice(
+    tool: Path, tmp_path: Path
+) -> None:
+    with somebody() as ann:
+        async with open_cell(tool, tmp_path) as cell:
+            client = Listening()
+            running = asyncio.create_task(execute(cell, request(ann, "waits", {}, client)))
+            assert await becomes(lambda: len(client.heard) > 0)
+
+            os.kill(forkserver(cell), signal.SIGKILL)
+            completed = await asyncio.wait_for(running, 15)
+
+            assert error_code(completed) == "E_CRASHED"
+            assert "forkserver" in completed.processed.value["results"]["error"]
+            assert details(completed)["suggestion"].startswith("Call again")
+            assert len(client.heard) == 1
+
+
+@pytest.mark.parametrize("is_believed", [False, True], ids=["held", "control"])
+async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
+    tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_believed: bool
+) -> None:
+    if is_believed:
+        # What the kernel says of a worker that has left its call unread.
+        given_up = Lease._give_up
+
+        def believes(lease: Lease, error: Exception) -> None:
+            lease._begun = not isinstance(error, ConnectionError)
+            given_up(lease, error)
+
+        monkeypatch.setattr(Lease, "_give_up", believes)
+    with somebody() as ann:
+        async with open_cell(tool, tmp_path, worker_reuse="user") as cell:
+            assert error_code(await call(cell, ann, "lurks")) is None
+
+            code = error_code(await call(cell, ann, "runs"))
+            counted = await call(cell, ann, "runs")
+
+    assert code == (None if is_believed else "E_CRASHED")
+    assert counted.processed.value["results"] == "ran\n" * (3 if is_believed else 2)
+
+
+async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
+    tool: Path, tmp_path: Path
+) -> None:
+    with somebody() as ann:
+        async with open_cell(tool, tmp_path) as cell:
+            assert error_code(await call(cell, ann, "leave")) is None
+            first = forkserver(cell)
+            os.kill(first, signal.SIGKILL)
+            assert await becomes(lambda: forkserver(cell) != first)
+
+            looked = await call(cell, ann, "look")
+
+            assert error_code(looked) is None
+            assert "here" in str(looked.processed.value["results"])
+
+
+async def test_requests_that_are_no_tool_calls_go_on_too(tool: Path, tmp_path: Path) -> None:
+    with somebody() as ann:
+        async with open_cell(tool, tmp_path) as cell:
+            first = cell.forkserver._current
+            os.kill(forkserver(cell), signal.SIGKILL)
+            assert await becomes(lambda: not first.alive)
+            asked = request(ann, "echo", {})
+            asked = replace(asked, method="tools/list", params={"_meta": asked.params["_meta"]})
+
+            listed = await relay(cell, asked)
+
+            assert len(listed["tools"]) == 6
+
+
+async def test_zygotes_of_the_users_before_come_back_by_themselves(tool: Path, tmp_path: Path) -> None:
+    with somebody() as ann:
+        async with open_cell(tool, tmp_path) as cell:
+            await call(cell, ann, "leave")
+            before = {key: task.result().pool.zygote.pid for key, task in cell._seats.items()}
+
+            os.kill(forkserver(cell), signal.SIGKILL)
+
+            def back() -> bool:
+                tasks = [cell._seats.get(key) for key in before]
+                return all(
+                    task is not None
+                    and task.done()
+                    and task.result().pool.alive
+                    and task.result().pool.zygote.pid not in before.values()
+                    for task in tasks
+                )
+
+            assert await becomes(back)
+
+
+async def test_a_server_whose_tool_file_loads_no_more_says_so_until_it_does(
+    tool: Path, tmp_path: Path
+) -> None:
+    with somebody() as ann, somebody() as bob:
+        async with open_cell(tool, tmp_path) as cell:
+            assert error_code(await call(cell, ann, "leave")) is None
+            assert await cell.faults() == {}
+            tool.write_text("raise ValueError('broken')")
+
+            assert error_code(await call(cell, bob, "leave")) == "E_TOOL"
+
+            assert await becomes(lambda: cell.load_check.fault is not None)
+            assert "broken" in (await cell.faults())["tools"]
+            tool.write_text(TOOL)
+            assert await becomes(lambda: cell.load_check.fault is None)
+            assert error_code(await call(cell, bob, "leave")) is None

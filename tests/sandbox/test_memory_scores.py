@@ -1,0 +1,52 @@
+"""In every tier a worker ends before its forkserver, that before the host, and no worker can change it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import TOOLS, becomes, call, open_cell, somebody
+
+from sandbox.probe.machine import Tier, missing
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+TIERS = [tier.value for tier in (Tier.PROCESS, Tier.NAMESPACE) if not missing(tier)]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def score_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_workers_end_first_then_the_forkserver_and_the_host_last(tmp_path: Path, tier: str) -> None:
+    with somebody() as ann:
+        async with open_cell(TOOLS / "hungry.py", tmp_path, isolation=tier) as cell:
+            host = score_of(os.getpid())
+            said = await call(cell, ann, "more_likely_to_live")
+            zygotes = {task.result().pool.zygote for task in cell._seats.values()}
+            (zygote,) = zygotes
+            assert await becomes(lambda: zygote.at_hand > 0)
+
+            # Landlock says the one, and where the mount is read-only it says the other.
+            assert said.processed.value["results"] in ("EACCES EACCES", "EROFS EROFS")
+            assert {score_of(each.pid) for each in (zygote, *zygote._parking._idle)} == {1000}
+            assert host <= score_of(cell.forkserver._current.process.pid) < 1000
+
+
+def test_unconfined_one_could_lower_it() -> None:
+    """The control: what a worker is denied works for a process that is not confined."""
+    program = (
+        "from pathlib import Path; f = Path('/proc/self/oom_score_adj'); "
+        "f.write_text('900'); f.write_text('800'); print(f.read_text())"
+    )
+
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert said.stdout.strip() == "800"

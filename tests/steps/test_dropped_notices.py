@@ -1,0 +1,94 @@
+"""A client that is too slow for what a tool says: what it misses is counted, told to it and logged."""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TOOLS, Listening, open_cell, request
+
+from runner.call import execute
+from runner.toolset.toolset import Cell
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+MANY = 3000
+# Fewer than are held for a client, however busy the machine is.
+FEW = 900
+
+
+@dataclass
+class Slow(Listening):
+    """A client that takes its time."""
+
+    takes_s: float = 0.0
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        await asyncio.sleep(self.takes_s)
+        await super().notify(method, params)
+
+    @property
+    def texts(self) -> list[str]:
+        return [params["data"]["msg"] for _method, params in self.heard]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
+    async with open_cell(TOOLS / "ends.py", tmp_path, isolation="process") as cell:
+        yield cell
+
+
+async def said(cell: Cell, client: Slow, *levels: str, count: int = MANY) -> bool:
+    asked = replace(request("ann", "says", {"count": count}, client), levels=frozenset(levels))
+    return not (await execute(cell, asked)).processed.is_error
+
+
+async def test_a_slow_client_hears_last_how_many_notifications_it_missed(
+    cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Slow(takes_s=0.01)
+
+    fine = await said(cell, client, "info", "warning")
+
+    *passed, last = client.texts
+    told = re.match(r"(\d+) notifications of the tool were dropped", last)
+    logged = [record for record in caplog.records if record.message == "notifications were dropped"]
+    assert fine
+    assert told is not None
+    # One that was under way as the call ended may have arrived all the same.
+    assert len(passed) + int(told[1]) - MANY in (0, 1)
+    assert [(record.levelno, vars(record)["count"]) for record in logged] == [(logging.WARNING, int(told[1]))]
+
+
+async def test_a_client_that_keeps_up_hears_everything_and_of_no_loss(
+    cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The control."""
+    client = Slow()
+
+    fine = await said(cell, client, "info", "warning", count=FEW)
+
+    assert fine
+    assert client.texts == [str(number) for number in range(FEW)]
+    assert "dropped" not in caplog.text
+
+
+async def test_a_client_that_wants_no_warnings_gets_none_and_the_log_has_it(
+    cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Slow(takes_s=0.01)
+
+    fine = await said(cell, client, "info")
+
+    assert fine
+    assert not [text for text in client.texts if "dropped" in text]
+    assert "notifications were dropped" in caplog.text

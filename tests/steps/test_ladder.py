@@ -1,0 +1,256 @@
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from runner.steps.listener import CallListener, ClientRefusal, widened
+from runner.toolset.session_state import SessionState
+from sandbox.deadlines import Deadlines, Rung
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Heard:
+    """A client that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        self.notes.append((method, params))
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if params.get("refuse"):
+            raise ClientRefusal(-1, "no")
+        return {"action": "accept", "asked": method}
+
+
+def listener(meta: dict[str, Any] | None = None, levels: tuple[str, ...] = ()) -> CallListener:
+    return CallListener(
+        client=Heard(),
+        params={"name": "t", "_meta": meta or {}},
+        levels=frozenset(levels),
+        deadlines=Deadlines(),
+        user="alice",
+        state=SessionState(),
+    )
+
+
+def heard(call: CallListener) -> list[tuple[str, Mapping[str, Any]]]:
+    assert isinstance(call.client, Heard)
+    return call.client.notes
+
+
+def progress(value: float, **more: object) -> dict[str, object]:
+    return {"method": "notifications/progress", "params": {"progress": value, **more}}
+
+
+async def test_progress_goes_out_under_the_callers_own_token() -> None:
+    call = listener({"progressToken": "mine"})
+
+    await call.notify(progress(1, total=4, message="one", progressToken="forged"))
+
+    sent = {"progressToken": "mine", "progress": 1, "total": 4, "message": "one"}
+    assert heard(call) == [("notifications/progress", sent)]
+    assert call.last_progress == "one"
+
+
+async def test_without_a_token_progress_counts_and_is_not_sent() -> None:
+    call = listener()
+
+    await call.notify(progress(1, total=4))
+
+    assert heard(call) == []
+    assert call.last_progress == "1/4"
+
+
+@pytest.mark.parametrize("method", ["tasks/list", "notifications/cancelled", "x", None])
+async def test_a_worker_cannot_send_what_no_tool_may_send(method: str | None) -> None:
+    call = listener({"progressToken": 1}, ("info",))
+
+    await call.notify({"method": method, "params": {"a": 1}})
+    answer = await call.request({"method": method, "params": {"key": "k"}})
+
+    assert heard(call) == []
+    assert "error" in answer
+
+
+@pytest.mark.parametrize("method", ["elicitation/create", "roots/list", "sampling/createMessage"])
+async def test_a_worker_asks_its_client_what_tools_may_ask(method: str) -> None:
+    call = listener()
+
+    answer = await call.request({"method": method, "params": {"key": "k"}})
+
+    assert answer["result"]["asked"] == method
+    assert call.waits_for_client({"method": method})
+
+
+@pytest.mark.parametrize("params", [None, [], {"progress": "1"}, {"progress": None}])
+async def test_malformed_progress_is_dropped(params: object) -> None:
+    call = listener({"progressToken": 1})
+
+    await call.notify({"method": "notifications/progress", "params": params})
+
+    assert heard(call) == []
+
+
+async def test_a_message_is_sent_at_the_levels_the_client_wants_only() -> None:
+    call = listener(levels=("warning",))
+
+    for level in ("info", "warning"):
+        data = {"msg": f"a {level}", "extra": None}
+        await call.notify({"method": "notifications/message", "params": {"level": level, "data": data}})
+
+    sent = {"level": "warning", "data": {"msg": "a warning", "extra": None}}
+    assert heard(call) == [("notifications/message", sent)]
+    assert call.last_progress == "a warning"
+
+
+async def test_a_notice_goes_out_as_progress_that_only_grows() -> None:
+    call = listener({"progressToken": 7})
+
+    await call.notify(progress(5, total=10))
+    await call.rung(Rung.FIRST_NOTICE)
+    await call.rung(Rung.SECOND_NOTICE)
+    await call.notify(progress(6, total=10))
+
+    values = [params["progress"] for _method, params in heard(call)]
+    assert values == sorted(set(values))
+    assert heard(call)[1][1]["message"] == "The tool is taking longer than expected. Please wait..."
+    assert call.notices == [
+        "The tool is taking longer than expected. Please wait...",
+        "Still processing your request. This may take a few more moments.",
+    ]
+
+
+async def test_a_notice_goes_out_as_a_message_where_there_is_no_token() -> None:
+    call = listener(levels=("warning", "error"))
+
+    await call.rung(Rung.LAST_NOTICE)
+
+    ((method, params),) = heard(call)
+    assert method == "notifications/message"
+    assert params["data"]["msg"] == "Processing continues. The tool will timeout in 5 seconds if no progress."
+
+
+async def test_a_client_that_wants_nothing_hears_nothing_and_the_notice_is_kept() -> None:
+    call = listener()
+
+    await call.rung(Rung.FIRST_NOTICE)
+
+    assert heard(call) == []
+    assert len(call.notices) == 1
+
+
+async def test_an_elicitation_is_asked_of_the_client_and_waits_for_it() -> None:
+    call = listener()
+    question = {"method": "elicitation/create", "params": {"message": "name?"}}
+
+    assert call.waits_for_client(question)
+    assert await call.request(question) == {"result": {"action": "accept", "asked": "elicitation/create"}}
+
+
+async def test_a_refusal_of_the_client_reaches_the_tool_as_an_error() -> None:
+    answer = await listener().request({"method": "elicitation/create", "params": {"refuse": True}})
+
+    assert answer == {"error": {"code": -1, "message": "no"}}
+
+
+async def test_state_is_kept_for_the_user_and_for_nobody_else() -> None:
+    call = listener()
+    other = CallListener(
+        client=Heard(), params={}, levels=frozenset(), deadlines=Deadlines(), user="bob", state=call.state
+    )
+
+    await call.request({"method": "state/put", "params": {"key": "s:k", "value": {"value": 1}, "ttl": None}})
+    mine = await call.request({"method": "state/get", "params": {"key": "s:k"}})
+    theirs = await other.request({"method": "state/get", "params": {"key": "s:k"}})
+
+    assert mine == {"result": {"value": {"value": 1}, "ttl": None}}
+    assert theirs == {"result": {"value": None, "ttl": None}}
+
+
+async def test_state_above_its_limit_is_refused_with_a_sentence() -> None:
+    answer = await listener().request(
+        {"method": "state/put", "params": {"key": "k", "value": {"value": "x" * 2_000_000}, "ttl": None}}
+    )
+
+    assert "write it to a file instead" in answer["error"]["message"]
+
+
+def test_a_worker_is_asked_to_report_everything() -> None:
+    params = widened({"name": "t", "arguments": {"a": 1}})
+
+    assert params["arguments"] == {"a": 1}
+    assert params["_meta"] == {
+        "progressToken": "toolcell",
+        "io.modelcontextprotocol/logLevel": "debug",
+    }
+
+
+def test_the_callers_own_token_is_kept() -> None:
+    assert widened({"_meta": {"progressToken": 3}})["_meta"]["progressToken"] == 3
+
+
+def update(**fields: object) -> str:
+    return "MCP_UPDATE:" + json.dumps(fields)
+
+
+async def test_a_payload_reaches_the_interface_and_never_the_client_as_json() -> None:
+    events: list[Mapping[str, Any]] = []
+    call = listener({"progressToken": 1})
+    call.publish = events.append
+
+    message = update(type="canvas_update", content="<h1>x</h1>", progress_message="Step 1")
+    await call.notify(progress(1, total=4, message=message))
+    await call.notify(progress(2, total=4, message=update(type="canvas_update", content="<h1>y</h1>")))
+
+    assert [params for _method, params in heard(call)] == [
+        {"progressToken": 1, "progress": 1, "total": 4, "message": "Step 1"},
+        {"progressToken": 1, "progress": 2, "total": 4},
+    ]
+    assert call.last_progress == "2/4"
+    assert [event["type"] for event in events] == ["canvas_content", "tool_progress"] * 2
+
+
+async def test_a_payload_larger_than_a_message_is_read_whole() -> None:
+    events: list[Mapping[str, Any]] = []
+    call = listener()
+    call.publish = events.append
+
+    message = update(type="canvas_update", content="x" * 100_000, progress_message="drawn")
+    await call.notify(progress(1, message=message))
+
+    assert len(events[0]["content"]) == 100_000
+    assert call.last_progress == "drawn"
+
+
+async def test_the_interface_hears_of_messages_and_notices() -> None:
+    events: list[Mapping[str, Any]] = []
+    call = listener()
+    call.publish = events.append
+
+    data = {"msg": "reading", "extra": None}
+    await call.notify({"method": "notifications/message", "params": {"level": "info", "data": data}})
+    await call.rung(Rung.FIRST_NOTICE)
+
+    assert events == [
+        {"type": "tool_log", "level": "info", "message": "reading"},
+        {"type": "tool_notice", "message": "The tool is taking longer than expected. Please wait..."},
+    ]
+
+
+@pytest.mark.parametrize("value", [True, 10**400, -(10**400), float("nan"), float("inf")])
+async def test_a_number_that_no_arithmetic_can_take_is_dropped(value: float) -> None:
+    call = listener({"progressToken": 1})
+
+    await call.notify(progress(value, total=1))
+    await call.notify(progress(1, total=value))
+
+    assert heard(call) == [("notifications/progress", {"progressToken": 1, "progress": 1})]

@@ -1,0 +1,132 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.steps.rewriting import FileDelivery, Inputs, Rewriting
+from runner.toolset.catalog import ToolSpec
+
+HELD = {"a.txt": "a.txt", "B .csv": "B_.csv"}
+
+
+def tool(*names: str) -> ToolSpec:
+    parameters = {"type": "object", "properties": {name: {} for name in names}}
+    return ToolSpec(name="t", parameters=parameters, output_schema=None)
+
+
+def rewritten(arguments: dict[str, Any], *declared: str, file_delivery: FileDelivery = "path") -> Inputs:
+    """Rewrite for a user, ann, who has the files of HELD."""
+    rewriting = Rewriting.of(arguments, spec=tool(*declared), username="ann", file_delivery=file_delivery)
+    return rewriting.finish(
+        paths={name: f"/tmp/ann/input_files/{HELD[name]}" for name in rewriting.by_path if name in HELD},
+        links={name: f"/dl/{HELD[name]}?token=s.t" for name in rewriting.by_link if name in HELD},
+        names=HELD,
+    )
+
+
+def test_names_of_files_become_paths_and_links() -> None:
+    inputs = rewritten(
+        {"filename": "a.txt", "filenames": ["B .csv", "new.txt", 5], "file_names": ["a.txt"]},
+        *("filename", "filenames", "file_names"),
+    )
+
+    assert inputs.arguments == {
+        "filename": "/tmp/ann/input_files/a.txt",
+        "filenames": ["/tmp/ann/input_files/B_.csv", "new.txt", 5],
+        "file_names": ["/dl/a.txt?token=s.t"],
+    }
+    assert inputs.unknown == ("new.txt",)
+
+
+def test_by_setting_all_become_links() -> None:
+    inputs = rewritten(
+        {"filename": "a.txt", "filenames": ["B .csv"]}, "filename", "filenames", file_delivery="url"
+    )
+
+    assert inputs.arguments == {"filename": "/dl/a.txt?token=s.t", "filenames": ["/dl/B_.csv?token=s.t"]}
+
+
+def test_people_see_names_and_no_token() -> None:
+    inputs = rewritten(
+        {"filename": "B .csv", "file_names": ["a.txt"], "note": {"at": ["/x?token=s.t", "/dl/a.txt"]}},
+        *("filename", "file_names", "note", "username"),
+    )
+
+    assert inputs.shown() == {
+        "filename": "B_.csv",
+        "file_names": ["a.txt"],
+        "note": {"at": ["/x", "/dl/a.txt"]},
+        "username": "ann",
+    }
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "https://x.example/a.txt",
+        "file:///a.txt",
+        "/a.txt",
+        "\\\\server\\a.txt",
+        "C:\\a.txt",
+        "data:text/plain,a.txt",
+    ],
+)
+def test_a_place_is_no_name_and_stays(place: str) -> None:
+    rewriting = Rewriting.of({"filename": place}, spec=tool("filename"), username="ann", file_delivery="path")
+
+    assert rewriting.by_path == ()
+    assert rewritten({"filename": place}, "filename") == Inputs(
+        arguments={"filename": place}, unknown=(place,)
+    )
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a: b.txt", "sub/a.txt", "../a.txt", "x:y", "http.txt"])
+def test_anything_else_may_be_a_name(name: str) -> None:
+    rewriting = Rewriting.of({"filename": name}, spec=tool("filename"), username="ann", file_delivery="path")
+
+    assert rewriting.by_path == (name,)
+
+
+@pytest.mark.parametrize("said", ["mallory", None, ["root"], {}])
+def test_the_identity_is_the_users_whatever_was_said(said: object) -> None:
+    assert rewritten({"username": said}, "username").arguments == {"username": "ann"}
+    assert rewritten({}, "username").arguments == {"username": "ann"}
+    assert rewritten({"username": said, "q": 1}, "q").arguments == {"q": 1}
+
+
+def test_helpers_are_dropped_unless_declared_and_everything_else_is_kept() -> None:
+    helpers = {
+        "original_filename": "a",
+        "file_url": "/x",
+        "filename": "a.txt",
+        "filenames": [],
+        "file_urls": [],
+    }
+
+    assert rewritten({**helpers, "other": 1}, "q").arguments == {"other": 1}
+    assert rewritten({"original_filename": "a.txt"}, "original_filename").arguments == {
+        "original_filename": "a.txt"
+    }
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.text(st.characters()) | st.sampled_from([*HELD, "username"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+keys = st.sampled_from(["username", "filename", "filenames", "file_names", "file_url", "q", "r"])
+
+
+@given(st.dictionaries(keys, values), st.sets(keys), st.sampled_from(["path", "url"]))
+def test_only_the_three_file_arguments_and_the_identity_ever_change(
+    arguments: dict[str, Any], declared: set[str], file_delivery: FileDelivery
+) -> None:
+    inputs = rewritten(arguments, *declared, file_delivery=file_delivery)
+
+    changed = {
+        key for key, value in inputs.arguments.items() if key not in arguments or arguments[key] != value
+    }
+    assert changed <= {"username", "filename", "filenames", "file_names"} & declared
+    assert "token=" not in str(inputs.shown()) or "token=" in str(arguments)
+    assert inputs.arguments.get("username", "ann") == "ann"

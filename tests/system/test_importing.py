@@ -1,0 +1,43 @@
+"""Imports without the collector: it stands still only while they last."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.system.importing import import_whole
+
+
+def planted(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> str:
+    (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(folder)
+    # Noted, so that it is taken out again.
+    monkeypatch.setitem(sys.modules, name, sys)
+    del sys.modules[name]
+    return name
+
+
+def test_the_collector_stands_still_during_an_import_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = planted(tmp_path, monkeypatch, "t_collector_seen", "import gc\nSEEN = gc.isenabled()\n")
+    assert gc.isenabled()
+
+    module = import_whole(name)
+
+    assert (module.SEEN, gc.isenabled()) == (False, True)
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
+
+
+def test_an_import_that_fails_leaves_the_collector_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = planted(tmp_path, monkeypatch, "t_collector_lost", "raise ValueError('not today')\n")
+
+    with pytest.raises(ValueError, match="not today"):
+        import_whole(name)
+
+    assert gc.isenabled()
+    gc.unfreeze()

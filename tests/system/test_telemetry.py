@@ -1,0 +1,188 @@
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+
+from runner.system.logging_setup import CallScope, _TextFormatter, redact, set_up
+
+log = logging.getLogger("runner.test")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FASTMCP_LOG_ENABLED", "false")
+    names = (
+        "",
+        "runner",
+        "sandbox",
+        "asyncio",
+        "fastmcp",
+        "httpcore2",
+        "httpx2",
+        "mcp",
+        "sse_starlette",
+        "uvicorn",
+    )
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(x, x.handlers[:], x.level, x.propagate) for x in loggers]
+    yield
+    for logger, handlers, level, propagate in before:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def logged(
+    form: Literal["text", "json"], level: Literal["debug", "info", "warning", "error"] = "info"
+) -> io.StringIO:
+    stream = io.StringIO()
+    set_up(level, form, stream=stream)
+    return stream
+
+
+def test_a_json_record_is_one_object_with_its_facts() -> None:
+    stream = logged("json")
+
+    log.warning("worker killed", extra={"pid": 7, "signal": "SIGKILL"})
+
+    record = json.loads(stream.getvalue())
+    assert record.pop("time").endswith("+00:00")
+    assert record == {
+        "level": "warning",
+        "logger": "runner.test",
+        "event": "worker killed",
+        "pid": 7,
+        "signal": "SIGKILL",
+    }
+
+
+def test_a_text_record_is_one_line_with_its_facts() -> None:
+    stream = logged("text")
+
+    log.info("call ended", extra={"tool": "shout", "why": "two words"})
+
+    assert stream.getvalue().endswith(' info    runner.test: call ended tool=shout why="two words"\n')
+
+
+def test_every_record_of_a_call_carries_its_id_and_of_no_other() -> None:
+    stream = logged("json")
+
+    async def call(number: int) -> None:
+        with CallScope(f"call-{number}"):
+            await asyncio.sleep(0)
+            await asyncio.to_thread(log.info, "in a thread", extra={"number": number})
+
+    async def both() -> None:
+        await asyncio.gather(call(1), call(2))
+
+    asyncio.run(both())
+    log.info("outside")
+
+    records = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert {(r.get("number"), r.get("call_id")) for r in records} == {
+        (1, "call-1"),
+        (2, "call-2"),
+        (None, None),
+    }
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_tokens_never_reach_the_log(form: Literal["text", "json"]) -> None:
+    stream = logged(form)
+
+    log.info(
+        "GET /api/files/download/art_1?token=hunter2.x-_&a=1",
+        extra={"url": "https://u:hunter2@h/?token=hunter2"},
+    )
+    log.info(
+        "header Authorization: Bearer hunter2.hunter2",
+        extra={"token": "hunter2", "arguments": {"a": "hunter2"}},
+    )
+    try:
+        int("/f?token=hunter2")
+    except ValueError:
+        log.exception("failed")
+
+    assert "hunter2" not in stream.getvalue()
+    assert "&a=1" in stream.getvalue()
+    assert "base 10: '/f?token=[redacted]'" in stream.getvalue()
+
+
+def test_a_name_with_a_line_break_cannot_forge_a_record() -> None:
+    stream = logged("text")
+
+    log.info("stored %s", "a\n00:00:00 error runner: forged", extra={"name_given": "b\nforged"})
+
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_a_fact_cannot_pose_as_level_or_event() -> None:
+    stream = logged("json")
+
+    log.info("true", extra={"level": "error", "event": "forged"})
+
+    record = json.loads(stream.getvalue())
+    assert (record["level"], record["event"]) == ("info", "true")
+
+
+def test_level_debug_shows_our_records_but_not_requests_of_the_libraries() -> None:
+    stream = logged("text", "debug")
+
+    log.debug("ours")
+    logging.getLogger("mcp.server").debug("request with arguments")
+    logging.getLogger("mcp.server").info("session started")
+
+    assert "ours" in stream.getvalue()
+    assert "session started" in stream.getvalue()
+    assert "arguments" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("level", "name", "is_shown"),
+    [
+        ("info", "mcp.client.streamable_http", False),
+        ("info", "mcp.client.sse", False),
+        ("debug", "mcp.client.sse", True),
+        ("info", "runner.test", True),
+    ],
+)
+def test_what_a_remote_server_says_wrong_is_one_line_and_a_fault_of_ours_a_traceback(
+    level: Literal["debug", "info"], name: str, *, is_shown: bool
+) -> None:
+    stream = logged("text", level)
+
+    logging.getLogger(name).error("Error parsing SSE message", exc_info=ValueError("no message\nat all"))
+
+    said = stream.getvalue()
+    assert ("ValueError: no message\nat all" in said) == is_shown
+    assert is_shown or said.endswith(
+        f'error   {name}: Error parsing SSE message problem="ValueError: no message"\n'
+    )
+
+
+def test_setting_up_twice_logs_once() -> None:
+    logged("text")
+    stream = logged("text")
+
+    log.info("once")
+
+    assert stream.getvalue().count("once") == 1
+
+
+def test_what_is_no_secret_is_left_as_it_is() -> None:
+    text = "https://host:8000/path?name=a@b.example count=3 tokens=5"
+
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[31mb", "a\x9b31mb", "a\u2028b", "a\u202eb", 'a "b'])
+def test_a_fact_of_a_record_cannot_act_on_a_terminal_or_begin_a_line(hostile: str) -> None:
+    record = logging.makeLogRecord({"name": "x", "msg": "said", "path": hostile})
+
+    line = _TextFormatter().format(record)
+
+    assert line.isprintable()
+    assert line.endswith(("b", 'b"'))

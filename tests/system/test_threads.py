@@ -1,0 +1,99 @@
+"""Threads and cancellation: no descriptor is closed under a thread that still uses it."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from runner.system.threads import finished, in_thread
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_who_is_cancelled_waits_until_the_thread_has_finished() -> None:
+    begun, go, events = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        go.wait(20)
+        events.append("finished")
+
+    async def caller() -> None:
+        try:
+            await finished(work)
+        finally:
+            events.append("closed")
+
+    task = asyncio.create_task(caller())
+    await asyncio.to_thread(begun.wait, 20)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    still_waiting = not task.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert still_waiting
+    assert events == ["finished", "closed"]
+
+
+async def test_a_result_and_an_error_come_back() -> None:
+    assert await finished(int, "7") == 7
+    with pytest.raises(ValueError, match="invalid literal"):
+        await finished(int, "x")
+
+
+async def test_what_was_entered_by_a_caller_that_is_cancelled_is_left() -> None:
+    begun, go, events = threading.Event(), threading.Event(), []
+
+    @contextmanager
+    def slow() -> Iterator[int]:
+        begun.set()
+        go.wait(20)
+        fd = os.open("/dev/null", os.O_RDONLY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+            events.append("left")
+
+    async def caller() -> None:
+        async with in_thread(slow()):
+            events.append("entered")
+
+    task = asyncio.create_task(caller())
+    await asyncio.to_thread(begun.wait, 20)
+    task.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert events == ["left"]
+
+
+async def test_an_error_in_the_block_reaches_the_context_manager_and_the_caller() -> None:
+    seen: list[str] = []
+
+    @contextmanager
+    def watching() -> Iterator[None]:
+        try:
+            yield
+        except KeyError as error:
+            seen.append(str(error))
+            raise
+
+    with pytest.raises(KeyError):
+        async with in_thread(watching()):
+            raise KeyError("a")
+
+    assert seen == ["'a'"]

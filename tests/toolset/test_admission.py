@@ -1,0 +1,154 @@
+import anyio
+import pytest
+
+from runner.errors import CallError, Code
+from runner.toolset.admission import Admission
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await anyio.lowlevel.checkpoint()
+
+
+class Calls:
+    """Holds places and notes who got one."""
+
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
+        self.running: list[str] = []
+        self.leave: dict[str, anyio.Event] = {}
+
+    async def run(self, name: str) -> None:
+        self.leave[name] = anyio.Event()
+        async with self.admission.admit(name.split("-")[0]):
+            self.running.append(name)
+            await self.leave[name].wait()
+            self.running.remove(name)
+
+
+async def test_a_user_at_their_limit_holds_up_nobody_else() -> None:
+    calls = Calls(Admission(max_calls=3, max_calls_per_user=2, max_queue=10, max_queue_per_user=10))
+
+    async with anyio.create_task_group() as group:
+        for name in ("ann-1", "ann-2", "ann-3", "bob-1"):
+            group.start_soon(calls.run, name)
+            await settle()
+        first = sorted(calls.running)
+        calls.leave["ann-1"].set()
+        await settle()
+        second = sorted(calls.running)
+        group.cancel_scope.cancel()
+
+    assert first == ["ann-1", "ann-2", "bob-1"]
+    assert second == ["ann-2", "ann-3", "bob-1"]
+
+
+def one_at_a_time(*, queue: int, of_one: int) -> Admission:
+    return Admission(max_calls=1, max_calls_per_user=1, max_queue=queue, max_queue_per_user=of_one)
+
+
+@pytest.mark.parametrize(
+    ("queue", "of_one", "bound", "value"), [(1, 9, "max_queue", 1), (9, 1, "max_queue_per_user", 1)]
+)
+async def test_a_full_queue_is_busy_and_says_which_bound_and_when_to_come_back(
+    queue: int, of_one: int, bound: str, value: int
+) -> None:
+    calls = Calls(one_at_a_time(queue=queue, of_one=of_one))
+
+    async with anyio.create_task_group() as group:
+        for name in ("ann-1", "bob-1"):
+            group.start_soon(calls.run, name)
+            await settle()
+        with pytest.raises(CallError) as refused:
+            await calls.run("bob-2")
+        group.cancel_scope.cancel()
+
+    said = refused.value
+    assert said.code is Code.E_BUSY
+    assert bound in said.message
+    assert (said.details["limit"], said.details["setting"], said.details["value"]) == (bound, bound, value)
+    assert said.details["retry_after_seconds"] == 5
+
+
+async def test_who_fills_the_queue_of_all_gives_way_to_another_user() -> None:
+    admission = one_at_a_time(queue=3, of_one=9)
+    calls = Calls(admission)
+    refused: list[str] = []
+
+    async def run(name: str) -> None:
+        try:
+            await calls.run(name)
+        except CallError as error:
+            refused.append(f"{name} {error.details['limit']}")
+
+    async with anyio.create_task_group() as group:
+        for name in ("ann-1", "ann-2", "ann-3", "ann-4", "bob-1", "ann-5"):
+            group.start_soon(run, name)
+            await settle()
+        for name in ("ann-1", "bob-1"):
+            calls.leave[name].set()
+            await settle()
+        running = list(calls.running)
+        group.cancel_scope.cancel()
+
+    assert refused == ["ann-4 max_queue", "ann-5 max_queue"]
+    assert running == ["ann-2"]
+
+
+async def test_a_call_that_is_cancelled_as_it_gives_way_gives_back_no_place_that_it_never_had() -> None:
+    calls = Calls(one_at_a_time(queue=2, of_one=9))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(calls.run, "ann-1")
+        await settle()
+        group.start_soon(calls.run, "bob-1")
+        await settle()
+        with anyio.CancelScope() as impatient:
+            async with anyio.create_task_group() as others:
+                others.start_soon(calls.run, "bob-2")
+                await settle()
+                impatient.cancel()
+                # Cancelled, and not yet told of it, as another user takes the place in the queue.
+                group.start_soon(calls.run, "eve-1")
+        await settle()
+        running = list(calls.running)
+        for name in ("ann-1", "eve-1"):
+            calls.leave[name].set()
+            await settle()
+        then = list(calls.running)
+        group.cancel_scope.cancel()
+
+    assert running == ["ann-1"]
+    assert then == ["bob-1"]
+
+
+async def test_a_caller_who_leaves_the_queue_gives_up_no_place_of_others() -> None:
+    admission = one_at_a_time(queue=5, of_one=5)
+    calls = Calls(admission)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(calls.run, "ann-1")
+        await settle()
+        with anyio.CancelScope() as impatient:
+            group.start_soon(calls.run, "bob-1")
+            await settle()
+            with anyio.move_on_after(0):
+                await calls.run("eve-1")
+            impatient.cancel()
+        calls.leave["ann-1"].set()
+        await settle()
+        after = list(calls.running)
+        calls.leave["bob-1"].set()
+        await settle()
+        everybody_gone = admission.running("ann") + admission.running("bob") + admission.running("eve")
+        group.cancel_scope.cancel()
+
+    assert after == ["bob-1"]
+    assert everybody_gone == 0

@@ -1,0 +1,215 @@
+"""What is lent is looked at when the runner starts: where it lies, whose it is, and what is never lent."""
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+from support import settings_in
+
+from runner.errors import UsageError
+from runner.proxy.targets import read_targets
+from runner.settings.lendable import flag_for
+from runner.settings.model import Settings, ToolSettings
+from runner.settings.sources import load
+from runner.toolset.lending import lend
+
+TOOL = "from fastmcp import FastMCP\nimport beside\nmcp = FastMCP('t')\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("data/sub", "more", "program", "state", "store", "homes"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "program/tool.py").write_text(TOOL)
+    (tmp_path / "program/beside.py").write_text("")
+    (tmp_path / "led").symlink_to("data")
+    return tmp_path
+
+
+def lent(folder: Path, **settings: object) -> Settings:
+    effective = settings_in(folder, homes=folder / "homes", **settings)
+    return lend(effective, [folder / "program/tool.py"])
+
+
+def why(folder: Path, **settings: object) -> str:
+    with pytest.raises(UsageError) as refused:
+        lent(folder, **settings)
+    return str(refused.value)
+
+
+def test_links_are_followed_once_and_the_name_is_kept(folder: Path) -> None:
+    rights = lent(folder, allow_write=(folder / "led" / "sub",)).rights()
+
+    assert rights.write == (folder / "data/sub",)
+    assert rights.lent.names == (folder / "led/sub",)
+
+
+def test_what_lies_in_something_else_that_is_lent_is_not_lent_twice(folder: Path) -> None:
+    rights = lent(
+        folder, allow_read=(folder / "data/sub", folder / "more"), allow_write=(folder / "data",)
+    ).rights()
+
+    assert (rights.read, rights.write) == ((folder / "more",), (folder / "data",))
+
+
+def test_a_tool_has_its_own_instead_of_the_general_ones(folder: Path) -> None:
+    tools = {"one": ToolSettings(allow_write=(folder / "more",)), "none": ToolSettings(allow_read=())}
+    settings = lent(folder, allow_read=(folder / "data",), tools=tools)
+
+    assert (settings.rights("one").read, settings.rights("one").write) == (
+        (folder / "data",),
+        (folder / "more",),
+    )
+    assert settings.rights("none").read == ()
+    assert settings.rights().read == (folder / "data",)
+
+
+def test_without_anything_lent_nothing_changes(folder: Path) -> None:
+    settings = settings_in(folder)
+
+    assert lend(settings, []) is settings
+
+
+@pytest.mark.parametrize("option", ["allow_read", "allow_write"])
+def test_what_is_not_there_is_named_with_its_option(folder: Path, option: str) -> None:
+    said = why(folder, **{option: (folder / "not-there",)})
+
+    assert f"--{option.replace('_', '-')}: there is no file or folder {folder}/not-there" in said
+
+
+def test_the_tool_is_named_whose_folder_is_not_there(folder: Path) -> None:
+    said = why(folder, tools={"one": ToolSettings(allow_read=(folder / "not-there",))})
+
+    assert said.startswith("[tools.one] allow_read: there is no file or folder")
+
+
+@pytest.mark.parametrize("option", ["allow_read", "allow_write"])
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("/", "as a whole is nobody's to lend"),
+        ("/home", "as a whole is nobody's to lend"),
+        ("/tmp", "as a whole is nobody's to lend"),
+        ("/proc", "holds processes, devices or sockets"),
+        ("/proc/self/fd", "holds processes, devices or sockets"),
+        ("/sys/kernel", "holds processes, devices or sockets"),
+        ("/dev/shm", "holds processes, devices or sockets"),
+        ("/dev/null", "neither a folder nor a regular file"),
+        ("/run", "holds processes, devices or sockets"),
+        ("/etc", "keys are kept|belongs to the system"),
+        (".", "where the runner keeps its state"),
+        ("state", "where the runner keeps its state"),
+        ("store", "where the runner keeps its state"),
+        ("homes", "holds the homes of all users"),
+    ],
+)
+def test_what_would_open_more_than_was_meant_is_refused(
+    folder: Path, option: str, place: str, reason: str
+) -> None:
+    said = why(folder, **{option: (folder / place,)})
+
+    assert said.startswith(f"--{option.replace('_', '-')}: ")
+    assert any(part in said for part in reason.split("|")), said
+
+
+@pytest.mark.parametrize("place", ["/usr/local", "program", "program/beside.py"])
+def test_what_others_run_from_is_read_and_never_written(folder: Path, place: str) -> None:
+    assert lent(folder, allow_read=(folder / place,)).rights().read == (folder / place,)
+
+    assert "is not lent to write" in (said := why(folder, allow_write=(folder / place,))) or (
+        "which tools run from" in said
+    )
+
+
+def test_where_the_runner_is_loaded_from_is_never_written(folder: Path) -> None:
+    import runner
+
+    said = why(folder, allow_write=(Path(runner.__file__).parents[1],))
+
+    assert "the runner itself is loaded, unconfined" in said
+
+
+def test_keys_in_a_home_folder_are_never_lent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "data/.ssh").mkdir()
+    assert lent(folder, allow_read=(folder / "data",))
+
+    monkeypatch.setenv("HOME", str(folder / "data"))
+
+    assert "/.ssh, where keys are kept" in why(folder, allow_read=(folder / "data",))
+    assert "/.ssh, where keys are kept" in why(folder, allow_read=(folder / "data/.ssh",))
+
+
+def test_a_link_to_what_is_refused_is_refused_with_where_it_leads(folder: Path) -> None:
+    (folder / "innocent").symlink_to("state")
+
+    assert f"{folder}/innocent ({folder}/state) would open" in why(folder, allow_read=(folder / "innocent",))
+
+
+def test_the_configuration_file_is_never_lent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "data/runner.toml").write_text('allow_write = ["."]\n')
+    monkeypatch.chdir(folder / "data")
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(folder / "state"))
+
+    settings = load({})
+
+    # From where the file lies.
+    assert settings.allow_write == (folder / "data",)
+    with pytest.raises(UsageError, match=r"would open .*runner.toml"):
+        lend(settings, [])
+
+
+def test_root_works_as_the_owner_and_with_several_owners_not_at_all(folder: Path) -> None:
+    assert os.geteuid() == 0, "only root gives others' user ids; run these tests as root"
+    other = pwd.getpwnam("nobody").pw_uid
+    os.chown(folder / "data", other, other)
+
+    assert lent(folder, allow_write=(folder / "data",)).rights().lent.owner == (other, other)
+    # Of what anybody may read, nobody needs to be the owner.
+    assert lent(folder, allow_read=(Path("/usr/share"),)).lender is None
+    said = why(folder, allow_write=(folder / "data", folder / "more"))
+    assert "belongs to several users" in said
+    assert f"{folder}/data of nobody" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "wants", "flag"),
+    [
+        ("/srv/a/b.txt", "read", "--allow-read=/srv/a"),
+        ("/srv/a/b.txt", "write", "--allow-write=/srv/a"),
+        ("/srv/a/b.txt", "", "--allow-read=/srv/a or --allow-write=/srv/a"),
+        ("/srv/a/../c/b.txt", "write", "--allow-write=/srv/c"),
+        ("/etc/passwd", "write", None),
+        ("/proc/1/mem", "read", None),
+        ("/home/al/x", "read", None),
+        ("/home/al/notes/x", "read", "--allow-read=/home/al/notes"),
+        ("/tmp/bob/x", "read", None),
+        ("/x", "read", None),
+        ("relative/x", "write", None),
+        ("/run/media/al/disk/x", "read", "--allow-read=/run/media/al/disk"),
+    ],
+)
+def test_an_option_is_named_where_it_would_open_something(path: str, wants: str, flag: str | None) -> None:
+    assert flag_for(path, wants, homes=Path("/tmp")) == flag
+
+
+def test_an_entry_of_a_configuration_of_servers_has_folders_of_its_own(folder: Path) -> None:
+    config = folder / "mcp.json"
+    config.write_text(
+        '{"mcpServers": {"a": {"command": "cat", "allow_write": ["data"], "allow_read": ["/srv"]},'
+        ' "b": {"command": "cat"}}}'
+    )
+
+    a, b = read_targets([str(config)])
+
+    assert (a.allow_write, a.allow_read) == ((folder / "data",), (Path("/srv"),))
+    assert (b.allow_write, b.allow_read) == (None, None)
+
+
+@pytest.mark.parametrize("value", ['"data"', "[1]", '[""]', "{}"])
+def test_folders_of_an_entry_that_are_no_list_are_refused(folder: Path, value: str) -> None:
+    config = folder / "mcp.json"
+    config.write_text('{"mcpServers": {"a": {"command": "cat", "allow_write": ' + value + "}}}")
+
+    with pytest.raises(UsageError, match="`allow_write` is a list of folders and files"):
+        read_targets([str(config)])

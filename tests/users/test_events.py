@@ -1,0 +1,97 @@
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import anyio
+import pytest
+
+from runner.users.events import Events, Subscription
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def event(number: int, **more: object) -> dict[str, Any]:
+    return {"type": "tool_progress", "number": number, **more}
+
+
+async def heard(subscription: Subscription) -> list[int]:
+    subscription.close()
+    return [each["number"] async for each in subscription]
+
+
+async def test_a_listener_hears_its_users_events_in_order() -> None:
+    events = Events()
+
+    with events.subscribe(user="ann") as listening:
+        for number in range(3):
+            events.publish(event(number), user="ann", session=f"s{number}")
+
+        assert await heard(listening) == [0, 1, 2]
+
+
+async def test_nobody_hears_the_events_of_another_user_or_session() -> None:
+    events = Events()
+
+    with events.subscribe(user="ann", session="one") as mine, events.subscribe(user="ann") as all_mine:
+        events.publish(event(1), user="ann", session="one")
+        events.publish(event(2), user="ann", session="two")
+        events.publish(event(3), user="bob", session="one")
+        events.publish(event(4), user="ann")
+
+        assert await heard(mine) == [1, 4]
+        assert await heard(all_mine) == [1, 2, 4]
+
+
+async def test_a_listener_that_does_not_keep_up_loses_the_oldest_and_is_told_how_many() -> None:
+    events = Events()
+
+    with events.subscribe(user="ann", max_events=2) as listening:
+        for number in range(5):
+            events.publish(event(number), user="ann")
+
+        assert listening.missed == 3
+        assert await heard(listening) == [3, 4]
+
+
+async def test_large_events_are_held_up_to_a_number_of_bytes() -> None:
+    events = Events()
+
+    with events.subscribe(user="ann") as listening:
+        for number in range(40):
+            events.publish(event(number, content="x" * 1_000_000), user="ann")
+
+        kept = await heard(listening)
+
+    assert kept == list(range(40 - len(kept), 40))
+    assert 10 <= len(kept) <= 17
+
+
+async def test_a_waiting_listener_wakes_for_an_event_and_for_the_end() -> None:
+    events, got = Events(), []
+
+    async def listen(subscription: AsyncIterator[Mapping[str, Any]]) -> None:
+        got.extend([each["number"] async for each in subscription])
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            with events.subscribe(user="ann") as listening:
+                group.start_soon(listen, listening)
+                await anyio.lowlevel.checkpoint()
+                events.publish(event(7), user="ann")
+
+    assert got == [7]
+
+
+async def test_events_that_nobody_listens_for_are_gone() -> None:
+    events = Events()
+    with events.subscribe(user="ann"):
+        assert events.heard(user="ann", session="any")
+    events.publish(event(1), user="ann")
+
+    with events.subscribe(user="ann", session="one") as listening:
+        assert not events.heard(user="bob")
+        assert await heard(listening) == []

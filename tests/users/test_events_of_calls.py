@@ -1,0 +1,146 @@
+import re
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TOOLS, Listening, call, error_code, open_cell, request
+
+from runner.call import execute
+from runner.store.protocol import Origin
+from runner.toolset.toolset import Cell
+from runner.users.identity import User
+
+LINK = re.compile(r"(https?://[^/]+)?/api/files/download/art_[0-9a-f]{12}\?token=[\w.-]+")
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def user() -> Iterator[str]:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+    folder = tmp_path_factory.mktemp("events")
+    async with open_cell(TOOLS / "updates.py", folder, public_url="https://tools.example/") as it:
+        yield it
+
+
+async def upload(cell: Cell, user: str, name: str) -> None:
+    await cell.files(User(user)).put(b"words", name=name, origin=Origin.UPLOADED)
+
+
+async def test_an_interface_hears_a_whole_call_in_order(cell: Cell, user: str) -> None:
+    await upload(cell, user, "in.txt")
+    client = Listening()
+
+    with cell.events.subscribe(user=user, session="s") as listening:
+        await execute(cell, request(user, "draws", {"filename": "in.txt"}, client))
+        listening.close()
+        events = [event async for event in listening]
+
+    assert [event["type"] for event in events] == [
+        "tool_start",
+        "canvas_content",
+        "tool_progress",
+        "artifact_stored",
+        "files_update",
+        "canvas_files",
+        "notification",
+    ]
+    assert events[0]["arguments"] == {"filename": "in.txt", "username": user}
+    assert events[1]["content"] == "<h1>half</h1>"
+    # A file is stored for the user, whichever call made it.
+    of_call = [event for event in events if event["type"] != "artifact_stored"]
+    assert {event["tool"] for event in of_call} == {"draws"}
+    assert len({event["call"] for event in of_call}) == 1
+    assert [params.get("message") for _method, params in client.heard] == ["half done"]
+
+
+async def test_nobody_else_hears_it(cell: Cell, user: str) -> None:
+    await upload(cell, user, "in.txt")
+
+    with cell.events.subscribe(user=f"{user}-2") as others, cell.events.subscribe(user=user) as own:
+        await call(cell, user, "draws", filename="in.txt")
+        others.close()
+        own.close()
+
+        assert [event async for event in others] == []
+        assert [event async for event in own] != []
+
+
+async def test_file_names_reach_the_tool_as_links_and_filename_as_a_path(cell: Cell, user: str) -> None:
+    await upload(cell, user, "a.txt")
+
+    completed = await call(cell, user, "echoes", filename="a.txt", file_names=["a.txt", "none.txt"])
+
+    path, (link, unknown), _note = results(completed)
+    assert path == f"/tmp/{user}/input_files/a.txt"
+    assert LINK.fullmatch(link)
+    assert unknown == "none.txt"
+    assert (
+        cell.links.tokens.verify(
+            link.partition("token=")[2],
+            purpose="download",
+            key=link.partition("download/")[2].partition("?")[0],
+            now=cell.links.clock(),
+        )
+        == user
+    )
+
+
+async def test_by_setting_filename_is_a_link_too(user: str, tmp_path: Path) -> None:
+    async with open_cell(TOOLS / "updates.py", tmp_path, file_delivery="url") as cell:
+        await upload(cell, user, "a.txt")
+
+        with cell.events.subscribe(user=user) as listening:
+            completed = await call(cell, user, "echoes", filename="a.txt", file_names=[], note="/x?token=t.t")
+            listening.close()
+            (start,) = [event async for event in listening]
+
+    assert LINK.fullmatch(results(completed)[0])
+    assert start["arguments"] == {"filename": "a.txt", "file_names": [], "note": "/x"}
+
+
+async def test_arguments_that_come_as_cut_off_text_are_repaired(cell: Cell, user: str) -> None:
+    asked = request(user, "echoes", {})
+    text = '{"filename": "new.txt", "file_names": ["other.txt", "o'
+
+    completed = await execute(cell, replace(asked, params={**asked.params, "arguments": text}))
+
+    assert results(completed) == ["new.txt", ["other.txt", "o"], ""]
+
+
+@pytest.mark.parametrize("arguments", ["no json", '["a"]', ["a"], 5])
+async def test_arguments_that_are_no_object_are_refused(cell: Cell, user: str, arguments: object) -> None:
+    asked = request(user, "echoes", {})
+
+    completed = await execute(cell, replace(asked, params={**asked.params, "arguments": arguments}))
+
+    assert error_code(completed) == "E_INVALID_ARGUMENT"
+
+
+async def test_a_helper_argument_that_a_tool_does_not_declare_is_not_sent(cell: Cell, user: str) -> None:
+    helped = await call(
+        cell, user, "echoes", filename="n", file_names=[], original_filename="n", username="x"
+    )
+    mistaken = await call(cell, user, "echoes", filename="n", file_names=[], nota="n")
+
+    assert results(helped) == ["n", [], ""]
+    assert error_code(mistaken) == "E_INVALID_ARGUMENT"
+
+
+def results(completed: Any) -> Any:
+    return completed.processed.value["results"]

@@ -1,0 +1,36 @@
+"""What a worker asks its host: each call hears its own replies, whatever earlier calls have left behind."""
+
+import asyncio
+import socket
+
+import pytest
+
+from runner.worker.host_channel import HostLine
+from sandbox.denials.paths import Rules
+from sandbox.frames import Kind, receive, send
+from sandbox.inside.program import Channel
+from sandbox.policy import Policy
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_a_request_that_an_earlier_call_gives_up_takes_no_reply_from_the_next() -> None:
+    worker, host = socket.socketpair()
+    loop, waiting = asyncio.get_running_loop(), {}
+    channel = Channel(worker, Rules.of(Policy()))
+    with worker, host:
+        left = asyncio.create_task(HostLine(channel, loop, waiting).request("one", None))
+        await asyncio.sleep(0)
+        asked = asyncio.create_task(HostLine(channel.renewed(), loop, waiting).request("two", None))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.wait({left})
+        requests = [receive(host, 1000)[1] for _ in range(2)]
+        send(host, Kind.REPLY, {"id": requests[1]["id"], "result": {"is": "heard"}})
+
+        assert await asyncio.wait_for(asked, 10) == {"is": "heard"}

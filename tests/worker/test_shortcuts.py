@@ -1,0 +1,178 @@
+"""What workers leave out of FastMCP's way to a tool is not missed by anybody."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastmcp
+import pytest
+from fastmcp import FastMCP
+from fastmcp.server.providers import aggregate
+from fastmcp.utilities.async_utils import gather
+from opentelemetry import trace
+from support import call, open_cell, somebody
+
+from runner.worker.internals.patches import ask_one_provider_directly, make_spans_if_recorded
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(aggregate), "gather", gather)
+    ask_one_provider_directly()
+
+
+@pytest.fixture
+def mode() -> Iterator[None]:
+    before = fastmcp.settings.telemetry_mode
+    yield
+    fastmcp.settings.telemetry_mode = before
+
+
+async def told(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        raise value
+    return value
+
+
+@pytest.mark.parametrize("values", [[], [1], [1, 2, 3], [ValueError("no")], [1, ValueError("no"), 3]])
+async def test_providers_are_asked_with_the_same_answers(asked_directly: None, values: list[Any]) -> None:
+    ask = vars(aggregate)["gather"]
+
+    assert ask is not gather
+    ours, theirs = [
+        await how((told(value) for value in values), return_exceptions=True) for how in (ask, gather)
+    ]
+    assert ours == theirs == values
+
+
+async def test_a_provider_that_fails_fails_the_question_where_that_is_asked_for(asked_directly: None) -> None:
+    with pytest.raises(ValueError, match="no"):
+        await vars(aggregate)["gather"]([told(ValueError("no"))])
+
+
+async def test_one_provider_is_asked_without_a_task_of_its_own(asked_directly: None) -> None:
+    server = FastMCP("one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anyio.create_task_group", lambda: pytest.fail("a task group was made"))
+
+        @server.tool
+        def one() -> int:
+            return 1
+
+        tool = await server.get_tool("one")
+
+    assert tool is not None
+    assert tool.name == "one"
+
+
+async def test_a_server_with_mounts_finds_the_tools_of_all(asked_directly: None) -> None:
+    inner, outer = FastMCP("inner"), FastMCP("outer")
+    inner.tool(lambda: 1, name="one")
+    outer.tool(lambda: 2, name="two")
+    outer.mount(inner, namespace="in")
+
+    assert sorted(tool.name for tool in await outer.list_tools()) == ["in_one", "two"]
+    found = await outer.get_tool("in_one")
+    assert found is not None
+
+
+def test_without_an_sdk_no_spans_are_made(mode: None) -> None:
+    fastmcp.settings.telemetry_mode = "native"
+    make_spans_if_recorded()
+
+    assert fastmcp.settings.telemetry_mode == "propagation_only"
+
+
+def test_a_mode_that_somebody_chose_stays(mode: None) -> None:
+    fastmcp.settings.telemetry_mode = "off"
+    make_spans_if_recorded()
+
+    assert fastmcp.settings.telemetry_mode == "off"
+
+
+SETS_UP = """
+from opentelemetry import trace
+
+class Provider(trace.TracerProvider):
+    def get_tracer(self, *args, **kwargs):
+        return trace.NoOpTracer()
+"""
+
+
+def test_an_sdk_that_is_set_up_later_gets_its_spans(mode: None) -> None:
+    program = f"""
+import fastmcp
+from runner.worker.internals.patches import make_spans_if_recorded
+{SETS_UP}
+modes = []
+make_spans_if_recorded()
+modes.append(fastmcp.settings.telemetry_mode)
+trace.set_tracer_provider(Provider())
+make_spans_if_recorded()
+modes.append(fastmcp.settings.telemetry_mode)
+print(*modes)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split() == ["propagation_only", "native"]
+    assert isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+TRACED = (
+    SETS_UP
+    + """
+import contextlib
+import fastmcp
+from fastmcp import FastMCP
+
+names = []
+
+class Tracer(trace.NoOpTracer):
+    @contextlib.contextmanager
+    def start_as_current_span(self, name, *args, **kwargs):
+        names.append(name)
+        yield trace.INVALID_SPAN
+
+class Recording(trace.TracerProvider):
+    def get_tracer(self, *args, **kwargs):
+        return Tracer()
+
+def set_up():
+    trace.set_tracer_provider(Recording())
+
+@contextlib.asynccontextmanager
+async def lifespan(server):
+    LATE
+    yield
+
+EARLY
+mcp = FastMCP("traced", lifespan=lifespan)
+
+@mcp.tool
+async def spans() -> list[str]:
+    return names
+"""
+)
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("early", "late", "recorded"),
+    [("set_up()", "pass", True), ("pass", "set_up()", True), ("pass", "pass", False)],
+    ids=["at import", "in the lifespan", "never"],
+)
+async def test_a_tool_file_with_an_sdk_is_traced(
+    tmp_path: Path, early: str, late: str, recorded: bool
+) -> None:
+    file = tmp_path / "traced.py"
+    file.write_text(TRACED.replace("EARLY", early).replace("LATE", late))
+
+    with somebody() as user:
+        async with open_cell(file, tmp_path) as cell:
+            names = (await call(cell, user, "spans")).processed.value["results"]
+
+    assert ("tools/call" in names) is recorded

@@ -1,0 +1,127 @@
+"""A tool file's own `output_transformer`, in plain FastMCP and through a confined worker."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import Client
+from support import call, open_cell
+
+from runner.users.identity import User
+from runner.worker.toolfile import load_tool_files
+
+pytestmark = pytest.mark.anyio
+
+SOURCE = """
+import base64
+import os
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+mcp = FastMCP("t")
+PDF = b"%PDF-1.7 " + bytes(3000)
+
+@mcp.tool
+def export(username: str) -> dict:
+    return {"content": base64.b64encode(PDF).decode(), "name": "w"}
+
+@mcp.tool
+def words() -> list[str]:
+    return ["a", "b"]
+
+@mcp.tool
+def number() -> int:
+    return 7
+
+@mcp.tool
+def plain() -> str:
+    return "text"
+
+@mcp.tool
+def fails() -> str:
+    raise ToolError("as always")
+
+async def output_transformer(tool_name, result, ctx):
+    if tool_name == "export":
+        content = base64.b64decode(result["content"])
+        ref = await ctx.artifacts.put_bytes(content, mime_type="application/pdf", filename="w.pdf")
+        return {"artifact": ref, "summary": result["name"], "pid": os.getpid()}
+    if tool_name == "words":
+        return [*result, ctx.tool, str(ctx.server)]
+    if tool_name == "number":
+        raise ValueError("no idea")
+    return None
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "transformed.py"
+    path.write_text(SOURCE)
+    return str(path)
+
+
+async def called(file: str, tool: str, messages: list[str] | None = None) -> Any:
+    async def heard(message: Any) -> None:
+        if messages is not None:
+            messages.append(str(message.data))
+
+    async with Client(load_tool_files([file]), log_handler=heard) as client:
+        return await client.call_tool_mcp(tool, {})
+
+
+async def test_what_it_returns_stands_in_place_of_the_result(file: str) -> None:
+    result = await called(file, "words")
+
+    assert result.structured_content == {"result": ["a", "b", "words", "None"]}
+    assert json.loads(result.content[0].text) == ["a", "b", "words", "None"]
+
+
+async def test_none_leaves_the_result_as_it_is(file: str) -> None:
+    result = await called(file, "plain")
+
+    assert (result.content[0].text, result.structured_content) == ("text", {"result": "text"})
+
+
+async def test_where_it_fails_the_result_stays_and_the_client_hears_a_warning(file: str) -> None:
+    messages: list[str] = []
+
+    result = await called(file, "number", messages)
+
+    assert result.structured_content == {"result": 7}
+    assert any("output_transformer failed" in text and "no idea" in text for text in messages)
+
+
+async def test_errors_of_a_tool_pass_it(file: str) -> None:
+    result = await called(file, "fails")
+
+    assert result.is_error
+    assert "as always" in result.content[0].text
+
+
+@pytest.fixture
+def user() -> Iterator[str]:
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
+
+
+@pytest.mark.kernel
+async def test_it_runs_in_the_worker_and_keeps_files_for_the_user(
+    file: str, tmp_path: Path, user: str
+) -> None:
+    tmp_path.chmod(0o700)
+
+    async with open_cell(Path(file), tmp_path, user) as cell:
+        completed = await call(cell, user, "export")
+        kept = await cell.files(User(user)).all()
+
+    results = completed.processed.value["results"]
+    assert (results["summary"], results["artifact"]["mime_type"]) == ("w", "application/pdf")
+    assert results["pid"] != os.getpid()
+    assert [record.name for record in kept] == ["w.pdf"]
+    assert "JVBERi0" not in json.dumps(results)
