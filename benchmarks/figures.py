@@ -59,8 +59,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table with its columns aligned."""
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
 
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+    def line(toolsets: Sequence[str]) -> str:
+        return (
+            "| "
+            + " | ".join(toolset.ljust(width) for toolset, width in zip(toolsets, widths, strict=True))
+            + " |"
+        )
 
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([line(headings), rule, *(line(row) for row in rows)])

@@ -196,9 +196,9 @@ def done_in(command: list[str], folder: Path) -> "subprocess.CompletedProcess[st
 
 
 def _row(name: str, taken: _Taken) -> tuple[str, ...]:
-    cells = [
-        cell
+    toolsets = [
+        toolset
         for seconds in (taken.seconds[side] for side in _SIDES)
-        for cell in (f"{statistics.median(seconds):.2f}", f"{min(seconds):.2f} to {max(seconds):.2f}")
+        for toolset in (f"{statistics.median(seconds):.2f}", f"{min(seconds):.2f} to {max(seconds):.2f}")
     ]
-    return name, str(len(taken.seconds["runner"])), *cells, f"{taken.ratio:.2f}"
+    return name, str(len(taken.seconds["runner"])), *toolsets, f"{taken.ratio:.2f}"

@@ -28,7 +28,7 @@ from runner.settings.targets import check_targets
 from runner.steps.listener import Nobody
 from runner.store.discovery import discover
 from runner.store.protocol import ArtifactStore
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User, resolve
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
 from sandbox.errors import IsolationUnavailable
@@ -74,7 +74,7 @@ class Runner:
         self._store = None if brought is None else _store_of(store, self.settings)
         self._targets = check_targets([str(file) for file in files])
         self._stack = AsyncExitStack()
-        self._cell: Cell | None = None
+        self._toolset: Toolset | None = None
 
     async def __aenter__(self) -> Self:
         """Load the files.
@@ -83,14 +83,14 @@ class Runner:
             LoadError: A file is at fault.
             ConfinementError: A layer could not be put in place.
         """
-        opening = Cell.open(self.settings, self._targets, user=self._user(), store=self._store)
-        self._cell = await self._stack.enter_async_context(opening)
-        self._stack.callback(self._cell.events.close)
+        opening = Toolset.open(self.settings, self._targets, user=self._user(), store=self._store)
+        self._toolset = await self._stack.enter_async_context(opening)
+        self._stack.callback(self._toolset.events.close)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """End all workers, and empty the homes of their users."""
-        self._cell = None
+        self._toolset = None
         await self._stack.aclose()
 
     async def call(
@@ -108,7 +108,7 @@ class Runner:
         Raises:
             UsageError: The tool asks for input while it runs, or its server refused the call.
         """
-        cell = self._open()
+        toolset = self._open()
         envelope = {"protocolVersion": LATEST_PROTOCOL, "clientInfo": _CLIENT, "clientCapabilities": {}}
         request = Request(
             user=replace(self._user(), session=session),
@@ -130,7 +130,7 @@ class Runner:
             inline_max_bytes=self.settings.inline_max_bytes,
         )
         try:
-            completed = await execute(cell, request)
+            completed = await execute(toolset, request)
         except WireError as error:
             raise UsageError(f"the tool's server refused the call: {error}") from error
         if completed.interim is not None:
@@ -149,30 +149,30 @@ class Runner:
             UsageError: Nobody says who may call. Where the program listens is not known here, so that
                 the user of the operating system does not count.
         """
-        cell, settings = self._open(), self.settings
+        toolset, settings = self._open(), self.settings
         if settings.user is None and settings.auth.kind == "none":
             raise UsageError(
                 "nothing says who may call; give `identity`, or set auth.kind (docs/settings.md)"
             )
 
         def download_url(user: User, file: ArtifactFile) -> str:
-            return cell.links.to(cell.files(user).holder, file.id)
+            return toolset.links.to(toolset.files(user).holder, file.id)
 
-        cell.links = replace(
-            cell.links, base=settings.public_url or f"http://{settings.host}:{settings.port}"
+        toolset.links = replace(
+            toolset.links, base=settings.public_url or f"http://{settings.host}:{settings.port}"
         )
-        host = make_host(cell, transport="http", download_url=download_url)
-        site = site_of(cell, settings)
+        host = make_host(toolset, transport="http", download_url=download_url)
+        site = site_of(toolset, settings)
         site.tokens.rotate_after(KEY_S, now=time.time())
-        return make_application(host, site, None, cell.end_session)
+        return make_application(host, site, None, toolset.end_session)
 
     def _user(self) -> User:
         return resolve(self.settings, transport="stdio", claims=None, host=self.settings.host)
 
-    def _open(self) -> Cell:
-        if self._cell is None:
+    def _open(self) -> Toolset:
+        if self._toolset is None:
             raise UsageError("the tool files are not loaded; use `async with Runner(...) as runner:`")
-        return self._cell
+        return self._toolset
 
 
 def _store_of(bringing: object, settings: Settings) -> ArtifactStore:

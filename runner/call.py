@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from runner.artifacts.generated import Generated, keep_generated, not_returned
-from runner.artifacts.put_while_running import Puts
+from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.envelope import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
 from runner.homes.changes import Changes
@@ -43,8 +43,8 @@ from runner.steps.timing import Steps, wants_report
 from runner.steps.verdict import judge
 from runner.system.logging_setup import CallScope
 from runner.toolset.catalog import ToolSpec
-from runner.toolset.toolset import Cell
-from runner.toolset.user_pool import Access, Seat, SeatKey
+from runner.toolset.toolset import Toolset
+from runner.toolset.user_pool import Access, PoolKey, UserPool
 from runner.users.identity import User
 from runner.worker.wire import FIND_TOOL, LATEST_PROTOCOL, ROUTE, VISIBILITY_SUFFIX, RequestFacts, WireError
 from sandbox.deadlines import Rung
@@ -66,7 +66,7 @@ _LAST_NOTICE_S = 1.0
 _ANEW = 3
 
 
-async def execute(cell: Cell, request: Request) -> Completed:
+async def execute(toolset: Toolset, request: Request) -> Completed:
     """Run one `tools/call` from identity to contract value.
 
     Never raises for what a caller, a tool or we did wrong: that is an error envelope in the result.
@@ -75,31 +75,31 @@ async def execute(cell: Cell, request: Request) -> Completed:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
     with CallScope(request.id):
-        return await _execute(cell, request)
+        return await _execute(toolset, request)
 
 
-async def _execute(cell: Cell, request: Request) -> Completed:
-    spec = cell.catalog.tools.get(request.tool)
-    listener = _listener(cell, request, request.tool)
-    act = partial(_admitted, cell, request, spec, listener, now=time.monotonic())
-    return await conclude(cell, request, act, spec=spec, publish=listener.publish, through=WireError)
+async def _execute(toolset: Toolset, request: Request) -> Completed:
+    spec = toolset.catalog.tools.get(request.tool)
+    listener = _listener(toolset, request, request.tool)
+    act = partial(_admitted, toolset, request, spec, listener, now=time.monotonic())
+    return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
 
 
 async def _admitted(
-    cell: Cell, request: Request, spec: ToolSpec | None, listener: CallListener, *, now: float
+    toolset: Toolset, request: Request, spec: ToolSpec | None, listener: CallListener, *, now: float
 ) -> Completed:
     name = request.tool
-    spec, at = await _offered(cell, request, spec)
+    spec, at = await _offered(toolset, request, spec)
     if spec is None:
-        raise tool_not_found(name, list(cell.catalog.tools))
+        raise tool_not_found(name, list(toolset.catalog.tools))
     authorize(spec, request.facts)
     authorize_widget(name, spec.widgets, request.params)
-    most = cell.terms(name).calls_per_minute
-    cell.throttle.admit(request.user.segment, name, most=most, now=now)
+    most = toolset.effective(name).calls_per_minute
+    toolset.throttle.admit(request.user.segment, name, most=most, now=now)
     check_json(request.params)
-    async with cell.drain.call(listener.tell):
+    async with toolset.drain.call(listener.tell):
         try:
-            return await _begun(partial(_in_a_seat, cell, request, spec, listener, at), request.user)
+            return await _begun(partial(_in_a_user_pool, toolset, request, spec, listener, at), request.user)
         except SandboxError as error:
             log.warning("no worker", extra={"problem": str(error)})
             raise _unavailable(error) from error
@@ -120,49 +120,49 @@ async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
 
 
 async def _offered(
-    cell: Cell, request: Request, spec: ToolSpec | None
-) -> tuple[ToolSpec | None, SeatKey | None]:
-    """Return the tool as this user is offered it now, and the seat whose worker alone has it so.
+    toolset: Toolset, request: Request, spec: ToolSpec | None
+) -> tuple[ToolSpec | None, PoolKey | None]:
+    """Return the tool as this user is offered it now, and the user pool whose worker alone has it so.
 
     A file may offer a session what it did not offer when it was loaded, and a call may change what the server
     in its own worker offers. Only then is that worker asked.
     """
-    at = cell.apart(request.user)
+    at = toolset.apart(request.user)
     if spec is not None and (
-        at is None or at == cell.key(request.user, spec, links=_takes_links(cell, spec))
+        at is None or at == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     ):
         return spec, None
-    found = await _found(cell, request)
+    found = await _found(toolset, request)
     return (spec, None) if found == spec else (found, at)
 
 
-async def _found(cell: Cell, request: Request) -> ToolSpec | None:
+async def _found(toolset: Toolset, request: Request) -> ToolSpec | None:
     params: dict[str, Any] = {"name": request.tool, "arguments": {}}
     if "_meta" in request.params:
         params["_meta"] = request.params["_meta"]
     asking = replace(request, method=FIND_TOOL, params=params, steps=Steps())
     try:
-        (tool,) = (await relay(cell, asking))["tools"]
-        return ToolSpec.of(tool, identity=cell.settings.username_parameter)
+        (tool,) = (await relay(toolset, asking))["tools"]
+        return ToolSpec.of(tool, identity=toolset.settings.username_parameter)
     except (WireError, AttributeError, KeyError, TypeError, ValueError):
         # There is none, or what came back is none.
         return None
 
 
-async def _in_a_seat(
-    cell: Cell, request: Request, spec: ToolSpec, listener: CallListener, at: SeatKey | None
+async def _in_a_user_pool(
+    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, at: PoolKey | None
 ) -> Completed:
-    key = at or cell.key(request.user, spec, links=_takes_links(cell, spec))
+    key = at or toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     async with (
-        cell.admission.admit(request.user.segment),
-        _entered(cell.call_locks.calling(request.user.segment)),
-        cell.seat(request.user, key) as seat,
+        toolset.admission.admit(request.user.segment),
+        _entered(toolset.call_locks.calling(request.user.segment)),
+        toolset.user_pool(request.user, key) as user_pool,
     ):
         request.steps.done("admit")
-        return await _run(cell, request, spec, seat, listener)
+        return await _run(toolset, request, spec, user_pool, listener)
 
 
-async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
+async def relay(toolset: Toolset, request: Request) -> Mapping[str, Any]:
     """Run any other request that reaches author code; return its wire result.
 
     Raises:
@@ -170,23 +170,23 @@ async def relay(cell: Cell, request: Request) -> Mapping[str, Any]:
         CallError: The worker did not answer, or could not be asked.
     """
     check_json(request.params)
-    listener = _listener(cell, request, None)
+    listener = _listener(toolset, request, None)
     try:
-        async with cell.drain.call(listener.tell, of_tool=False):
-            outcome = await _begun(partial(_relayed, cell, request, listener), request.user)
+        async with toolset.drain.call(listener.tell, of_tool=False):
+            outcome = await _begun(partial(_relayed, toolset, request, listener), request.user)
     except SandboxError as error:
         raise _unavailable(error) from error
     return judge(
         outcome,
         listener,
         home=None,
-        limits=cell.terms().limits,
-        homes=cell.settings.homes,
-        unseen=cell.unseen,
+        limits=toolset.effective().limits,
+        homes=toolset.settings.homes,
+        unseen=toolset.unseen,
     )
 
 
-async def ask_route(cell: Cell, user: User, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+async def ask_route(toolset: Toolset, user: User, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Have an HTTP request answered by a route that the file adds, in a worker of the user.
 
     Raises:
@@ -197,54 +197,58 @@ async def ask_route(cell: Cell, user: User, asked: Mapping[str, Any]) -> Mapping
         request_id=None, protocol=LATEST_PROTOCOL, session_id=user.session or "", transport="streamable-http"
     )
     request = Request(user=user, method=ROUTE, params=asked, facts=facts, client=Nobody(), inline_max_bytes=0)
-    return await relay(cell, request)
+    return await relay(toolset, request)
 
 
-async def _relayed(cell: Cell, request: Request, listener: CallListener) -> Outcome:
-    key = cell.apart(request.user) or cell.key(request.user)
+async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
+    key = toolset.apart(request.user) or toolset.key(request.user)
     async with (
-        cell.admission.admit(request.user.segment),
-        _entered(cell.call_locks.calling(request.user.segment)),
-        cell.seat(request.user, key) as seat,
+        toolset.admission.admit(request.user.segment),
+        _entered(toolset.call_locks.calling(request.user.segment)),
+        toolset.user_pool(request.user, key) as user_pool,
     ):
-        lease, outcome = await _lease(cell, request, request.params, seat, listener, spec=None)
-        _release(cell, lease)
+        lease, outcome = await _lease(toolset, request, request.params, user_pool, listener, spec=None)
+        _release(toolset, lease)
         return outcome
 
 
-async def _run(cell: Cell, request: Request, spec: ToolSpec, seat: Seat, listener: CallListener) -> Completed:
-    """Have the tool executed in a worker of the seat, by the steps that every call takes."""
-    home = seat.home if cell.access(spec) is Access.WRITE else None
-    files, links = cell.files(request.user, trace=request.id), seat.links or cell.links
-    most, total = cell.settings.max_artifact_bytes, cell.settings.max_call_bytes
-    puts = Puts(files=files, home=home, max_bytes=most, total_max_bytes=total)
+async def _run(
+    toolset: Toolset, request: Request, spec: ToolSpec, user_pool: UserPool, listener: CallListener
+) -> Completed:
+    """Have the tool executed in a worker of the user pool, by the steps that every call takes."""
+    home = user_pool.home if toolset.access(spec) is Access.WRITE else None
+    files, links = toolset.files(request.user, trace=request.id), user_pool.links or toolset.links
+    most, total = toolset.settings.max_artifact_bytes, toolset.settings.max_call_bytes
+    puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
     listener.keep = puts.put
     place = Place(
-        inputs=seat.home,
+        inputs=user_pool.home,
         outputs=home,
         link=lambda file: links.to(files.holder, file.id),
-        file_delivery=file_delivery_of(cell.settings),
+        file_delivery=file_delivery_of(toolset.settings),
     )
-    in_a_worker = partial(_in_a_worker, cell, request, spec, seat, home, listener, puts)
-    return await perform(cell, request, spec, place, listener, in_a_worker)
+    in_a_worker = partial(_in_a_worker, toolset, request, spec, user_pool, home, listener, puts)
+    return await perform(toolset, request, spec, place, listener, in_a_worker)
 
 
 @contextlib.asynccontextmanager
 async def _in_a_worker(
-    cell: Cell,
+    toolset: Toolset,
     request: Request,
     spec: ToolSpec,
-    seat: Seat,
+    user_pool: UserPool,
     home: HomeLease | None,
     listener: CallListener,
-    puts: Puts,
+    puts: RunningPuts,
     inputs: Inputs,
 ) -> AsyncIterator[Executed]:
     """Execute a tool of ours; hold its worker until the outputs were read."""
     params = {**request.params, "arguments": inputs.arguments}
-    changes = Changes(further=cell.settings.generated_except) if home is not None else None
+    changes = Changes(further=toolset.settings.generated_except) if home is not None else None
     with contextlib.closing(changes) if changes is not None else contextlib.nullcontext():
-        lease, outcome = await _lease(cell, request, params, seat, listener, spec=spec, changes=changes)
+        lease, outcome = await _lease(
+            toolset, request, params, user_pool, listener, spec=spec, changes=changes
+        )
         is_last = changes is not None and changes.end()
     try:
         wire = judge(
@@ -252,37 +256,37 @@ async def _in_a_worker(
             listener,
             home=home.path if home is not None else None,
             unknown=inputs.unknown,
-            limits=cell.terms(spec.name).limits,
-            homes=cell.settings.homes,
-            unseen=cell.unseen,
+            limits=toolset.effective(spec.name).limits,
+            homes=toolset.settings.homes,
+            unseen=toolset.unseen,
         )
         yield Executed(
             wire=wire,
             is_long=outcome.answer_bytes > SHORT_BYTES,
             at_rest=lease.at_rest,
-            facts=_noted(cell, outcome),
-            left=_left(cell, request, spec, home, changes, puts, lease) if is_last else None,
+            facts=_noted(toolset, outcome),
+            left=_left(toolset, request, spec, home, changes, puts, lease) if is_last else None,
         )
     finally:
-        _release(cell, lease)
+        _release(toolset, lease)
 
 
-def _release(cell: Cell, lease: Lease) -> None:
+def _release(toolset: Toolset, lease: Lease) -> None:
     job = lease.release()
     if job is not None:
-        cell.memory_guard.hold(job)
+        toolset.memory_guard.hold(job)
 
 
-def _takes_links(cell: Cell, spec: ToolSpec) -> bool:
+def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
     """Say whether a call of this tool may be given links, and so must be able to fetch them."""
-    return spec.takes_links or (cell.settings.file_delivery == "url" and spec.takes_files)
+    return spec.takes_links or (toolset.settings.file_delivery == "url" and spec.takes_files)
 
 
 async def _lease(
-    cell: Cell,
+    toolset: Toolset,
     request: Request,
     params: Mapping[str, Any],
-    seat: Seat,
+    user_pool: UserPool,
     listener: CallListener,
     *,
     spec: ToolSpec | None,
@@ -292,23 +296,23 @@ async def _lease(
 
     The lease is to be released once nothing of the call is read any more.
     """
-    terms = cell.terms(None if spec is None else spec.name)
-    limits = terms.limits
+    effective = toolset.effective(None if spec is None else spec.name)
+    limits = effective.limits
     frame = {
         "method": request.method,
         "params": widened(params),
         "facts": request.facts.to_json(),
-        "known_state": cell.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
+        "known_state": toolset.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
         "answer_bytes": limits.frame_bytes,
     }
-    if seat.home is not None and changes is not None:
-        changes.begin(seat.home.fd)
-    leftovers = await Leftovers.before(seat.home.fd, changes) if seat.home is not None else None
+    if user_pool.home is not None and changes is not None:
+        changes.begin(user_pool.home.fd)
+    leftovers = await Leftovers.before(user_pool.home.fd, changes) if user_pool.home is not None else None
     wants_job = spec is not None and spec.wants_background
-    lease = await seat.pool.lease(
+    lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
-        keeps=terms.keeps_worker and not (spec is not None and spec.wants_fresh_worker),
-        goes_on=terms.lets_go_on and wants_job,
+        keeps=effective.keeps_worker and not (spec is not None and spec.wants_fresh_worker),
+        goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
     )
     request.steps.is_fresh = lease.is_fresh
@@ -317,7 +321,7 @@ async def _lease(
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
     try:
-        outcome = await _led(cell, request, seat, lease, frame, listener, leftovers)
+        outcome = await _led(toolset, request, user_pool, lease, frame, listener, leftovers)
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.
@@ -325,7 +329,7 @@ async def _lease(
         raise
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()
-        cell.set_apart(request.user, seat)
+        toolset.set_apart(request.user, user_pool)
     for denial in outcome.denials:
         facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
         log.warning("denied", extra={"user": request.user.name, **facts})
@@ -333,9 +337,9 @@ async def _lease(
 
 
 async def _led(
-    cell: Cell,
+    toolset: Toolset,
     request: Request,
-    seat: Seat,
+    user_pool: UserPool,
     lease: Lease,
     frame: Mapping[str, Any],
     listener: CallListener,
@@ -345,7 +349,7 @@ async def _led(
     outcome: Outcome | None = None
     try:
         running = lease.run(frame, deadlines=listener.deadlines, listener=listener)
-        outcome = await cell.memory_guard.watched(lease, running)
+        outcome = await toolset.memory_guard.watched(lease, running)
         if leftovers is not None and lease.home_fd is not None and outcome.ending is Ending.ANSWERED:
             reached = await leftovers.overfilled(lease.home_fd, lease.limits)
             if reached is not None:
@@ -357,9 +361,9 @@ async def _led(
     finally:
         # Partial results are discarded, but never beside another call or a job, whose files they might be.
         ended = outcome is None or outcome.ending in _ENDED
-        alone = seat.calls == 1 and not seat.pool.has_jobs
-        if ended and leftovers is not None and seat.home is not None and alone:
-            await asyncio.to_thread(leftovers.discard, seat.home.fd)
+        alone = user_pool.calls == 1 and not user_pool.pool.has_jobs
+        if ended and leftovers is not None and user_pool.home is not None and alone:
+            await asyncio.to_thread(leftovers.discard, user_pool.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
@@ -386,32 +390,32 @@ async def _entered(manager: contextlib.AbstractContextManager[None]) -> AsyncIte
         yield
 
 
-def _listener(cell: Cell, request: Request, tool: str | None) -> CallListener:
-    return listener_of(cell, request, tool, cell.terms(tool).deadlines)
+def _listener(toolset: Toolset, request: Request, tool: str | None) -> CallListener:
+    return listener_of(toolset, request, tool, toolset.effective(tool).deadlines)
 
 
 def _left(
-    cell: Cell,
+    toolset: Toolset,
     request: Request,
     spec: ToolSpec,
     home: HomeLease | None,
     changes: Changes | None,
-    puts: Puts,
+    puts: RunningPuts,
     lease: Lease,
 ) -> Left | None:
     """Return what becomes of files that a call has changed in its home and does not return, if any are."""
     if home is None or changes is None or not changes.found:
         return None
-    mode = cell.settings.generated_by(spec.name, wish=spec.generated)
+    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
     if mode == "ignore":
         return None
     rules = Generated(
         mode="report" if mode == "report" else "keep",
         home=home,
-        files=cell.files(request.user, trace=request.id),
-        max_bytes=cell.settings.max_artifact_bytes,
-        total_max_bytes=cell.settings.max_call_bytes,
-        why_not="job_goes_on" if lease.worker.goes_on or cell.has_jobs(home.segment) else None,
+        files=toolset.files(request.user, trace=request.id),
+        max_bytes=toolset.settings.max_artifact_bytes,
+        total_max_bytes=toolset.settings.max_call_bytes,
+        why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
     )
     return Left(
         of=lambda normalised: not_returned(changes.found, normalised, home, put=puts.kept),
@@ -419,19 +423,19 @@ def _left(
     )
 
 
-def _noted(cell: Cell, outcome: Outcome) -> dict[str, Any]:
+def _noted(toolset: Toolset, outcome: Outcome) -> dict[str, Any]:
     """Return what is noted in `meta_data` of how a worker fared, if anything is."""
-    facts: dict[str, Any] = {"isolation": "guard"} if cell.settings.isolation == "guard" else {}
+    facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
     if outcome.denials:
-        facts["denials"] = [_told(denial, cell) for denial in outcome.denials]
+        facts["denials"] = [_told(denial, toolset) for denial in outcome.denials]
     return facts
 
 
-def _told(denial: Denial, cell: Cell) -> dict[str, str]:
+def _told(denial: Denial, toolset: Toolset) -> dict[str, str]:
     """Return a denial as results have it, with the option that would allow it, if one would."""
     facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
     is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")
-    flag = flag_for(denial.path, denial.wants, homes=cell.settings.homes) if is_of_files else None
+    flag = flag_for(denial.path, denial.wants, homes=toolset.settings.homes) if is_of_files else None
     return facts if flag is None else {**facts, "flag": flag}
 
 

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 from sandbox.syscalls import setfsids
 
-__all__ = ["guise_of"]
+__all__ = ["as_owner_of"]
 
 
 @contextmanager
-def guise_of(pid: int) -> Iterator[None]:
+def as_owner_of(pid: int) -> Iterator[None]:
     """Be the user whose process it is, for the kernel's question who opens a file; then be oneself again.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Shared by the tests that attack: cells for hostile files, and what the kernel says of their processes."""
+"""Shared by tests that attack: toolsets for hostile files, and what the kernel says of their processes."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from support import ROOT, TOOLS, call, settings_in
 
 from runner.homes.homes import HomeLease
 from runner.toolset.policies import Bounds
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
 from sandbox.policy import Policy
@@ -26,7 +26,7 @@ __all__ = [
     "ATTACK",
     "Unguarded",
     "act",
-    "attack_cell",
+    "attack_toolset",
     "children",
     "descendants",
     "found_in_memory",
@@ -47,32 +47,32 @@ class WithoutGuard(Bounds):
         return dataclasses.replace(super().policy(user, access, home, scratch), guard=False)
 
 
-class Unguarded(Cell):
-    """A cell whose workers have no guard: what is denied is denied by the kernel."""
+class Unguarded(Toolset):
+    """A toolset whose workers have no guard: what is denied is denied by the kernel."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._seating.bounds = like(self._seating.bounds, WithoutGuard)
+        self._pool_maker.bounds = like(self._pool_maker.bounds, WithoutGuard)
 
 
 def like(bounds: Bounds, kind: type[Bounds]) -> Bounds:
-    """Return bounds of another kind, for the same cell."""
+    """Return bounds of another kind, for the same toolset."""
     return kind(**{field.name: getattr(bounds, field.name) for field in dataclasses.fields(bounds)})
 
 
 @asynccontextmanager
-async def attack_cell(
-    folder: Path, *, kind: type[Cell] = Cell, file: Path = ATTACK, **more: Any
-) -> AsyncIterator[Cell]:
-    """Open a cell for a hostile file; `ATTACK` in the environment reaches its import."""
+async def attack_toolset(
+    folder: Path, *, kind: type[Toolset] = Toolset, file: Path = ATTACK, **more: Any
+) -> AsyncIterator[Toolset]:
+    """Open a toolset for a hostile file; `ATTACK` in the environment reaches its import."""
     settings = settings_in(folder, allow_env=("ATTACK",), **more)
-    async with kind.open(settings, [str(file)]) as cell:
-        yield cell
+    async with kind.open(settings, [str(file)]) as toolset:
+        yield toolset
 
 
-async def act(cell: Cell, user: str, name: str, *arguments: Any) -> Any:
+async def act(toolset: Toolset, user: str, name: str, *arguments: Any) -> Any:
     """Try something in a worker of `user`; return what `acts.perform` says of it."""
-    completed = await call(cell, user, "act", name=name, arguments=list(arguments))
+    completed = await call(toolset, user, "act", name=name, arguments=list(arguments))
     return completed.processed.value["results"]
 
 
@@ -92,9 +92,9 @@ def descendants(pid: int) -> list[int]:
     return below + [found for child in below for found in descendants(child)]
 
 
-def zygotes(cell: Cell) -> list[int]:
-    """Return the zygotes of a cell."""
-    return children(cell.forkserver._current.process.pid)
+def zygotes(toolset: Toolset) -> list[int]:
+    """Return the zygotes of a toolset."""
+    return children(toolset.forkserver._current.process.pid)
 
 
 def found_in_memory(pid: int, wanted: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Shared by tests that run the whole: a cell in this process, requests to it, what came back."""
+"""Shared by tests that run the whole: a toolset in this process, requests to it, what came back."""
 
 import asyncio
 import fcntl
@@ -20,7 +20,7 @@ from runner.call import Completed, Request, execute
 from runner.settings.isolation import AUTO
 from runner.settings.model import Settings
 from runner.steps.listener import ClientRefusal
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 from sandbox.probe.machine import Tier, missing
@@ -77,17 +77,17 @@ def request(user: str, tool: str, arguments: Mapping[str, Any], client: Listenin
 
 
 @asynccontextmanager
-async def open_cell(
+async def open_toolset(
     tool_file: Path, folder: Path, user: str | None = None, *, keep_s: float = 0, **more: Any
-) -> AsyncIterator[Cell]:
+) -> AsyncIterator[Toolset]:
     settings = settings_in(folder, **more)
     caller = User(user) if user else None
-    async with Cell.open(settings, [str(tool_file)], user=caller, keep_s=keep_s) as cell:
-        yield cell
+    async with Toolset.open(settings, [str(tool_file)], user=caller, keep_s=keep_s) as toolset:
+        yield toolset
 
 
-async def call(cell: Cell, user: str, tool: str, /, **arguments: Any) -> Completed:
-    return await execute(cell, request(user, tool, arguments))
+async def call(toolset: Toolset, user: str, tool: str, /, **arguments: Any) -> Completed:
+    return await execute(toolset, request(user, tool, arguments))
 
 
 def error_code(completed: Completed) -> str | None:

@@ -68,13 +68,13 @@ def _load(clients: int) -> Load:
 
 
 def _row(size: int, one: Series) -> tuple[str, ...]:
-    cells = [
-        cell
+    toolsets = [
+        toolset
         for side in (BASE, OURS)
-        for cell in (
+        for toolset in (
             f"{1000 * one.latency_s(side):.1f}",
             f"{1000 * one.latency_s(side, 0.99):.1f}",
             f"{one.rate(side):.0f}",
         )
     ]
-    return str(size), *cells, f"{one.ratio():.2f}", f"{one.rate(OURS) / one.rate(BASE):.2f}"
+    return str(size), *toolsets, f"{one.ratio():.2f}", f"{one.rate(OURS) / one.rate(BASE):.2f}"

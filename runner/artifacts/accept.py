@@ -46,7 +46,7 @@ REASONS = {
 
 
 class Keep(Protocol):
-    """Puts a file into the user's My Files."""
+    """RunningPuts a file into the user's My Files."""
 
     async def __call__(
         self, fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool
@@ -180,7 +180,7 @@ async def process_artifacts(
             together do; `NEVER_INLINE` for none.
         max_bytes: Hard cap of one file.
         total_max_bytes: Hard cap of all files of the call together; by default that of one.
-        keep: Puts each accepted file into My Files.
+        keep: RunningPuts each accepted file into My Files.
         now: The present time; by default the clock's.
     """
     for warning in normalised.warnings:

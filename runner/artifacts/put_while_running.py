@@ -22,14 +22,14 @@ from runner.formats.mime import is_mime
 from runner.store.protocol import Origin, Record
 from runner.system.threads import in_thread
 
-__all__ = ["Puts"]
+__all__ = ["RunningPuts"]
 
 _SOURCE_CHARS = 1024
 _NO_HOME = "this tool has no home to put files from; give it a parameter `username: str`"
 
 
 @dataclass(slots=True, kw_only=True)
-class Puts:
+class RunningPuts:
     """The puts of one call.
 
     Attributes:

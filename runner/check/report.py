@@ -18,7 +18,7 @@ from runner.settings.model import Settings
 from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
 from runner.toolset.catalog import ToolSpec
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
@@ -85,10 +85,14 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
     needs = told.needs if told is not None else ()
     try:
         async with (
-            Cell.open(settings, [target], program=_PROGRAM) as cell,
-            cell.seat(User("nobody"), cell.key(User("nobody"), access=Access.NONE)) as seat,
+            Toolset.open(settings, [target], program=_PROGRAM) as toolset,
+            toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=Access.NONE)) as user_pool,
         ):
-            tools, loaded, forks = cell.catalog.tools, seat.pool.loaded, seat.pool.loaded.threads == 1
+            tools, loaded, forks = (
+                toolset.catalog.tools,
+                user_pool.pool.loaded,
+                user_pool.pool.loaded.threads == 1,
+            )
     except (ConfinementError, IsolationUnavailable):
         # Not the file's fault: nothing is said about it.
         raise

@@ -18,7 +18,7 @@ from runner.settings.model import Settings
 from runner.steps.render import human
 from runner.store.protocol import Origin
 from runner.toolset.catalog import ToolSpec
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts, WireError
 from sandbox.host.launch import Launched
@@ -78,21 +78,21 @@ async def call_from_shell(
         loop.add_signal_handler(number, task.cancel)
     terminal = Terminal()
     try:
-        opening = Cell.open(
+        opening = Toolset.open(
             settings, [options.target], user=user, keep_s=settings.session_idle_s, launched=launched
         )
-        async with opening as cell:
-            return await _call(cell, user, options, terminal)
+        async with opening as toolset:
+            return await _call(toolset, user, options, terminal)
     except asyncio.CancelledError:
         terminal.close()
         print("interrupted; nothing is left running", file=sys.stderr)  # noqa: T201
         return EXIT_INTERRUPTED
 
 
-async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal) -> int:
-    spec = cell.catalog.tools.get(options.tool)
+async def _call(toolset: Toolset, user: User, options: CallOptions, terminal: Terminal) -> int:
+    spec = toolset.catalog.tools.get(options.tool)
     user = replace(user, session=options.session)
-    names = await _put_files(cell.files(user), options)
+    names = await _put_files(toolset.files(user), options)
     arguments = _arguments(options.arguments, names, spec)
     request = Request(
         user=user,
@@ -108,10 +108,10 @@ async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal
         ),
         client=terminal,
         levels=_ALL_LEVELS,
-        inline_max_bytes=cell.settings.inline_max_bytes,
+        inline_max_bytes=toolset.settings.inline_max_bytes,
     )
     try:
-        completed = await execute(cell, request)
+        completed = await execute(toolset, request)
     except WireError as error:
         terminal.close()
         raise UsageError(f"the tool's server refused the call: {error}") from error
@@ -126,7 +126,7 @@ async def _call(cell: Cell, user: User, options: CallOptions, terminal: Terminal
             "call it from an MCP client"
         )
     if options.out is not None:
-        await _write_out(completed, cell.files(user), options.out)
+        await _write_out(completed, toolset.files(user), options.out)
     _print(completed, options)
     return _exit_status(completed)
 

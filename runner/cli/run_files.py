@@ -169,14 +169,14 @@ async def _list(files: Files, options: FilesOptions) -> _Answer:
     records = await files.list()
     if options.limit is None and options.cursor is None:
         document = {"files": [_described(record) for record in records]}
-        return _Answer(document, _table([_cells(record) for record in records]))
+        return _Answer(document, _table([_toolsets(record) for record in records]))
     try:
         part = page(records, limit=options.limit, cursor=options.cursor)
     except CursorError as error:
         raise UsageError(f"--cursor: {error}; leave it out for the first page") from error
     paged = {"files": [_described(record) for record in part.files], "next": part.next}
     more = [] if part.next is None else [f"more: --cursor {part.next}"]
-    table = _table([_cells(record) for record in part.files])
+    table = _table([_toolsets(record) for record in part.files])
     return _Answer(paged, "\n".join([*filter(None, [table]), *more]))
 
 
@@ -251,7 +251,7 @@ def _described(record: Record) -> dict[str, Any]:
     }
 
 
-def _cells(record: Record) -> tuple[str, ...]:
+def _toolsets(record: Record) -> tuple[str, ...]:
     said = list(human_facts(record.said.facts))
     if record.said.origin is Origin.DEFERRED and record.said.reason:
         said.append(record.said.reason.replace("_", " "))

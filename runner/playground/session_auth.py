@@ -19,7 +19,7 @@ from runner.http.under_way import UnderWay
 from runner.playground.start_key import Passes
 from runner.users.identity import User
 
-__all__ = ["DOOR", "Door"]
+__all__ = ["DOOR", "PlaygroundAuth"]
 
 DOOR = "/play/mcp"
 _MCP = "/mcp"
@@ -27,7 +27,7 @@ _HEADER = "mcp-session-id"
 _MOST_SESSIONS = 4096
 
 
-class Door:
+class PlaygroundAuth:
     """Middleware in front of the application.
 
     Args:

@@ -30,7 +30,7 @@ from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task, remote_failure
 from runner.proxy.remote_call import RemoteCall, begun_task, reader_of
-from runner.proxy.upstreams import Desk
+from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_widget
 from runner.steps.execution import Request
@@ -57,12 +57,12 @@ class Calls:
     """Answers `tools/call`, and questions after tasks.
 
     Attributes:
-        desk: The servers.
+        upstreams: The servers.
         levels: Says which log messages the client of a request wants to get.
         messages: Makes the results of tools that are treated like our own.
     """
 
-    desk: Desk
+    upstreams: Upstreams
     levels: Callable[[_Context], Collection[str]]
     messages: ResultMessages
 
@@ -70,17 +70,17 @@ class Calls:
         """Return the result of a `tools/call`, by the contract or guarded."""
         request = self._request(ctx, params, user)
         with CallScope(request.id):
-            offered = user.name in self.desk.guard.keepers
+            offered = user.name in self.upstreams.guard.keepers
             try:
                 result = await self._result(ctx, replace(request, params=_tellable(params)))
             except (RemoteError, CallError) as error:
-                ours = GuardedCall(tool=request.tool, files=self.desk.files(user, trace=request.id))
+                ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
-                result = await self.desk.guard.message(_failure(error), ours, media_stay=False)
+                result = await self.upstreams.guard.message(_failure(error), ours, media_stay=False)
                 _log_call(request, result)
-            result = told_result(self.desk.own_paths, result)
-        if not offered and user.name in self.desk.guard.keepers and self.desk.settings.extras:
-            await self.desk.tell(ctx, user, "notifications/tools/list_changed")
+            result = told_result(self.upstreams.own_paths, result)
+        if not offered and user.name in self.upstreams.guard.keepers and self.upstreams.settings.extras:
+            await self.upstreams.tell(ctx, user, "notifications/tools/list_changed")
         return result
 
     def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
@@ -92,7 +92,7 @@ class Calls:
             facts=facts,
             client=McpClient(ctx),
             levels=frozenset(self.levels(ctx)),
-            inline_max_bytes=inline_limit_of(self.desk.settings, params, facts),
+            inline_max_bytes=inline_limit_of(self.upstreams.settings, params, facts),
         )
 
     async def task(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
@@ -100,8 +100,8 @@ class Calls:
         if ctx.method == "tasks/list":
             return await self._tasks(ctx, params, user)
         task = str(params.get("taskId"))
-        servers = self.desk.names.servers
-        backends = [self.desk.backend(ctx, user, server) for server in servers]
+        servers = self.upstreams.names.servers
+        backends = [self.upstreams.backend(ctx, user, server) for server in servers]
         known = [backend for backend in backends if task in backend.tasks] or backends[: len(backends) == 1]
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
@@ -113,37 +113,38 @@ class Calls:
         if not isinstance(wire, Mapping):
             return result
         tool = backend.tasks.get(task, "task")
-        said = {"name": self.desk.names.outside(backend.name, tool)}
+        said = {"name": self.upstreams.names.outside(backend.name, tool)}
         call = await self._remote(ctx, self._request(ctx, said, user), backend.name, tool)
         if call.contract == "full":
             message = await answer_of_task(call, wire, self.messages)
         else:
-            message = await self.desk.guard.message(wire, call.guarded(), media_stay=False)
+            message = await self.upstreams.guard.message(wire, call.guarded(), media_stay=False)
         return message if whole else {**result, "result": message}
 
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        servers = self.desk.names.servers
+        servers = self.upstreams.names.servers
         if len(servers) == 1:
-            return await self.desk.backend(ctx, user, servers[0]).request(ctx.method, params)
+            return await self.upstreams.backend(ctx, user, servers[0]).request(ctx.method, params)
         found: list[Any] = []
         for server in servers:
             with contextlib.suppress(MCPError, RemoteError):
-                found += await self.desk.backend(ctx, user, server).pages(ctx.method, "tasks")
+                found += await self.upstreams.backend(ctx, user, server).pages(ctx.method, "tasks")
         return {"tasks": found}
 
     async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
-        desk, params, user = self.desk, request.params, request.user
+        upstreams, params, user = self.upstreams, request.params, request.user
         own = await self._own(ctx, request)
         if own is not None:
-            ours = GuardedCall(tool=request.tool, files=desk.files(user, trace=request.id))
-            message = await desk.guard.message(own, ours, media_stay=False)
+            ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
+            message = await upstreams.guard.message(own, ours, media_stay=False)
             _log_call(request, message)
             return message
-        found = desk.names.inside(request.tool)
+        found = upstreams.names.inside(request.tool)
         if found is None:
             raise CallError(
                 Code.E_TOOL_NOT_FOUND,
-                f"there is no tool {request.tool!r}; names begin with one of {', '.join(desk.names.servers)}",
+                f"there is no tool {request.tool!r}; "
+                f"names begin with one of {', '.join(upstreams.names.servers)}",
             )
         call = await self._remote(ctx, request, *found)
         if WIDGET_CALL_META in (params.get("_meta") or {}):
@@ -155,14 +156,14 @@ class Calls:
 
     async def _remote(self, ctx: _Context, request: Request, server: str, tool: str) -> RemoteCall:
         """Return a call with what is known of its tool."""
-        desk, wish = self.desk, self.desk.ways[server].contract
-        backend = desk.backend(ctx, request.user, server)
+        upstreams, wish = self.upstreams, self.upstreams.ways[server].contract
+        backend = upstreams.backend(ctx, request.user, server)
         spec = None
         if wish != "guard":
             spec = await backend.spec(tool)
-            await desk.in_home(backend)
+            await upstreams.in_home(backend)
         return RemoteCall(
-            desk=desk,
+            upstreams=upstreams,
             ctx=ctx,
             request=request,
             server=server,
@@ -174,13 +175,13 @@ class Calls:
 
     async def _guarded(self, call: RemoteCall) -> dict[str, Any]:
         """Return what the server answers to what its client sent, guarded."""
-        desk, request = self.desk, call.request
+        upstreams, request = self.upstreams, call.request
         call.admit()
 
         async def act(client: Client) -> dict[str, Any]:
             listener = call.listener(client)
             user = request.user
-            listener.publish = partial(desk.events.publish, user=user.segment, session=user.session)
+            listener.publish = partial(upstreams.events.publish, user=user.segment, session=user.session)
             return await call.asked(listener)
 
         wire = await call.reached(act)
@@ -193,43 +194,43 @@ class Calls:
         await call.backend.schema(call.tool)
         guarded = call.guarded()
         message = await call.linked(wire, guarded)
-        tier = desk.ways[call.server].tier
+        tier = upstreams.ways[call.server].tier
         if tier is not None:
             message["_meta"] = {**(message.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
         if message.get("isError"):
-            hint = desk.ways[call.server].hint("\n".join(_texts(message["content"])))
+            hint = upstreams.ways[call.server].hint("\n".join(_texts(message["content"])))
             # Behind what the server says, which stays as it is.
             message["content"] += [{"type": "text", "text": hint}] if hint else []
-        message = await desk.guard.message(message, guarded, media_stay=False)
+        message = await upstreams.guard.message(message, guarded, media_stay=False)
         _log_call(request, message)
         return message
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
         """Return the result of one of our own tools; None if it is none, or a server's of that name."""
-        desk, name, params, user = self.desk, request.tool, request.params, request.user
+        upstreams, name, params, user = self.upstreams, request.tool, request.params, request.user
         server, _, act = name.rpartition(".")
-        if desk.offers_resource_tools and server in desk.names.servers:
+        if upstreams.offers_resource_tools and server in upstreams.names.servers:
             authorize_widget(name, NO_WIDGETS, params)
             return await self._resource_tool(ctx, request, server, act)
-        if desk.settings.extras and name in READING and name not in await self._tools(ctx, user):
+        if upstreams.settings.extras and name in READING and name not in await self._tools(ctx, user):
             authorize_widget(name, NO_WIDGETS, params)
-            return await reading_result(params, desk.files(user, trace=request.id))
+            return await reading_result(params, upstreams.files(user, trace=request.id))
         return None
 
     async def _tools(self, ctx: _Context, user: User) -> Collection[str]:
-        names = self.desk.names
+        names = self.upstreams.names
         if names.prefixed:
             return ()
-        backend = self.desk.backend(ctx, user, names.servers[0])
+        backend = self.upstreams.backend(ctx, user, names.servers[0])
         await backend.schema("")
         return backend.schemas
 
     async def _resource_tool(
         self, ctx: _Context, request: Request, server: str, act: str
     ) -> dict[str, Any] | None:
-        backend = self.desk.backend(ctx, request.user, server)
-        files = self.desk.files(request.user, trace=request.id)
-        reader = reader_of(self.desk, GuardedCall(tool=act, files=files))
+        backend = self.upstreams.backend(ctx, request.user, server)
+        files = self.upstreams.files(request.user, trace=request.id)
+        reader = reader_of(self.upstreams, GuardedCall(tool=act, files=files))
         arguments = request.params.get("arguments")
         return await resource_result(act, arguments, backend.resources, await backend.remote(), reader)
 

@@ -56,7 +56,7 @@ async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
 
     publish = call.listener(call.request.client).publish
     completed = await conclude(
-        call.desk, call.request, act, spec=call.spec, publish=publish, through=MCPError
+        call.upstreams, call.request, act, spec=call.spec, publish=publish, through=MCPError
     )
     return await _message(call, completed, messages)
 
@@ -73,7 +73,7 @@ async def answer_of_task(
     """
     place, listener = await _place(call), call.listener(call.request.client)
     spec, executed = _spec(call), Executed(wire=await call.linked(wire, call.guarded()))
-    completed = await settle(call.desk, call.request, spec, place, listener, executed)
+    completed = await settle(call.upstreams, call.request, spec, place, listener, executed)
     return await _message(call, completed, messages)
 
 
@@ -85,9 +85,9 @@ def remote_failure(error: RemoteError) -> CallError:
 
 async def _performed(call: RemoteCall, client: Client) -> Completed:
     listener = call.listener(client)
-    async with call.desk.files(call.request.user).in_use():
+    async with call.upstreams.files(call.request.user).in_use():
         place, at_the_server = await _place(call), partial(_at_the_server, call, listener)
-        return await perform(call.desk, call.request, _spec(call), place, listener, at_the_server)
+        return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
 
 
 @asynccontextmanager
@@ -129,17 +129,21 @@ def _spec(call: RemoteCall) -> ToolSpec:
     """Return the tool; one that the server does not list declares nothing, and is given nothing of ours."""
     if call.spec is not None:
         return call.spec
-    identity = call.desk.settings.username_parameter
+    identity = call.upstreams.settings.username_parameter
     return ToolSpec(name=call.tool, parameters={}, output_schema=None, identity=identity)
 
 
 async def _place(call: RemoteCall) -> Place:
     """Return where the files of a call are: in the home of a command, or behind links for a far server."""
-    desk, way, files = call.desk, call.desk.ways[call.server], call.desk.files(call.request.user)
+    upstreams, way, files = (
+        call.upstreams,
+        call.upstreams.ways[call.server],
+        call.upstreams.files(call.request.user),
+    )
     home, spec = call.backend.home, _spec(call)
-    delivery = file_delivery_of(desk.settings) if way.is_command else "url"
+    delivery = file_delivery_of(upstreams.settings) if way.is_command else "url"
     takes_links = spec.takes_links or (spec.takes_files and delivery == "url")
-    links = await desk.links_for(call.server) if takes_links else None
+    links = await upstreams.links_for(call.server) if takes_links else None
 
     def link(file: Record) -> str:
         if links is None:
@@ -157,8 +161,8 @@ async def _place(call: RemoteCall) -> Place:
 async def _message(call: RemoteCall, completed: Completed, messages: ResultMessages) -> dict[str, Any]:
     if completed.interim is not None:
         return dict(completed.interim)
-    desk, request, way = call.desk, call.request, call.desk.ways[call.server]
-    files = desk.files(request.user, trace=request.id)
+    upstreams, request, way = call.upstreams, call.request, call.upstreams.ways[call.server]
+    files = upstreams.files(request.user, trace=request.id)
     message = await messages.of(completed, request, files, tool=call.tool, server=call.server)
     if way.tier is not None:
         message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation_meta(way.tier)}

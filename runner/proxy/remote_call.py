@@ -21,7 +21,7 @@ from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import Watched, watch
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
-from runner.proxy.upstreams import Desk
+from runner.proxy.upstreams import Upstreams
 from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
 from runner.toolset.catalog import ToolSpec
@@ -36,7 +36,7 @@ class RemoteCall:
     """One `tools/call` for another server.
 
     Attributes:
-        desk: The servers.
+        upstreams: The servers.
         ctx: The client's request.
         request: The same as every call has it; the tool by the name that the client knows.
         server: The server.
@@ -46,7 +46,7 @@ class RemoteCall:
         contract: Whether it is treated like a tool of our own.
     """
 
-    desk: Desk
+    upstreams: Upstreams
     ctx: ServerRequestContext[Any, Any]
     request: Request
     server: str
@@ -72,12 +72,12 @@ class RemoteCall:
     def _goes_on(self) -> bool:
         """Say whether it was counted when it began, and goes on with the answer that it waited for."""
         state = str(self.request.params.get("requestState"))
-        return self.desk.pausing.waits(state, self.request.user.name)
+        return self.upstreams.pausing.waits(state, self.request.user.name)
 
     def _count(self) -> None:
         user, tool = self.request.user, self.request.tool
-        most = self.desk.settings.calls_per_minute(tool)
-        self.desk.throttle.admit(user.segment, tool, most=most, now=time.monotonic())
+        most = self.upstreams.settings.calls_per_minute(tool)
+        self.upstreams.throttle.admit(user.segment, tool, most=most, now=time.monotonic())
 
     def listener(self, client: Client) -> CallListener:
         """Return who listens to it on behalf of its client.
@@ -85,8 +85,8 @@ class RemoteCall:
         Args:
             client: The client, or what stands for it while it cannot be asked.
         """
-        deadlines = self.desk.settings.deadlines(self.request.tool)
-        return listener_of(self.desk, replace(self.request, client=client), self.request.tool, deadlines)
+        deadlines = self.upstreams.settings.deadlines(self.request.tool)
+        return listener_of(self.upstreams, replace(self.request, client=client), self.request.tool, deadlines)
 
     async def reached(self, act: Callable[[Client], Awaitable[R]]) -> R | dict[str, Any]:
         """Return what `act` returns once the call has a place, or the question that the client gets first.
@@ -99,9 +99,9 @@ class RemoteCall:
             RemoteError: The server cannot be reached.
             MCPError: It answered with an error of JSON-RPC.
         """
-        desk, request, client = self.desk, self.request, self.request.client
+        upstreams, request, client = self.upstreams, self.request, self.request.client
         user, params = request.user, request.params
-        async with desk.admission.admit(user.segment):
+        async with upstreams.admission.admit(user.segment):
             # A server that has to start first is not silent: connecting has a limit of its own.
             modern = is_modern(await self.backend.connected())
             request.steps.done("admit")
@@ -115,11 +115,11 @@ class RemoteCall:
             token = (params.get("_meta") or {}).get("progressToken")
             if state is not None:
                 answers = params.get("inputResponses")
-                going_on: R | dict[str, Any] = await desk.pausing.go_on(
+                going_on: R | dict[str, Any] = await upstreams.pausing.go_on(
                     str(state), answers, client, user.name, token=token
                 )
                 return going_on
-            return await desk.pausing.run(act, client, user.name, token=token)
+            return await upstreams.pausing.run(act, client, user.name, token=token)
 
     async def asked(self, listener: CallListener, **changed: Any) -> dict[str, Any]:
         """Return what the server answers, in the time that the call has.
@@ -140,7 +140,7 @@ class RemoteCall:
             return await answered(send, params, watched.ask if has_sessions(self.ctx) else None)
 
         try:
-            async with self.desk.drain.call(listener.tell):
+            async with self.upstreams.drain.call(listener.tell):
                 return await watch(act, listener)
         except CallError:
             if not self.backend.busy and self.backend.ends_with_its_connection:
@@ -150,21 +150,21 @@ class RemoteCall:
 
     async def linked(self, wire: Mapping[str, Any], guarded: GuardedCall) -> dict[str, Any]:
         """Return a result whose links to resources are written as clients know them, or read."""
-        reader, blocks = reader_of(self.desk, guarded), list[Any]()
+        reader, blocks = reader_of(self.upstreams, guarded), list[Any]()
         for block in wire.get("content") or ():
             if not isinstance(block, Mapping) or block.get("type") != "resource_link":
                 blocks.append(block)
                 continue
             read = dict(block)
-            if self.desk.guard.config.resources.auto_read_if_size_under_bytes:
+            if self.upstreams.guard.config.resources.auto_read_if_size_under_bytes:
                 read = await self.backend.resources.linked(await self.backend.remote(), block, reader)
-            outside = {"uri": self.desk.names.uri_outside(self.server, str(block.get("uri")))}
+            outside = {"uri": self.upstreams.names.uri_outside(self.server, str(block.get("uri")))}
             blocks += blocks_of({**read, **outside})
         return {**wire, "content": blocks}
 
     def guarded(self) -> GuardedCall:
         """Return it as the output guard knows it."""
-        files = self.desk.files(self.request.user, trace=self.request.id)
+        files = self.upstreams.files(self.request.user, trace=self.request.id)
         return GuardedCall(tool=self.tool, server=self.server, files=files, schema=self.schema)
 
 
@@ -174,10 +174,10 @@ def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return begun if isinstance(begun, Mapping) else None
 
 
-def reader_of(desk: Desk, call: GuardedCall) -> Reader:
+def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
     """Return what keeps what is read of resources during a call."""
     return Reader(
         store=call.files.library.store,
         scope=call.scope,
-        kept=lambda records: desk.guard.kept(records, call),
+        kept=lambda records: upstreams.guard.kept(records, call),
     )

@@ -14,7 +14,7 @@ from runner.protocol.result_messages import DownloadUrl
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
-from runner.proxy.upstreams import Desk, Reach, Way
+from runner.proxy.upstreams import Reach, Upstreams, UpstreamSpec
 from runner.server.ahead import first_user, transport_of
 from runner.server.serve import serve_application
 from runner.settings.model import Settings
@@ -32,15 +32,15 @@ async def serve_proxy(settings: Settings, targets: Sequence[Target]) -> int:
         UsageError: A command cannot be run, no server can be reached, or the address cannot be listened on.
     """
     transport = transport_of(settings)
-    opened = Desk.open(settings, ways_to(settings, targets), first_user(settings, transport))
+    opened = Upstreams.open(settings, ways_to(settings, targets), first_user(settings, transport))
 
-    def make(desk: Desk, download_url: DownloadUrl | None) -> FastMCP:
-        return make_proxy(desk, transport=transport, download_url=download_url)
+    def make(upstreams: Upstreams, download_url: DownloadUrl | None) -> FastMCP:
+        return make_proxy(upstreams, transport=transport, download_url=download_url)
 
     return await serve_application(settings, transport, opened, make)
 
 
-def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Way]:
+def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
     """Return how each server is reached.
 
     Raises:
@@ -49,11 +49,11 @@ def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Way]:
     return [_way(settings, target) for target in targets]
 
 
-def _way(settings: Settings, target: Target) -> Way:
+def _way(settings: Settings, target: Target) -> UpstreamSpec:
     contract = target.contract or settings.contract
     if target.url:
         is_near = is_loopback(urlsplit(target.url).hostname or "")
-        return Way(
+        return UpstreamSpec(
             name=target.name, transport=partial(_over_http, target), contract=contract, is_near=is_near
         )
     program = check_command(target, settings)
@@ -66,7 +66,7 @@ def _way(settings: Settings, target: Target) -> Way:
     def start_in_home(user: User, reach: Reach) -> ClientTransport:
         return ConfinedTransport(target, program, lent, user, tier, reach=reach)
 
-    return Way(
+    return UpstreamSpec(
         name=target.name,
         transport=start,
         in_home=start_in_home,

@@ -35,7 +35,7 @@ from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.contract import without_identity
 from runner.proxy.question_rounds import answered
-from runner.proxy.upstreams import Desk
+from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
 from runner.steps.render import MESSAGE_MAX_BYTES
 from runner.users.identity import User, auth_provider
@@ -64,24 +64,26 @@ _TEMPLATE = {
 _Context = ServerRequestContext[Any, Any]
 
 
-def make_proxy(desk: Desk, *, transport: Transport, download_url: DownloadUrl | None = None) -> FastMCP:
-    """Return the application that stands in front of the servers of `desk`.
+def make_proxy(
+    upstreams: Upstreams, *, transport: Transport, download_url: DownloadUrl | None = None
+) -> FastMCP:
+    """Return the application that stands in front of the servers of `upstreams`.
 
     Args:
-        desk: The servers.
+        upstreams: The servers.
         transport: What it will be served over.
         download_url: Makes download addresses, over HTTP.
     """
     app: FastMCP = FastMCP(
-        desk.about.name,
-        instructions=desk.about.instructions,
-        version=desk.about.version,
-        auth=auth_provider(desk.settings) if transport == "http" else None,
+        upstreams.about.name,
+        instructions=upstreams.about.instructions,
+        version=upstreams.about.version,
+        auth=auth_provider(upstreams.settings) if transport == "http" else None,
     )
-    desk.levels = partial(connection_levels, app)
-    relay = _Proxy(app, desk, transport, download_url)
-    relay_innermost(app, relay, around=answer_failures(desk.own_paths))
-    offer_subscriptions(app, desk.events, relay.user_of, relay)
+    upstreams.levels = partial(connection_levels, app)
+    relay = _Proxy(app, upstreams, transport, download_url)
+    relay_innermost(app, relay, around=answer_failures(upstreams.own_paths))
+    offer_subscriptions(app, upstreams.events, relay.user_of, relay)
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)
     return app
@@ -91,14 +93,17 @@ class _Proxy:
     """Relays requests, inside the SDK's own middleware. A `runner.protocol.subscriptions.Beyond`."""
 
     def __init__(
-        self, app: FastMCP, desk: Desk, transport: Transport, download_url: DownloadUrl | None
+        self, app: FastMCP, upstreams: Upstreams, transport: Transport, download_url: DownloadUrl | None
     ) -> None:
-        self._desk = desk
+        self._upstreams = upstreams
         self._transport = transport
         messages = ResultMessages(
-            settings=desk.settings, guard=desk.guard, own_paths=desk.own_paths, download_url=download_url
+            settings=upstreams.settings,
+            guard=upstreams.guard,
+            own_paths=upstreams.own_paths,
+            download_url=download_url,
         )
-        calls = Calls(desk, partial(message_levels, app), messages)
+        calls = Calls(upstreams, partial(message_levels, app), messages)
         self._acts = {
             **dict.fromkeys(_LISTS, self._list),
             **dict.fromkeys(TASKS, calls.task),
@@ -126,22 +131,22 @@ class _Proxy:
     async def _heard(self, ctx: _Context) -> None:
         """Pass on what a client with sessions tells the servers; when it is ready, get them ready for it."""
         if ctx.method == "notifications/initialized" and has_sessions(ctx):
-            self._desk.connect(ctx, self.user_of(ctx))
+            self._upstreams.connect(ctx, self.user_of(ctx))
         elif ctx.method in _PASSED_ON and has_sessions(ctx):
-            for backend in self._desk.backends(ctx):
+            for backend in self._upstreams.backends(ctx):
                 await backend.tell(ctx.method, ctx.params or {})
 
     def user_of(self, ctx: _Context) -> User:
         """Return who a request comes from, in the session in which it came."""
-        return asker(self._desk.settings, self._desk.links.tokens, self._transport, ctx)
+        return asker(self._upstreams.settings, self._upstreams.links.tokens, self._transport, ctx)
 
     async def subscribe(self, ctx: _Context, uri: str) -> None:
         """Let the server of a resource tell of its changes."""
         user = self.user_of(ctx)
         problem: Exception | None = None
-        for server, inner in self._desk.names.uri_inside(uri):
+        for server, inner in self._upstreams.names.uri_inside(uri):
             try:
-                await self._desk.backend(ctx, user, server).subscribe(inner)
+                await self._upstreams.backend(ctx, user, server).subscribe(inner)
             except (MCPError, RemoteError) as error:
                 problem = error
                 continue
@@ -151,12 +156,12 @@ class _Proxy:
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
         """Let it tell no more."""
         user = self.user_of(ctx)
-        for server, inner in self._desk.names.uri_inside(uri):
-            await self._desk.backend(ctx, user, server).unsubscribe(inner)
+        for server, inner in self._upstreams.names.uri_inside(uri):
+            await self._upstreams.backend(ctx, user, server).unsubscribe(inner)
 
     async def _list(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        key, names = _LISTS[ctx.method], self._desk.names
-        if key.startswith("resource") and not self._desk.guard.config.resources.enabled:
+        key, names = _LISTS[ctx.method], self._upstreams.names
+        if key.startswith("resource") and not self._upstreams.guard.config.resources.enabled:
             return {key: self._ours(key, [], user)}
         if not names.prefixed:
             result = await self._listed(ctx, user, names.servers[0], params)
@@ -170,7 +175,7 @@ class _Proxy:
 
     async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            backend = self._desk.backend(ctx, user, server)
+            backend = self._upstreams.backend(ctx, user, server)
             result = await backend.request(ctx.method, params)
             key = _LISTS[ctx.method]
             return {**result, key: self._shown(backend, key, result.get(key))}
@@ -182,56 +187,56 @@ class _Proxy:
 
     def _shown(self, backend: Backend, key: str, items: Any) -> Any:
         """Return what of a server's list clients see, and note what it says of its tools."""
-        settings = self._desk.settings
+        settings = self._upstreams.settings
         if key != "tools" or not isinstance(items, list):
             return items
         backend.learn(items)
-        if settings.show_username or self._desk.ways[backend.name].contract == "guard":
+        if settings.show_username or self._upstreams.ways[backend.name].contract == "guard":
             return items
         return [without_identity(item, settings.username_parameter) for item in items]
 
     async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
         """Return the items of all servers; one that fails does not take the others down."""
         found: list[dict[str, Any]] = []
-        for server in self._desk.names.servers:
+        for server in self._upstreams.names.servers:
             try:
-                backend = self._desk.backend(ctx, user, server)
+                backend = self._upstreams.backend(ctx, user, server)
                 items = self._shown(backend, key, await backend.pages(ctx.method, key))
             except (MCPError, RemoteError) as error:
                 facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
                 log.warning("server left out of a list", extra=facts)
                 continue
-            found += self._desk.names.listed(server, key, items)
+            found += self._upstreams.names.listed(server, key, items)
         return found
 
     def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
         """Return what of our own stands behind a list; a server's own of the same name hides it."""
-        desk, ours = self._desk, list[dict[str, Any]]()
-        if desk.settings.extras and key == "resourceTemplates":
+        upstreams, ours = self._upstreams, list[dict[str, Any]]()
+        if upstreams.settings.extras and key == "resourceTemplates":
             ours = [_TEMPLATE]
-        elif desk.offers_files and key == "resources":
+        elif upstreams.offers_files and key == "resources":
             ours = [item.listed() for item in EXTRAS.resources]
-        elif desk.offers_files and key == "prompts":
+        elif upstreams.offers_files and key == "prompts":
             ours = [item.listed() for item in EXTRAS.prompts]
         elif key == "tools":
-            ours = described() if desk.settings.extras and user.name in desk.guard.keepers else []
-            if desk.offers_resource_tools:
-                ours = [*(tool for name in desk.names.servers for tool in resource_tools(name)), *ours]
+            ours = described() if upstreams.settings.extras and user.name in upstreams.guard.keepers else []
+            if upstreams.offers_resource_tools:
+                ours = [*(tool for name in upstreams.names.servers for tool in resource_tools(name)), *ours]
         names = {item.get("name") for item in listed if isinstance(item, Mapping)}
         return [item for item in ours if item["name"] not in names]
 
     async def _read(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         uri = str(params.get("uri", ""))
         if uri.startswith(SCHEME):
-            return await read_artifact(self._desk.files(user), uri)
+            return await read_artifact(self._upstreams.files(user), uri)
         ours = await self._extra(ctx, params, user)
         if ours is not None:
             return ours
-        if not self._desk.guard.config.resources.enabled:
+        if not self._upstreams.guard.config.resources.enabled:
             message = f"{uri!r} is not offered: output_guard.resources.enabled is off"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
         problem: Exception | None = None
-        for server, inner in self._desk.names.uri_inside(uri):
+        for server, inner in self._upstreams.names.uri_inside(uri):
             try:
                 result = await self._ask(ctx, user, server, {**params, "uri": inner})
             except (MCPError, Unreachable) as error:
@@ -246,13 +251,13 @@ class _Proxy:
 
     async def _extra(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any] | None:
         """Return what is ours and no server's, where it is offered: nobody can say it in our place."""
-        if not self._desk.offers_files:
+        if not self._upstreams.offers_files:
             return None
-        return await EXTRAS.answer(ctx.method, params, self._desk, user)
+        return await EXTRAS.answer(ctx.method, params, self._upstreams, user)
 
     async def _large(self, ctx: _Context, user: User, server: str, uri: str) -> dict[str, Any]:
         """Return, for what no message can carry, references to what was kept of it."""
-        backend, files = self._desk.backend(ctx, user, server), self._desk.files(user)
+        backend, files = self._upstreams.backend(ctx, user, server), self._upstreams.files(user)
         scope = GuardedCall(tool="resources/read", files=files).scope
         reader = Reader(store=files.library.store, scope=scope)
         value = await backend.resources.read(await backend.remote(), uri, reader)
@@ -263,7 +268,7 @@ class _Proxy:
         ours = await self._extra(ctx, params, user)
         if ours is not None:
             return ours
-        found = self._desk.names.inside(str(params.get("name")))
+        found = self._upstreams.names.inside(str(params.get("name")))
         if found is None:
             message = f"there is no prompt {params.get('name')!r}"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
@@ -273,9 +278,9 @@ class _Proxy:
         ref = params.get("ref")
         ref = dict(ref) if isinstance(ref, Mapping) else {}
         if "uri" in ref:
-            server, ref["uri"] = next(self._desk.names.uri_inside(str(ref["uri"])))
+            server, ref["uri"] = next(self._upstreams.names.uri_inside(str(ref["uri"])))
         else:
-            found = self._desk.names.inside(str(ref.get("name")))
+            found = self._upstreams.names.inside(str(ref.get("name")))
             if found is None:
                 raise MCPError(
                     code=mcp_types.INVALID_PARAMS, message=f"there is no prompt {ref.get('name')!r}"
@@ -284,7 +289,7 @@ class _Proxy:
         return await self._ask(ctx, user, server, {**params, "ref": ref})
 
     async def _ask(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
-        backend = self._desk.backend(ctx, user, server)
+        backend = self._upstreams.backend(ctx, user, server)
 
         async def send(params: dict[str, Any]) -> dict[str, Any]:
             return await backend.request(ctx.method, params)
@@ -297,7 +302,7 @@ class _Proxy:
             return result
         version = result.get("protocolVersion", ctx.protocol_version)
         of_era = _OF_HANDSHAKE if version in HANDSHAKE_PROTOCOL_VERSIONS else _OF_LATER_ERAS
-        able = self._desk.about.capabilities
+        able = self._upstreams.about.capabilities
         special = {key: able[key] for key in ("completions", "experimental", of_era) if key in able}
         resources = {**(result.get("capabilities", {}).get("resources") or {}), "subscribe": True}
         return {**result, "capabilities": {**result["capabilities"], "resources": resources, **special}}

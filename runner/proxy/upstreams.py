@@ -54,7 +54,7 @@ from runner.users.tokens import Tokens
 from sandbox.host import descriptors
 from sandbox.probe.machine import Tier
 
-__all__ = ["About", "Desk", "Reach", "Way"]
+__all__ = ["Reach", "ServerInfo", "UpstreamSpec", "Upstreams"]
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def _no_hint(_said: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class UpstreamSpec:
     """How one server is reached.
 
     Attributes:
@@ -107,7 +107,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class ServerInfo:
     """What the proxy says of itself: what its one server says, or that it has several."""
 
     name: str
@@ -134,7 +134,7 @@ class _Front:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Desk:
+class Upstreams:
     """One proxy at work. Make one with `open`.
 
     Attributes:
@@ -155,14 +155,14 @@ class Desk:
     """
 
     settings: Settings
-    ways: Mapping[str, Way]
+    ways: Mapping[str, UpstreamSpec]
     names: Names
     library: Library
     events: Events
     links: DownloadLinks
     guard: OutputGuard
     admission: Admission
-    about: About = field(default_factory=lambda: About(name="runner proxy"))
+    about: ServerInfo = field(default_factory=lambda: ServerInfo(name="runner proxy"))
     state: SessionState = field(default_factory=SessionState)
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
@@ -186,7 +186,9 @@ class Desk:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings, ways: Sequence[Way], first: User | None) -> "AsyncIterator[Desk]":
+    async def open(
+        cls, settings: Settings, ways: Sequence[UpstreamSpec], first: User | None
+    ) -> "AsyncIterator[Upstreams]":
         """Connect to the servers once, to learn who they are, and be ready until the block ends.
 
         Args:
@@ -209,7 +211,7 @@ class Desk:
             persist=library.persist,
             changed=partial(tell_of_file, events),
         )
-        desk = cls(
+        upstreams = cls(
             settings=settings,
             ways={way.name: way for way in ways},
             names=Names(tuple(way.name for way in ways)),
@@ -222,22 +224,22 @@ class Desk:
             admission=Admission.of(settings),
         )
         sweepers = [
-            asyncio.create_task(desk._sweep()),
+            asyncio.create_task(upstreams._sweep()),
             asyncio.create_task(sweep_now_and_then(library.store)),
         ]
         if isinstance(library.store, SpoolingStore):
             sweepers.append(asyncio.create_task(library.store.run()))
         try:
-            await desk._meet(first or User("nobody"))
-            yield desk
+            await upstreams._meet(first or User("nobody"))
+            yield upstreams
         finally:
             for sweeper in sweepers:
                 sweeper.cancel()
-            await desk.pausing.close()
-            left = (*desk._of_users.values(), *desk._met.values())
-            await asyncio.gather(*(backend.drop() for backend in left), *desk._closing)
-            if desk._loopback is not None:
-                await (await desk._loopback).close()
+            await upstreams.pausing.close()
+            left = (*upstreams._of_users.values(), *upstreams._met.values())
+            await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
+            if upstreams._loopback is not None:
+                await (await upstreams._loopback).close()
 
     @property
     def tier(self) -> Tier:
@@ -378,7 +380,7 @@ class Desk:
             learned=partial(self._learned, way),
         )
 
-    def _way_to(self, way: Way, user: User) -> ClientTransport:
+    def _way_to(self, way: UpstreamSpec, user: User) -> ClientTransport:
         if way.in_home is None or way.name not in self._homed:
             return way.transport(user)
         return way.in_home(user, partial(self._reach, way.name))
@@ -387,7 +389,7 @@ class Desk:
         """Return the address at which a command fetches files, if a tool of it is given links."""
         return ((await self._opened()).address,) if server in self._fetching else ()
 
-    def _learned(self, way: Way, tools: Iterable[ToolSpec]) -> None:
+    def _learned(self, way: UpstreamSpec, tools: Iterable[ToolSpec]) -> None:
         """Note what a server needs for the tools that it lists."""
         for tool in tools:
             if contract_of(way.contract, tool, {}) == "guard":
@@ -417,7 +419,7 @@ class Desk:
             self._end(met)
 
     async def _meet(self, user: User) -> None:
-        known: dict[str, About] = {}
+        known: dict[str, ServerInfo] = {}
         problems: list[str] = []
         for server in self.names.servers:
             backend = self._new(user, server, Announced(), None)
@@ -431,7 +433,7 @@ class Desk:
                 log.warning("server cannot be reached", extra={"server": server, "problem": str(error)})
                 continue
             able = session.server_capabilities
-            known[server] = About(
+            known[server] = ServerInfo(
                 name=session.server_info.name if session.server_info else server,
                 version=session.server_info.version if session.server_info else None,
                 instructions=session.instructions,
@@ -465,14 +467,14 @@ class Desk:
         task.add_done_callback(self._closing.discard)
 
 
-def _together(met: Mapping[str, About], *, prefixed: bool) -> About:
+def _together(met: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
     if not prefixed:
         return next(iter(met.values()))
     told = [f"{name}: {about.instructions}" for name, about in met.items() if about.instructions]
     capabilities: dict[str, Any] = {}
     for about in met.values():
         capabilities |= about.capabilities
-    return About(name="runner proxy", instructions="\n\n".join(told) or None, capabilities=capabilities)
+    return ServerInfo(name="runner proxy", instructions="\n\n".join(told) or None, capabilities=capabilities)
 
 
 async def _ahead(backend: Backend) -> None:

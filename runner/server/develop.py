@@ -21,7 +21,7 @@ from runner.server.serve import serve_application
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.settings.targets import entry_of
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
 
@@ -51,8 +51,8 @@ async def develop(settings: Settings, targets: Sequence[str], *, launched: Launc
         LoadError: A tool file is at fault at the start.
     """
 
-    def make(cell: Cell, download_url: DownloadUrl | None) -> FastMCP:
-        return make_host(cell, transport="http", download_url=download_url)
+    def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
+        return make_host(toolset, transport="http", download_url=download_url)
 
     return await serve_application(settings, "http", _reloading(settings, targets, launched), make)
 
@@ -60,35 +60,35 @@ async def develop(settings: Settings, targets: Sequence[str], *, launched: Launc
 @asynccontextmanager
 async def _reloading(
     settings: Settings, targets: Sequence[str], launched: Launched | None
-) -> "AsyncIterator[Cell]":
+) -> "AsyncIterator[Toolset]":
     first = first_user(settings, "http")
     folders = {folder for target in targets for folder in entry_of(target).folders}
-    async with Cell.open(settings, targets, user=first, launched=launched) as cell:
-        watcher = asyncio.create_task(_watch(cell, folders))
+    async with Toolset.open(settings, targets, user=first, launched=launched) as toolset:
+        watcher = asyncio.create_task(_watch(toolset, folders))
         try:
-            yield cell
+            yield toolset
         finally:
             watcher.cancel()
             await asyncio.wait({watcher})
 
 
-async def _watch(cell: Cell, folders: Collection[Path]) -> None:
+async def _watch(toolset: Toolset, folders: Collection[Path]) -> None:
     # A folder that holds more than a project is not looked through.
     recursive = not any(folder in _WIDE or folder == Path.home() for folder in folders)
     async for changes in awatch(*folders, watch_filter=PythonFilter(), step=100, recursive=recursive):
         names = sorted({Path(path).name for _change, path in changes})
-        await _reload(cell, names)
+        await _reload(toolset, names)
 
 
-async def _reload(cell: Cell, changed: Sequence[str]) -> None:
+async def _reload(toolset: Toolset, changed: Sequence[str]) -> None:
     said = ", ".join(changed)
     try:
-        await cell.reload()
+        await toolset.reload()
     except SandboxError as error:
         print(f"{said} changed and cannot be loaded: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        told = OwnPaths.of(cell.settings, cell.named_files).told(str(error))
-        cell.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": told})
+        told = OwnPaths.of(toolset.settings, toolset.named_files).told(str(error))
+        toolset.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": told})
         return
-    tools = len(cell.catalog.tools)
+    tools = len(toolset.catalog.tools)
     print(f"{said} changed: {tools} tools loaded anew", file=sys.stderr, flush=True)  # noqa: T201
-    cell.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": None})
+    toolset.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": None})

@@ -47,7 +47,7 @@ from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import authorize_widget, challenged, with_schemes
 from runner.steps.timing import REPORT, wants_report
 from runner.toolset.catalog import without_parameter
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
 from runner.worker.wire import WireError
 
@@ -103,45 +103,45 @@ class Host(FastMCP):
     """
 
     direct: "_Relay"
-    _cell: Cell
+    _toolset: Toolset
 
     def author_routes(self, site: Site) -> AuthorRoutes:
         """Return the HTTP routes that the files add."""
-        cell = self._cell
-        return AuthorRoutes(site, lambda: cell.catalog.routes, partial(ask_route, cell))
+        toolset = self._toolset
+        return AuthorRoutes(site, lambda: toolset.catalog.routes, partial(ask_route, toolset))
 
     def hidden_routes(self, before: Sequence[BaseRoute]) -> list[str]:
         """Return those of them that a route of ours comes before."""
-        return hidden(self._cell.catalog.routes, before)
+        return hidden(self._toolset.catalog.routes, before)
 
 
-def make_host(cell: Cell, *, transport: Transport, download_url: DownloadUrl | None) -> Host:
-    """Return the application that serves `cell`.
+def make_host(toolset: Toolset, *, transport: Transport, download_url: DownloadUrl | None) -> Host:
+    """Return the application that serves `toolset`.
 
     Args:
-        cell: The tool files, loaded.
+        toolset: The tool files, loaded.
         transport: What it will be served over.
         download_url: Makes download addresses, over HTTP.
     """
-    catalog = cell.catalog
+    catalog = toolset.catalog
     app = Host(
         catalog.name,
         instructions=catalog.instructions,
         version=catalog.version,
         website_url=catalog.website_url,
         icons=[mcp_types.Icon.model_validate(icon) for icon in catalog.icons] or None,
-        auth=auth_provider(cell.settings, catalog.auth) if transport == "http" else None,
+        auth=auth_provider(toolset.settings, catalog.auth) if transport == "http" else None,
     )
-    unused = unused_auth(cell.settings, catalog.auth) if transport == "http" else None
+    unused = unused_auth(toolset.settings, catalog.auth) if transport == "http" else None
     if unused is not None:
         log.warning("auth of the file is not used", extra={"reason": unused})
-    own_paths = OwnPaths.of(cell.settings, cell.named_files)
-    app._cell = cell
-    app.direct = relay = _Relay(app, cell, transport, download_url, own_paths)
+    own_paths = OwnPaths.of(toolset.settings, toolset.named_files)
+    app._toolset = toolset
+    app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths)
     relay_innermost(app, relay, around=answer_failures(own_paths))
-    offer_subscriptions(app, cell.events, relay.user_of)
+    offer_subscriptions(app, toolset.events, relay.user_of)
     # Looked up each time: `runner dev` loads the files anew.
-    use_input_schemas(app, lambda name: _parameters(cell, name))
+    use_input_schemas(app, lambda name: _parameters(toolset, name))
     return app
 
 
@@ -151,28 +151,28 @@ class _Relay:
     def __init__(
         self,
         app: FastMCP,
-        cell: Cell,
+        toolset: Toolset,
         transport: Transport,
         download_url: DownloadUrl | None,
         own_paths: OwnPaths,
     ) -> None:
         self._app = app
-        self._cell = cell
+        self._toolset = toolset
         self._transport = transport
         self._own_paths = own_paths
-        self._extras = EXTRAS if cell.settings.extras else Extras()
-        self._guard = OutputGuard.of(cell.settings)
+        self._extras = EXTRAS if toolset.settings.extras else Extras()
+        self._guard = OutputGuard.of(toolset.settings)
         self._messages = ResultMessages(
-            settings=cell.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
+            settings=toolset.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
         )
-        self._resources = OwnResources(cell, self._guard)
+        self._resources = OwnResources(toolset, self._guard)
         self._connections = Connections()
         self._tasks = McpTasks(
             self._call_tool,
-            polls=lambda tool: cell.catalog.tasks.get(tool),
-            total_s=lambda tool: cell.terms(tool).deadlines.total_s,
+            polls=lambda tool: toolset.catalog.tasks.get(tool),
+            total_s=lambda tool: toolset.effective(tool).deadlines.total_s,
         )
-        if cell.catalog.tasks:
+        if toolset.catalog.tasks:
             let_tasks_pass()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -195,7 +195,7 @@ class _Relay:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
 
     def _is_relayed(self, method: str) -> bool:
-        catalog = self._cell.catalog
+        catalog = self._toolset.catalog
         is_of_tasks = self._tasks.takes(method) and bool(catalog.tasks)
         return method == "tools/call" or method in _RELAYED or method in catalog.methods or is_of_tasks
 
@@ -223,11 +223,11 @@ class _Relay:
         """Answer any request but a tool call: what the file offers first, then what is ours."""
         uri = str(request.params.get("uri", ""))
         if ctx.method == "resources/read" and uri.startswith(SCHEME):
-            return _in_its_era(ctx, await read_artifact(self._cell.files(request.user), uri))
-        if ctx.method == "resources/read" and (page := self._cell.catalog.page(uri)) is not None:
+            return _in_its_era(ctx, await read_artifact(self._toolset.files(request.user), uri))
+        if ctx.method == "resources/read" and (page := self._toolset.catalog.page(uri)) is not None:
             return _in_its_era(ctx, page)
         try:
-            answered = await relay(self._cell, request)
+            answered = await relay(self._toolset, request)
             if ctx.method == "server/discover":
                 return self._with_tasks(announced(answered))
             if ctx.method == "tools/list":
@@ -249,19 +249,19 @@ class _Relay:
         # The file's server says so of a name that it does not know.
         if code != mcp_types.INVALID_PARAMS:
             return None
-        return await self._extras.answer(ctx.method, request.params, self._cell, request.user)
+        return await self._extras.answer(ctx.method, request.params, self._toolset, request.user)
 
     def _with_tasks(self, discovered: dict[str, Any]) -> dict[str, Any]:
         """Announce tasks, where a tool may become one: the host keeps them."""
         capabilities = discovered.get("capabilities")
-        if not self._cell.catalog.tasks or not isinstance(capabilities, Mapping):
+        if not self._toolset.catalog.tasks or not isinstance(capabilities, Mapping):
             return discovered
         extensions = {**(capabilities.get("extensions") or {}), EXTENSION: {}}
         return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
         """Say whether calls of a tool may come directly. A `runner.protocol.direct.Answer`."""
-        spec = self._cell.catalog.tools.get(tool)
+        spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
     def connected(self, session: str | None) -> Connected | None:
@@ -274,7 +274,7 @@ class _Relay:
         Raises:
             MCPError: The call is answered with an error of JSON-RPC.
         """
-        user, facts = direct_sender(self._cell.settings, self._cell.links.tokens, call)
+        user, facts = direct_sender(self._toolset.settings, self._toolset.links.tokens, call)
         connection = call.connection
         request = Request(
             user=user,
@@ -283,7 +283,7 @@ class _Relay:
             facts=facts,
             client=DirectClient(call),
             levels=frozenset() if connection is None else connection_levels(self._app, connection),
-            inline_max_bytes=inline_limit_of(self._cell.settings, call.params, facts),
+            inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
         )
         message = await self._telling_of_reading(request, self._call_or_task(request))
         if "requestState" not in message:
@@ -305,14 +305,14 @@ class _Relay:
 
     async def _answered(self, request: Request) -> dict[str, Any]:
         try:
-            completed = await execute(self._cell, request)
+            completed = await execute(self._toolset, request)
         except WireError as error:
             raise _mcp_error(error) from error
         if completed.interim is not None:
             return dict(completed.interim)
-        files = self._cell.files(request.user, trace=request.id)
+        files = self._toolset.files(request.user, trace=request.id)
         message = await self._messages.of(completed, request, files)
-        described = self._cell.settings.auth.resource_metadata
+        described = self._toolset.settings.auth.resource_metadata
         message = challenged(message, completed.processed.failure, resource_metadata=described)
         message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
         if wants_report(request.params):
@@ -325,11 +325,11 @@ class _Relay:
         """Say how a call was kept apart from others, for whoever wants to know."""
         steps = request.steps
         worker = "fresh" if steps.is_fresh else "kept"
-        return isolation_meta(self._cell.tier, worker=worker, goes_on=steps.goes_on)
+        return isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
 
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, for whoever asked."""
-        settings, tool = self._cell.settings, str(request.params.get("name"))
+        settings, tool = self._toolset.settings, str(request.params.get("name"))
         outcome = request.steps.outcome
         denials = [asdict(denial) for denial in (() if outcome is None else outcome.denials)]
         usage = {} if outcome is None else {"peak_bytes": outcome.memory_peak_bytes, "cpu_s": outcome.cpu_s}
@@ -338,17 +338,17 @@ class _Relay:
             "steps_ms": request.steps.in_ms(),
             "denials": self._own_paths.told(denials),
             "usage": {name: value for name, value in usage.items() if value is not None},
-            "layers": list(layers_of(self._cell.tier)),
-            "tier": self._cell.tier.value,
+            "layers": list(layers_of(self._toolset.tier)),
+            "tier": self._toolset.tier.value,
             "deadlines": asdict(settings.deadlines(tool)),
             "limits": asdict(settings.limits(tool)),
         }
 
     def _reads_back(self, name: str) -> bool:
-        return self._cell.settings.extras and name in READING and name not in self._cell.catalog.tools
+        return self._toolset.settings.extras and name in READING and name not in self._toolset.catalog.tools
 
     async def _read_back(self, request: Request) -> dict[str, Any]:
-        files = self._cell.files(request.user, trace=request.id)
+        files = self._toolset.files(request.user, trace=request.id)
         call = GuardedCall(tool=str(request.params.get("name")), files=files)
         answer = await reading_result(request.params, files)
         return await self._guard.message(answer, call, media_stay=False)
@@ -361,13 +361,13 @@ class _Relay:
             asking = replace(ctx, method=method, params={**params, **envelope})
             return await self._relayed(asking, self._request(asking))
 
-        files = self._cell.files(request.user, trace=request.id)
+        files = self._toolset.files(request.user, trace=request.id)
         call = GuardedCall(tool=str(request.params.get("name")), files=files)
         return await self._resources.result(call, request.params.get("arguments"), ask)
 
     def _without_identity(self, answered: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a list of tools without the parameter that we fill in: clients refuse calls that lack it."""
-        settings, tools = self._cell.settings, answered.get("tools")
+        settings, tools = self._toolset.settings, answered.get("tools")
         if settings.show_username or not isinstance(tools, list):
             return answered
         name = settings.username_parameter
@@ -384,8 +384,8 @@ class _Relay:
         if answered.get("nextCursor") is not None:
             return dict(answered)
         tools, ours = answered.get("tools"), self._resources.tools()
-        if self._cell.settings.extras and user.name in self._guard.keepers:
-            ours += [tool for tool in described() if tool["name"] not in self._cell.catalog.tools]
+        if self._toolset.settings.extras and user.name in self._guard.keepers:
+            ours += [tool for tool in described() if tool["name"] not in self._toolset.catalog.tools]
         return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
 
     async def _telling_of_reading(
@@ -396,7 +396,7 @@ class _Relay:
         had_them = user in keepers
         message = await answer
         # Later eras tell of changes on streams that a client opens for them; they list tools anew anyway.
-        is_told = self._cell.settings.extras and request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS
+        is_told = self._toolset.settings.extras and request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS
         if is_told and not had_them and user in keepers:
             await request.client.notify("notifications/tools/list_changed", {})
         return message
@@ -406,7 +406,7 @@ class _Relay:
         return self._request(ctx).user
 
     def _request(self, ctx: ServerRequestContext[Any, Any]) -> Request:
-        user, facts = sender(self._cell.settings, self._cell.links.tokens, self._transport, ctx)
+        user, facts = sender(self._toolset.settings, self._toolset.links.tokens, self._transport, ctx)
         params = dict(ctx.params or {})
         return Request(
             user=user,
@@ -415,20 +415,20 @@ class _Relay:
             facts=facts,
             client=McpClient(ctx),
             levels=message_levels(self._app, ctx),
-            inline_max_bytes=inline_limit_of(self._cell.settings, params, facts),
+            inline_max_bytes=inline_limit_of(self._toolset.settings, params, facts),
         )
 
     def _with_capabilities(self, result: HandlerResult) -> HandlerResult:
         """Announce what the file's own server announces beside what every FastMCP server does."""
         if not isinstance(result, dict):
             return result
-        own = self._cell.catalog.capabilities
+        own = self._toolset.catalog.capabilities
         special = {key: own[key] for key in ("completions", "experimental") if key in own}
         return {**result, "capabilities": {**result["capabilities"], **special}}
 
 
-def _parameters(cell: Cell, tool: str) -> Mapping[str, Any] | None:
-    spec = cell.catalog.tools.get(tool)
+def _parameters(toolset: Toolset, tool: str) -> Mapping[str, Any] | None:
+    spec = toolset.catalog.tools.get(tool)
     return None if spec is None else spec.parameters
 
 

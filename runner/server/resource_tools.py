@@ -23,7 +23,7 @@ from runner.protocol.resource_tools import (
     resource_result,
     resource_tools,
 )
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.worker.wire import WireError
 
 __all__ = ["OwnResources"]
@@ -33,21 +33,21 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class OwnResources:
-    """The resources of one cell, as a model may read them.
+    """The resources of one toolset, as a model may read them.
 
     Attributes:
-        cell: The tool files.
+        toolset: The tool files.
         guard: The output guard.
     """
 
-    cell: Cell
+    toolset: Toolset
     guard: OutputGuard
 
     def tools(self) -> list[dict[str, Any]]:
         """Return the tools as `tools/list` has them; one of the file's of the same name hides ours."""
-        if not self.cell.settings.resource_tools or not self.guard.config.resources.enabled:
+        if not self.toolset.settings.resource_tools or not self.guard.config.resources.enabled:
             return []
-        known = self.cell.catalog.tools
+        known = self.toolset.catalog.tools
         return [tool for tool in resource_tools(self._namespace()) if tool["name"] not in known]
 
     def has(self, tool: str) -> bool:
@@ -78,7 +78,7 @@ class OwnResources:
         return await self.guard.message(made or {"content": []}, call, media_stay=False)
 
     def _namespace(self) -> str:
-        return namespace_of(self.cell.catalog.name)
+        return namespace_of(self.toolset.catalog.name)
 
 
 def _failing_alike(ask: Ask) -> Ask:

@@ -30,7 +30,7 @@ from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
-from runner.playground.session_auth import Door
+from runner.playground.session_auth import PlaygroundAuth
 from runner.playground.start_key import admit
 from runner.protocol.direct import Answer
 from runner.protocol.sender import Transport
@@ -41,7 +41,7 @@ from runner.server.web import make_web
 from runner.settings.model import Settings
 from runner.system.listening import QuietServer, listen_on
 from runner.toolset.drain import Drain
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.events import Events
 from runner.users.identity import User, check_startable
 from sandbox.probe.machine import Tier
@@ -98,7 +98,9 @@ class Served(Protocol):
 S = TypeVar("S", bound=Served)
 
 
-async def serve(settings: Settings, transport: Transport, opened: AbstractAsyncContextManager[Cell]) -> int:
+async def serve(
+    settings: Settings, transport: Transport, opened: AbstractAsyncContextManager[Toolset]
+) -> int:
     """Serve tool files until the client leaves or a signal comes; return the exit status.
 
     Args:
@@ -112,8 +114,8 @@ async def serve(settings: Settings, transport: Transport, opened: AbstractAsyncC
         ConfinementError: A layer could not be put in place.
     """
 
-    def make(cell: Cell, download_url: DownloadUrl | None) -> FastMCP:
-        return make_host(cell, transport=transport, download_url=download_url)
+    def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
+        return make_host(toolset, transport=transport, download_url=download_url)
 
     return await serve_application(settings, transport, opened, make)
 
@@ -281,7 +283,7 @@ def make_application(
 
     def front(under_way: UnderWay) -> list[Middleware]:
         # Behind the door, so that it is heard of a session of a page, too.
-        return [Middleware(Door, site=site, passes=playground.passes, under_way=under_way), ends]
+        return [Middleware(PlaygroundAuth, site=site, passes=playground.passes, under_way=under_way), ends]
 
     web = make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
     return _with_author_routes(web, app, site)

@@ -7,11 +7,11 @@ from runner.settings.rights import Rights
 from sandbox.deadlines import Deadlines
 from sandbox.policy import Limits
 
-__all__ = ["Terms"]
+__all__ = ["EffectiveToolSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class EffectiveToolSettings:
     """What a call of one tool may have.
 
     Attributes:
@@ -31,7 +31,7 @@ class Terms:
     calls_per_minute: int | None
 
     @classmethod
-    def of(cls, settings: Settings, tool: str | None) -> "Terms":
+    def of(cls, settings: Settings, tool: str | None) -> "EffectiveToolSettings":
         """Return the terms of one tool, or those of all that have none of their own."""
         rights = settings.rights(tool)
         return cls(

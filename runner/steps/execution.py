@@ -124,7 +124,7 @@ class Completed:
 
 
 class Service(Protocol):
-    """What serves calls: a cell of our own files, or a proxy's desk."""
+    """What serves calls: a toolset of our own files, or a proxy's upstreams."""
 
     @property
     def settings(self) -> Settings:

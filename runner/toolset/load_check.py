@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from runner.errors import RunnerError
-from runner.toolset.user_pool import Seat
+from runner.toolset.user_pool import UserPool
 from sandbox.errors import SandboxError
 
 __all__ = ["LoadCheck"]
@@ -31,8 +31,8 @@ class LoadCheck:
         fault: Why the files could not be loaded last time, or None if they could.
     """
 
-    make: Callable[[], Awaitable[Seat]]
-    keep: Callable[[Seat], bool]
+    make: Callable[[], Awaitable[UserPool]]
+    keep: Callable[[UserPool], bool]
     fault: str | None = field(init=False, default=None)
     _checking: "asyncio.Task[None] | None" = field(init=False, default=None)
 
@@ -60,20 +60,20 @@ class LoadCheck:
 
     async def _succeeds(self) -> bool:
         try:
-            seat = await self.make()
+            user_pool = await self.make()
         except (SandboxError, RunnerError, OSError) as error:
             return self._failed(error)
         try:
-            await seat.pool.ready()
-            kept = self.keep(seat)
+            await user_pool.pool.ready()
+            kept = self.keep(user_pool)
         except SandboxError as error:
-            await seat.close()
+            await user_pool.close()
             return self._failed(error)
         except BaseException:
-            await seat.close()
+            await user_pool.close()
             raise
         if not kept:
-            await seat.close()
+            await user_pool.close()
         self.fault = None
         return True
 

@@ -1,6 +1,6 @@
-"""What the processes of a seat may touch: policy, user id, scratch folder, and what their program is told.
+"""What the processes of a user's pool may touch: policy, user id, scratch folder, facts for their program.
 
-Decided from the settings, the tool files and the tier; the same for all seats but for user and access.
+Decided from the settings, the tool files and the tier; the same for all user pools but for user and access.
 """
 
 import sys
@@ -35,7 +35,7 @@ GUARD_ONLY = ("landlock", "seccomp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What holds for every seat of a cell.
+    """What holds for every user pool of a toolset.
 
     Attributes:
         settings: The effective settings.

@@ -1,4 +1,4 @@
-"""How a seat comes to be and gets its workers, and who gives workers up where descriptors run short.
+"""How a user pool comes to be and gets its workers, and who gives workers up where descriptors run short.
 
 A pool costs the host descriptors and a user may have several. Where too few are left for one more, the pool
 that nobody has used for longest is given up: its processes end, the home and the session stay as they are.
@@ -21,13 +21,13 @@ from runner.settings.model import Settings
 from runner.settings.rights import with_rights
 from runner.toolset.loopback import Loopback
 from runner.toolset.policies import Bounds
-from runner.toolset.user_pool import Access, Seat, SeatKey, Workers
+from runner.toolset.user_pool import Access, PoolKey, UserPool, Workers
 from runner.users.identity import User
 from sandbox.host import descriptors
 from sandbox.host.pool import Pool, Source
-from sandbox.host.pool_size import Stock
+from sandbox.host.pool_size import PoolSize
 
-__all__ = ["Seating"]
+__all__ = ["PoolMaker"]
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +45,15 @@ _LOG_EVERY_S = 10.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Seating:
-    """Makes the seats of a cell.
+class PoolMaker:
+    """Makes the user pools of a toolset.
 
     Attributes:
         settings: The effective settings.
         bounds: What their processes may touch.
         forkserver: Where zygotes come from.
         links: Makes download links.
-        seats: All seats that there are.
+        user_pools: All user pools that there are.
         keep_s: How long homes are kept afterwards, in seconds.
         wait_s: How long a call waits for descriptors, in seconds.
     """
@@ -62,7 +62,7 @@ class Seating:
     bounds: Bounds
     forkserver: Source
     links: Callable[[], DownloadLinks]
-    seats: Callable[[], Iterable[Seat]]
+    user_pools: Callable[[], Iterable[UserPool]]
     keep_s: float = 0
     wait_s: float = _WAIT_S
     # What is promised to pools that are being made.
@@ -70,8 +70,8 @@ class Seating:
     _given_up: int = field(init=False, default=0)
     _logged_at: float = field(init=False, default=float("-inf"))
 
-    async def make(self, user: User | None, key: SeatKey, loopback: Loopback | None) -> Seat:
-        """Return a new seat with its workers.
+    async def make(self, user: User | None, key: PoolKey, loopback: Loopback | None) -> UserPool:
+        """Return a new user pool with its workers.
 
         Args:
             user: Whose home it gets, if it gets one.
@@ -96,7 +96,7 @@ class Seating:
             await asyncio.to_thread(stack.close)
             raise
         links = None if loopback is None else replace(self.links(), base=loopback.url)
-        return Seat(
+        return UserPool(
             workers=workers,
             begin=partial(self._begin_anew, begin),
             home=home,
@@ -107,11 +107,11 @@ class Seating:
 
     def give_up_one(self) -> bool:
         """Give up the workers that nobody has used for longest; False if all are in use."""
-        idle = [seat for seat in self.seats() if seat.is_idle and seat.pool.alive]
+        idle = [user_pool for user_pool in self.user_pools() if user_pool.is_idle and user_pool.pool.alive]
         if not idle:
             return False
         # What goes on between calls is used, if by nobody at this moment.
-        min(idle, key=lambda seat: (seat.pool.has_jobs, seat.used_at)).rest()
+        min(idle, key=lambda user_pool: (user_pool.pool.has_jobs, user_pool.used_at)).rest()
         self._given_up += 1
         if time.monotonic() - self._logged_at > _LOG_EVERY_S:
             log.warning(
@@ -128,12 +128,12 @@ class Seating:
     async def _begin(
         self,
         user: User | None,
-        key: SeatKey,
+        key: PoolKey,
         home: HomeLease | None,
         owner: int | None,
         loopback: Loopback | None,
     ) -> Workers:
-        """Start a pool for a seat."""
+        """Start the workers of a user pool."""
         stack = contextlib.ExitStack()
         access = key.access
         try:
@@ -149,7 +149,7 @@ class Seating:
                 self.bounds.config(user, access, home, scratch),
                 home_fd=home.fd if home is not None and access is Access.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
-                stock=Stock(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
+                stock=PoolSize(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
                 reuse=self.settings.reuse if self.keep_s == 0 else None,
                 forks=self.settings.worker_start == "fork",
             )

@@ -1,7 +1,7 @@
-"""A cell: one set of tool files ready to be called, with its zygotes, homes, store and catalog.
+"""A toolset: one set of tool files ready to be called, with its zygotes, homes, store and catalog.
 
-It decides which seat a call takes. A seat is bound to one user's home, or to none: no process that has run
-author code ever holds a right to another user's home.
+It decides which user pool a call takes. A user pool is bound to one user's home, or to none: no process that
+has run author code ever holds a right to another user's home.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from runner.files.my_files import Library, MyFiles, open_library
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
-from runner.settings.effective import Terms
+from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.limits import warn_of_memory
 from runner.settings.model import Settings
@@ -41,10 +41,10 @@ from runner.toolset.drain import Drain
 from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import Bounds
-from runner.toolset.pool_maker import Seating
+from runner.toolset.pool_maker import PoolMaker
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
-from runner.toolset.user_pool import NOBODY, Access, Seat, SeatKey
+from runner.toolset.user_pool import NOBODY, Access, PoolKey, UserPool
 from runner.users.events import Events
 from runner.users.identity import User
 from runner.users.tokens import Tokens
@@ -59,7 +59,7 @@ from sandbox.probe.machine import Tier
 if TYPE_CHECKING:
     from runner.toolset.loopback import Loopback
 
-__all__ = ["Cell"]
+__all__ = ["Toolset"]
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ _SWEEP_S = 30.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Cell:
+class Toolset:
     """One set of tool files ready to be called. Make one with `open`.
 
     Attributes:
@@ -87,7 +87,7 @@ class Cell:
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
-        keep_s: How long homes are kept after this cell, in seconds.
+        keep_s: How long homes are kept after this toolset, in seconds.
     """
 
     settings: Settings
@@ -109,12 +109,12 @@ class Cell:
     load_check: LoadCheck = field(init=False)
     memory_guard: MemoryGuard = field(init=False)
     unseen: tuple[Path, ...] = field(init=False)
-    _seating: Seating = field(init=False)
-    _terms: Mapping[str | None, Terms] = field(init=False)
-    _seats: "dict[SeatKey, asyncio.Task[Seat]]" = field(init=False, default_factory=dict)
+    _pool_maker: PoolMaker = field(init=False)
+    _effective: Mapping[str | None, EffectiveToolSettings] = field(init=False)
+    _user_pools: "dict[PoolKey, asyncio.Task[UserPool]]" = field(init=False, default_factory=dict)
     _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
-    _apart: dict[str, SeatKey] = field(init=False, default_factory=dict)
+    _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
     _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
@@ -125,9 +125,11 @@ class Cell:
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
-        self._terms = {tool: Terms.of(self.settings, tool) for tool in (None, *self.settings.tools)}
+        self._effective = {
+            tool: EffectiveToolSettings.of(self.settings, tool) for tool in (None, *self.settings.tools)
+        }
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
-        self._seating = Seating(
+        self._pool_maker = PoolMaker(
             settings=self.settings,
             bounds=Bounds(
                 settings=self.settings,
@@ -139,7 +141,7 @@ class Cell:
             ),
             forkserver=self.forkserver,
             links=lambda: self.links,
-            seats=self._seated,
+            user_pools=self._made_pools,
             keep_s=self.keep_s,
         )
         self.admission = Admission.of(self.settings)
@@ -156,7 +158,7 @@ class Cell:
         program: str = "runner.worker.program",
         launched: Launched | None = None,
         store: ArtifactStore | None = None,
-    ) -> "AsyncIterator[Cell]":
+    ) -> "AsyncIterator[Toolset]":
         """Load the tool files and be ready for calls until the block ends.
 
         Args:
@@ -182,7 +184,7 @@ class Cell:
         forkserver = await Supervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
-        cell = cls(
+        toolset = cls(
             settings=settings,
             targets=tuple(targets),
             homes=_homes(settings, tier),
@@ -194,21 +196,21 @@ class Cell:
         )
         sweepers: list[asyncio.Task[None]] = []
         try:
-            await cell._load(user)
-            await asyncio.to_thread(cell._sweep_after_crash)
-            await cell._end_idle_files()
-            sweepers.append(asyncio.create_task(cell._sweep()))
-            if isinstance(cell.library.store, SpoolingStore):
-                sweepers.append(asyncio.create_task(cell.library.store.run()))
+            await toolset._load(user)
+            await asyncio.to_thread(toolset._sweep_after_crash)
+            await toolset._end_idle_files()
+            sweepers.append(asyncio.create_task(toolset._sweep()))
+            if isinstance(toolset.library.store, SpoolingStore):
+                sweepers.append(asyncio.create_task(toolset.library.store.run()))
             if keep_s == 0:
-                warn_of_memory(settings, cell.memory_guard.memory)
+                warn_of_memory(settings, toolset.memory_guard.memory)
                 # A single call has no time for it: a server, or `runner doctor --repair`, does it.
-                sweepers.append(asyncio.create_task(sweep_now_and_then(cell.library.store)))
-            yield cell
+                sweepers.append(asyncio.create_task(sweep_now_and_then(toolset.library.store)))
+            yield toolset
         finally:
             for sweeper in sweepers:
                 sweeper.cancel()
-            await cell._close()
+            await toolset._close()
 
     @property
     def call_locks(self) -> CallLocks:
@@ -234,9 +236,9 @@ class Cell:
         """Return what calls of a tool, or other requests, may do with their user's home."""
         return Access.of(tool, homes_for=self.settings.homes_for)
 
-    def terms(self, tool: str | None = None) -> Terms:
+    def effective(self, tool: str | None = None) -> EffectiveToolSettings:
         """Return what a call of one tool may have, or any call."""
-        return self._terms.get(tool) or self._terms[None]
+        return self._effective.get(tool) or self._effective[None]
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.
@@ -254,8 +256,8 @@ class Cell:
         *,
         links: bool = False,
         access: Access | None = None,
-    ) -> SeatKey:
-        """Return the seat that a call of a tool takes, or, without one, any other request.
+    ) -> PoolKey:
+        """Return the user pool that a call of a tool takes, or, without one, any other request.
 
         Args:
             user: Who calls.
@@ -263,28 +265,29 @@ class Cell:
             links: Whether it can fetch download links.
             access: What may be done with the home of the user, where it is not what the tool asks for.
         """
-        rights = self.terms(None if spec is None else spec.name).rights
-        return SeatKey(user.segment, access or self.access(spec), links, rights)
+        rights = self.effective(None if spec is None else spec.name).rights
+        return PoolKey(user.segment, access or self.access(spec), links, rights)
 
-    def apart(self, user: User) -> SeatKey | None:
-        """Return the seat in which a call has changed what the file's server offers this user, if one has."""
+    def apart(self, user: User) -> PoolKey | None:
+        """Return the pool in which a call has changed what the file's server offers this user, if one has."""
         key = self._apart.get(user.segment)
-        return key if key in self._seats else None
+        return key if key in self._user_pools else None
 
-    def set_apart(self, user: User, seat: Seat) -> None:
+    def set_apart(self, user: User, user_pool: UserPool) -> None:
         """Note that what the file's server offers this user is no longer what it was when it was loaded."""
-        if self._apart.get(user.segment) != seat.key:
+        if self._apart.get(user.segment) != user_pool.key:
             log.info(
-                "what a file offers has changed", extra={"user": user.name, "seat": seat.key.access.value}
+                "what a file offers has changed",
+                extra={"user": user.name, "user_pool": user_pool.key.access.value},
             )
-        self._apart[user.segment] = seat.key
+        self._apart[user.segment] = user_pool.key
 
     @asynccontextmanager
-    async def seat(
+    async def user_pool(
         self,
         user: User,
-        key: SeatKey,
-    ) -> AsyncIterator[Seat]:
+        key: PoolKey,
+    ) -> AsyncIterator[UserPool]:
         """Hold a pool of workers for calls of a user.
 
         Args:
@@ -296,24 +299,24 @@ class Cell:
             RunnerError: The home cannot be used; the message says why.
         """
         with told_of_no_room(user.name), self._doubting():
-            seat = await self._seat(user, key)
-        seat.key = key
-        seat.calls += 1
+            user_pool = await self._user_pool(user, key)
+        user_pool.key = key
+        user_pool.calls += 1
         if user.session is not None and not self.library.persist:
             self._spoken.add((user.name, user.session))
         try:
-            # Counted before: whoever waits for workers must not lose the seat meanwhile.
+            # Counted before: whoever waits for workers must not lose the user pool meanwhile.
             with self._doubting():
-                await seat.ready()
+                await user_pool.ready()
             async with self.files(user).in_use():
-                yield seat
+                yield user_pool
         finally:
-            seat.calls -= 1
-            seat.used_at = time.monotonic()
-            if seat.retiring is None:
-                seat.pool.refill_later()
-            elif not seat.calls:
-                seat.retiring.set()
+            user_pool.calls -= 1
+            user_pool.used_at = time.monotonic()
+            if user_pool.retiring is None:
+                user_pool.pool.refill_later()
+            elif not user_pool.calls:
+                user_pool.retiring.set()
 
     async def reload(self) -> None:
         """Load the tool files anew. Calls under way end in what they began with.
@@ -323,67 +326,67 @@ class Cell:
             SandboxError: No zygote could be had; the same.
         """
         nobody = asyncio.create_task(self._make(None, NOBODY))
-        seat = await asyncio.shield(nobody)
+        user_pool = await asyncio.shield(nobody)
         try:
-            await seat.pool.ready()
-            catalog = self._catalog_of(seat)
+            await user_pool.pool.ready()
+            catalog = self._catalog_of(user_pool)
         except BaseException:
-            await seat.close()
+            await user_pool.close()
             raise
-        old, self._seats, self.catalog = self._seats, {NOBODY: nobody}, catalog
+        old, self._user_pools, self.catalog = self._user_pools, {NOBODY: nobody}, catalog
         self._apart.clear()
         warn_of_refused_jobs(self.settings, catalog.tools)
         for key, task in old.items():
             self._in_background(self._replace(key, task))
 
-    async def _replace(self, key: SeatKey, old: "asyncio.Task[Seat]") -> None:
-        """Let a seat of the files before go, once one of the files now holds its home."""
+    async def _replace(self, key: PoolKey, old: "asyncio.Task[UserPool]") -> None:
+        """Let a user pool of the files before go, once one of the files now holds its home."""
         await asyncio.wait({old})
         if old.cancelled() or old.exception() is not None:
             return
-        seat = old.result()
-        if seat.user is not None:
+        user_pool = old.result()
+        if user_pool.user is not None:
             # Held before it is let go, or it would be emptied in between.
             with contextlib.suppress(Exception):
-                await self._seat(seat.user, key)
-        await seat.retire()
+                await self._user_pool(user_pool.user, key)
+        await user_pool.retire()
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
         nobody = self._start(NOBODY, None)
         if user is not None:
             # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
-            self._start(SeatKey(user.segment, Access.WRITE), user)
-        seat = await asyncio.shield(nobody)
-        await seat.pool.ready()
+            self._start(PoolKey(user.segment, Access.WRITE), user)
+        user_pool = await asyncio.shield(nobody)
+        await user_pool.pool.ready()
         try:
-            self.catalog = self._catalog_of(seat)
+            self.catalog = self._catalog_of(user_pool)
         except ValueError as error:
             raise SandboxError(str(error)) from error
         warn_of_refused_jobs(self.settings, self.catalog.tools)
         if user is not None and not any(
             self.access(tool) is Access.WRITE for tool in (None, *self.catalog.tools.values())
         ):
-            await self._drop(SeatKey(user.segment, Access.WRITE))
+            await self._drop(PoolKey(user.segment, Access.WRITE))
 
-    def _catalog_of(self, seat: Seat) -> Catalog:
-        return Catalog.from_hello(seat.pool.loaded.hello, identity=self.settings.username_parameter)
+    def _catalog_of(self, user_pool: UserPool) -> Catalog:
+        return Catalog.from_hello(user_pool.pool.loaded.hello, identity=self.settings.username_parameter)
 
-    async def _seat(self, user: User, key: SeatKey) -> Seat:
-        task = self._seats.get(key)
-        if task is None and key == SeatKey(user.segment, Access.NONE) and NOBODY in self._seats:
+    async def _user_pool(self, user: User, key: PoolKey) -> UserPool:
+        task = self._user_pools.get(key)
+        if task is None and key == PoolKey(user.segment, Access.NONE) and NOBODY in self._user_pools:
             # The pool that gave the catalog belongs to the first user who comes, and to no second one:
             # an import could have prepared a channel that all its workers share.
-            task = self._seats[key] = self._seats.pop(NOBODY)
+            task = self._user_pools[key] = self._user_pools.pop(NOBODY)
         if task is not None and task.done():
             if not task.cancelled() and task.exception() is None:
                 return task.result()
             # Nothing came of it.
-            del self._seats[key]
+            del self._user_pools[key]
             task = None
         if task is None:
             task = self._start(key, None if key.access is Access.NONE else user)
-        # Shielded: a caller that goes away must not take the seat from the others who wait for it.
+        # Shielded: a caller that goes away must not take the user pool from the others who wait for it.
         return await asyncio.shield(task)
 
     @contextlib.contextmanager
@@ -407,20 +410,20 @@ class Cell:
     async def _revived(self) -> None:
         self.load_check.begin()
         await self.load_check.done()
-        for seat in tuple(self._seated()):
+        for user_pool in tuple(self._made_pools()):
             # Not who gave its workers up. One after the other, so that calls that wait come between.
-            if seat.pool.zygote.loss is not None:
+            if user_pool.pool.zygote.loss is not None:
                 with contextlib.suppress(SandboxError, RunnerError):
-                    await seat.ready()
+                    await user_pool.ready()
 
-    def _keep_nobodys(self, seat: Seat) -> bool:
+    def _keep_nobodys(self, user_pool: UserPool) -> bool:
         """Take a new pool bound to nobody, where there is none that can be used."""
-        task = self._seats.get(NOBODY)
+        task = self._user_pools.get(NOBODY)
         if task is not None and (not task.done() or _usable(task)):
             return False
         if task is not None and not task.cancelled() and task.exception() is None:
             self._in_background(task.result().retire())
-        self._seats[NOBODY] = asyncio.create_task(_is(seat))
+        self._user_pools[NOBODY] = asyncio.create_task(_is(user_pool))
         return True
 
     async def faults(self) -> Mapping[str, str]:
@@ -431,19 +434,19 @@ class Cell:
         }
         return {part: fault for part, fault in found.items() if fault is not None}
 
-    def _start(self, key: SeatKey, user: User | None) -> "asyncio.Task[Seat]":
+    def _start(self, key: PoolKey, user: User | None) -> "asyncio.Task[UserPool]":
         task = asyncio.create_task(self._make(user, key))
-        self._seats[key] = task
-        # Whoever waits for the seat hears the failure; if nobody does, nobody needs to.
+        self._user_pools[key] = task
+        # Whoever waits for the user pool hears the failure; if nobody does, nobody needs to.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _make(self, user: User | None, key: SeatKey) -> Seat:
-        return await self._seating.make(user, key, await self._open_loopback() if key.links else None)
+    async def _make(self, user: User | None, key: PoolKey) -> UserPool:
+        return await self._pool_maker.make(user, key, await self._open_loopback() if key.links else None)
 
-    def _seated(self) -> Iterator[Seat]:
-        """Yield the seats that there are."""
-        for task in self._seats.values():
+    def _made_pools(self) -> Iterator[UserPool]:
+        """Yield the user pools that there are."""
+        for task in self._user_pools.values():
             if task.done() and not task.cancelled() and task.exception() is None:
                 yield task.result()
 
@@ -458,10 +461,10 @@ class Cell:
             self._loopback = asyncio.create_task(Loopback.open(downloads))
         return await asyncio.shield(self._loopback)
 
-    async def _drop(self, key: SeatKey) -> None:
+    async def _drop(self, key: PoolKey) -> None:
         if self._apart.get(key.segment) == key:
             del self._apart[key.segment]
-        task = self._seats.pop(key, None)
+        task = self._user_pools.pop(key, None)
         if task is None:
             return
         # Waited for, not awaited: its own end, cancellation included, is not ours.
@@ -483,31 +486,33 @@ class Cell:
         while True:
             await asyncio.sleep(min(_SWEEP_S, idle_s / 2))
             now = time.monotonic()
-            for key, task in list(self._seats.items()):
+            for key, task in list(self._user_pools.items()):
                 if key == NOBODY or not task.done() or task.cancelled() or task.exception():
                     continue
                 if task.result().idle_s(now) > idle_s:
                     log.info("session ended", extra={"user": key.segment, "reason": "idle"})
                     await self._drop(key)
                     # One of a user's pools may be idle for long while the other is used.
-                    if all(other.segment != key.segment for other in self._seats):
+                    if all(other.segment != key.segment for other in self._user_pools):
                         self.state.forget(key.segment)
             await self._end_idle_files()
 
     def has_jobs(self, segment: str) -> bool:
         """Say whether something that a call of this user began goes on between calls."""
-        return any(seat.pool.has_jobs for seat in self._seated() if seat.key.segment == segment)
+        return any(
+            user_pool.pool.has_jobs for user_pool in self._made_pools() if user_pool.key.segment == segment
+        )
 
     def make_room(self) -> bool:
         """End the workers that nobody has used for longest; False if all are in use. Homes stay."""
-        return self._seating.give_up_one()
+        return self._pool_maker.give_up_one()
 
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""
         # Whoever only uploaded files in it has not been heard of here.
         self._spoken = {spoken for spoken in self._spoken if spoken[1] != session}
-        for seat in self._seated():
-            seat.pool.end_jobs(session)
+        for user_pool in self._made_pools():
+            user_pool.pool.end_jobs(session)
         with _stay_for_now():
             await self.library.end_sessions_named(session)
 
@@ -521,8 +526,8 @@ class Cell:
         for retired in list(self._retiring):
             retired.cancel()
             await asyncio.wait({retired})
-        for key in list(self._seats):
-            self._seats[key].cancel()
+        for key in list(self._user_pools):
+            self._user_pools[key].cancel()
             await self._drop(key)
         await self.forkserver.close()
         if self._loopback is not None:
@@ -546,9 +551,9 @@ def _homes(settings: Settings, tier: Tier) -> Homes:
     return Homes.of(settings, uids_of(settings, tier))
 
 
-async def _is(seat: Seat) -> Seat:
-    return seat
+async def _is(user_pool: UserPool) -> UserPool:
+    return user_pool
 
 
-def _usable(task: "asyncio.Task[Seat]") -> bool:
+def _usable(task: "asyncio.Task[UserPool]") -> bool:
     return not task.cancelled() and task.exception() is None and task.result().pool.alive

@@ -1,4 +1,4 @@
-"""A seat: a pool of workers bound to one user's home, or to none, with what goes when the pool goes."""
+"""The pool of a user: workers bound to one user's home, or to none, with what goes when the pool goes."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 from sandbox.host.pool import Pool
 
-__all__ = ["NOBODY", "Access", "Seat", "SeatKey", "Workers"]
+__all__ = ["NOBODY", "Access", "PoolKey", "UserPool", "Workers"]
 
 
 class Access(enum.Enum):
@@ -43,7 +43,7 @@ class Access(enum.Enum):
         return cls.READ if tool.takes_files else cls.NONE
 
 
-class SeatKey(NamedTuple):
+class PoolKey(NamedTuple):
     """What a pool is for: no two of these share a zygote.
 
     Attributes:
@@ -59,8 +59,8 @@ class SeatKey(NamedTuple):
     rights: Rights | None = None
 
 
-NOBODY = SeatKey("", Access.NONE)
-"""The seat bound to no home, which lists the tools first of all."""
+NOBODY = PoolKey("", Access.NONE)
+"""The user pool bound to no home, which lists the tools first of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Workers:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Seat:
+class UserPool:
     """A pool of workers, with the home they are bound to. Shared by the calls of one user.
 
     The home outlives the pool: where a zygote has ended, or was given up, the next call gets another.
@@ -99,7 +99,7 @@ class Seat:
     home: HomeLease | None
     user: User | None = None
     links: DownloadLinks | None = None
-    key: SeatKey = NOBODY
+    key: PoolKey = NOBODY
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     calls: int = 0
     retiring: "asyncio.Event | None" = None

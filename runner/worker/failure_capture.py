@@ -26,7 +26,7 @@ from runner.worker.long_answers import least_bytes
 from runner.worker.toolfile import author_frames
 from sandbox.inside.program import Channel
 
-__all__ = ["Witness"]
+__all__ = ["FailureCapture"]
 
 _MAX_TEXT = 8000
 # All that FastMCP says where it masks; a server may be mounted by one that does not.
@@ -42,7 +42,7 @@ _LIMITS = {
 }
 
 
-class Witness(Middleware):
+class FailureCapture(Middleware):
     """Innermost middleware: remembers what a tool raised, and on which of the author's lines.
 
     Attributes:

@@ -24,7 +24,7 @@ import anyio.to_thread
 from runner.author import connect
 from runner.settings.targets import entry_of
 from runner.worker.asked_route import answer_route
-from runner.worker.failure_capture import Witness
+from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import HostLine, Waiting, strict
 from runner.worker.internals.patches import ask_one_provider_directly, make_spans_if_recorded
 from runner.worker.internals.server import mend_returned_texts, serve_raw
@@ -47,7 +47,7 @@ class Program:
     def __init__(self) -> None:
         self._server: Served | None = None
         self._lists: object = None
-        self._witness = Witness(Path())
+        self._witness = FailureCapture(Path())
         self._line: HostLine | None = None
         self._waiting: Waiting = {}
         self._state = RemoteState(self._request_host)
@@ -77,7 +77,7 @@ class Program:
         self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]
         self._is_lasting = bool(config["lasting"])
         server = self._server = served_by(load_tool_files(files))
-        self._witness = Witness(entry_of(files[0]).beside[-1].parent)
+        self._witness = FailureCapture(entry_of(files[0]).beside[-1].parent)
         mend_returned_texts()
         make_spans_if_recorded()
         try:

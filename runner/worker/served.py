@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 
 from runner.widgets.serving import served_pages
 from runner.worker.asked_route import described_routes
-from runner.worker.failure_capture import Witness
+from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import strict
 from runner.worker.internals.sdk_server import (
     AnySdkServer,
@@ -68,7 +68,7 @@ class Served(Protocol):
     def routes(self) -> list[BaseRoute]:
         """Return the HTTP routes that the file adds."""
 
-    async def set_up(self, state: Any, witness: Witness, publish: Publish) -> None:
+    async def set_up(self, state: Any, witness: FailureCapture, publish: Publish) -> None:
         """Change it so that a worker can serve one request with it, and sees what tools raise."""
 
     async def catalog(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class _FastMcp:
     def routes(self) -> list[BaseRoute]:
         return routes(self._server)
 
-    async def set_up(self, state: Any, witness: Witness, publish: Publish) -> None:
+    async def set_up(self, state: Any, witness: FailureCapture, publish: Publish) -> None:
         del publish  # FastMCP has no bus of its own.
         self._server.middleware.append(witness)
         witness.masks = masks_errors(self._server)
@@ -150,7 +150,7 @@ class _Sdk:
     def routes(self) -> list[BaseRoute]:
         return [*routes_of(self._server)]
 
-    async def set_up(self, state: Any, witness: Witness, publish: Publish) -> None:
+    async def set_up(self, state: Any, witness: FailureCapture, publish: Publish) -> None:
         del state  # The SDK keeps none.
         without_sealing(self._server)
         watch_calls(self._server, witness.seen)

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sandbox.fsuid import guise_of
+from sandbox.fsuid import as_owner_of
 from sandbox.host.usage import threads_of
 from sandbox.syscalls import Resolve, openat2
 
@@ -137,12 +137,12 @@ def measure(
     device = os.fstat(home_fd).st_dev
     inherited = frozenset[int]()
     if origin is not None:
-        with contextlib.suppress(OSError), guise_of(origin):
+        with contextlib.suppress(OSError), as_owner_of(origin):
             inherited = frozenset(inode for inode, _, private in _mapped(origin, device) if private)
     mapped: dict[int, int] = {}
     for pid in processes:
         # Ended, or not ours to look at.
-        with contextlib.suppress(OSError), guise_of(pid):
+        with contextlib.suppress(OSError), as_owner_of(pid):
             _count_open(*_descriptors(pid), device, usage)
             for inode, size, private in _mapped(pid, device):
                 if not (private and inode in inherited):
@@ -176,7 +176,7 @@ def open_files(pid: int, device: int | None) -> OpenFiles:
     usage = HomeUsage()
     descriptors: list[str] = []
     # Ended, or not ours to look at.
-    with contextlib.suppress(OSError), guise_of(pid):
+    with contextlib.suppress(OSError), as_owner_of(pid):
         folder, descriptors = _descriptors(pid)
         if device is not None:
             _count_open(folder, descriptors, device, usage)

@@ -151,7 +151,7 @@ class Lease:
     _untold: _Backlog = field(init=False, default_factory=_Backlog)
     _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
     _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _burial: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _reaping: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
 
@@ -169,7 +169,7 @@ class Lease:
         """Run one call to its end.
 
         If this coroutine is cancelled the worker is killed first, and then the cancellation goes on.
-        It waits for the burial itself unless the call answered and left no other process behind.
+        It waits for the reaping itself unless the call answered and left no other process behind.
         """
         started = time.monotonic()
         self._ladder = Ladder(deadlines, now=started)
@@ -256,7 +256,7 @@ class Lease:
         if self._stays:
             self.worker.was_long = self._watcher is not None
             self._read_output()
-            self._burial = self.zygote.bury(self._dismantle())
+            self._reaping = self.zygote.reap(self._dismantle())
         else:
             self._give_up_worker("left a process" if left_others else self._disorder())
         return left_others
@@ -283,15 +283,15 @@ class Lease:
         if self.keeps:
             self.zygote.note_retired(self.worker, reason)
         self.worker.kill()
-        self._burial = burial = self.zygote.bury(self._bury())
-        return burial
+        self._reaping = reaping = self.zygote.reap(self._reap())
+        return reaping
 
     async def at_rest(self) -> None:
         """Wait until no process of the call executes an instruction: stopped, or not alive."""
         if self._stays and not self.worker.frozen:
             await self._freeze()
-        elif not self._stays and self._burial is not None:
-            await asyncio.shield(self._burial)
+        elif not self._stays and self._reaping is not None:
+            await asyncio.shield(self._reaping)
 
     async def _freeze(self) -> None:
         """Stop the worker; end it where it does not stop, or has another process after all."""
@@ -610,7 +610,7 @@ class Lease:
         del self._output[: -self.limits.output_bytes]
         return bool(data)
 
-    async def _bury(self) -> None:
+    async def _reap(self) -> None:
         """Stay until the kernel says that nobody of the call is left."""
         for reply in self._tasks:
             # Not waited for: the host may be copying a large file for it, in a thread that cannot be stopped.

@@ -2,7 +2,7 @@
 
 A worker that has answered is stopped within milliseconds, looked at, and given the limits of its next call;
 it comes back only to the pool it is from: the same user, policy, program and home. What is odd about it
-retires it: it is killed, and buried by its zygote. The most recently used one goes first, so that a user
+retires it: it is killed, and reaped by its zygote. The most recently used one goes first, so that a user
 with one call at a time always meets the same process.
 """
 

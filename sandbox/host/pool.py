@@ -15,7 +15,7 @@ from typing import Protocol
 from sandbox.errors import ZygoteDied
 from sandbox.host import descriptors
 from sandbox.host.lease import Lease
-from sandbox.host.pool_size import CALM_S, Stock
+from sandbox.host.pool_size import CALM_S, PoolSize
 from sandbox.host.retirement import Reuse
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
@@ -67,7 +67,7 @@ class Pool:
     config: Mapping[str, object]
     home_fd: int | None
     load_timeout_s: float
-    stock: Stock
+    stock: PoolSize
     loaded: Loaded
     zygote: Zygote
     forks: bool
@@ -88,7 +88,7 @@ class Pool:
         *,
         home_fd: int | None,
         load_timeout_s: float,
-        stock: Stock,
+        stock: PoolSize,
         reuse: Reuse | None = None,
         forks: bool = True,
     ) -> "Pool":

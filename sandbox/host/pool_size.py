@@ -7,14 +7,14 @@ there is memory for it. Each time in which there was always one to spare lowers 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["CALM_S", "Stock"]
+__all__ = ["CALM_S", "PoolSize"]
 
 CALM_S = 30.0
 """Time after which what was never needed is given up, in seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Stock:
+class PoolSize:
     """The number of workers that a pool keeps parked.
 
     Attributes:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.fsuid import guise_of
+from sandbox.fsuid import as_owner_of
 from sandbox.host import descriptors
 from sandbox.host.worker import children_of
 
@@ -229,7 +229,7 @@ def _share_of(pid: int) -> int:
     refused: PermissionError | None = None
     for folder in threads_of(pid):
         try:
-            with guise_of(pid):
+            with as_owner_of(pid):
                 return sum(map(int, _SHARES.findall(_read(f"{folder}/smaps_rollup")))) * _KIB
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -28,7 +28,7 @@ from sandbox.host.parking import Parking
 from sandbox.host.retirement import Reuse, why_overused
 from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end, parent_of
 from sandbox.network.destinations import Destinations
-from sandbox.network.egress import Exits
+from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate
 from sandbox.outcome import Denial, describe_status
 from sandbox.policy import Limits, Policy
@@ -105,11 +105,11 @@ class Zygote:
     _announced: dict[int, int] = field(init=False, default_factory=dict)
     _unnumbered: int = field(init=False, default=0)
     _gate: Gate | None = field(init=False, default=None)
-    _exits: Exits = field(init=False)
+    _exits: Egress = field(init=False)
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self._exits = Exits(
+        self._exits = Egress(
             reach=frozenset(self.policy.reach), destinations=Destinations.parse(self.policy.net)
         )
         self._parking = Parking(
@@ -263,7 +263,7 @@ class Zygote:
         """End a worker that is to serve no other call."""
         worker.kill()
         self.note_retired(worker, reason)
-        self.bury(self._dismissed(worker))
+        self.reap(self._dismissed(worker))
 
     def note_retired(self, worker: Worker, reason: str) -> None:
         """Take note of why a worker serves no other call, where it could have."""
@@ -293,9 +293,9 @@ class Zygote:
             self._reaped.pop(pid, None)
         return None if status is None else describe_status(status)
 
-    def bury(self, burial: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+    def reap(self, reaping: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         """See a dead worker off in the background; `settled` waits for it."""
-        task = asyncio.create_task(burial)
+        task = asyncio.create_task(reaping)
         self._burials.add(task)
         task.add_done_callback(self._burials.discard)
         return task

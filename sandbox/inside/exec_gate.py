@@ -11,7 +11,7 @@ import threading
 
 from sandbox.frames import GATE
 from sandbox.network.destinations import Destinations
-from sandbox.network.egress import Exits
+from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate
 from sandbox.policy import Policy
 
@@ -32,6 +32,6 @@ def _serve(channel: socket.socket, policy: Policy) -> None:
 
 
 async def _answer(descriptor: int, policy: Policy) -> None:
-    exits = Exits(reach=frozenset(policy.reach), destinations=Destinations.parse(policy.net))
+    exits = Egress(reach=frozenset(policy.reach), destinations=Destinations.parse(policy.net))
     Gate(listener=descriptor, ways=exits)
     await asyncio.Event().wait()

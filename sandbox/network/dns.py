@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LENGTH", "Kind", "Question", "Said", "answer", "read_question"]
+__all__ = ["LENGTH", "Kind", "Question", "ResponseCode", "answer", "read_question"]
 
 LENGTH = struct.Struct(">H")
 """The length that stands before each message."""
@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
     IPV6 = 28
 
 
-class Said(enum.IntEnum):
+class ResponseCode(enum.IntEnum):
     """What is said beside the addresses."""
 
     FOUND = 0
@@ -82,7 +82,7 @@ def read_question(message: bytes) -> Question:
     return Question(number, name, known, message[_HEADER.size : at + _ENDING.size])
 
 
-def answer(question: Question, said: Said, addresses: Sequence[str] = ()) -> bytes:
+def answer(question: Question, said: ResponseCode, addresses: Sequence[str] = ()) -> bytes:
     """Return the message that answers a question."""
     flags = _RESPONSE | _RECURSION_DESIRED | _RECURSION_AVAILABLE | said
     packed = [ipaddress.ip_address(address).packed for address in addresses[:_MOST_ADDRESSES]]

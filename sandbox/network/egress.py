@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandbox.network.destinations import Destinations, is_name, plain
-from sandbox.network.dns import LENGTH, Kind, Question, Said, answer, read_question
+from sandbox.network.dns import LENGTH, Kind, Question, ResponseCode, answer, read_question
 from sandbox.network.gate import Address
 
-__all__ = ["RESOLVER_OPTIONS", "Exits", "addresses_of"]
+__all__ = ["RESOLVER_OPTIONS", "Egress", "addresses_of"]
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class _Learned:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Exits:
+class Egress:
     """The ways out for one gate. Lives in the running loop.
 
     Attributes:
@@ -175,9 +175,9 @@ class Exits:
             if len(learned.refused) < _MOST_REFUSED:
                 # It is shown to people, and may hold any letter there is.
                 learned.refused[name.encode("unicode_escape").decode()] = None
-            return answer(question, Said.NO_SUCH_NAME)
+            return answer(question, ResponseCode.NO_SUCH_NAME)
         if question.kind is None:
-            return answer(question, Said.FOUND)
+            return answer(question, ResponseCode.FOUND)
         async with self._places:
             said, addresses = await self._find(name, question.kind)
         for address in addresses:
@@ -185,17 +185,17 @@ class Exits:
                 learned.names.setdefault(address, set()).add(name)
         return answer(question, said, addresses)
 
-    async def _find(self, name: str, kind: Kind) -> tuple[Said, Sequence[str]]:
+    async def _find(self, name: str, kind: Kind) -> tuple[ResponseCode, Sequence[str]]:
         try:
-            return Said.FOUND, await _in_a_thread(functools.partial(self.look_up, name, kind))
+            return ResponseCode.FOUND, await _in_a_thread(functools.partial(self.look_up, name, kind))
         except socket.gaierror as error:
             if error.errno not in _NONE:
-                return Said.TRY_AGAIN, ()
+                return ResponseCode.TRY_AGAIN, ()
             # Of a name without such addresses this is said, too; it may have others.
             unknown = error.errno == socket.EAI_NONAME and kind is Kind.IPV4
-            return (Said.NO_SUCH_NAME if unknown else Said.FOUND), ()
+            return (ResponseCode.NO_SUCH_NAME if unknown else ResponseCode.FOUND), ()
         except (OSError, UnicodeError):
-            return Said.NO_SUCH_NAME, ()
+            return ResponseCode.NO_SUCH_NAME, ()
 
 
 def addresses_of(name: str, kind: Kind) -> list[str]:

@@ -4,7 +4,7 @@ A worker may have TCP sockets, and connects none of them. Its `connect` stops in
 asks the gate; the gate reads the address from the waiting thread, and if it is one that the policy
 names, it connects a socket of its own to it and puts that one in the place of the worker's. What the
 worker wrote at that address meanwhile does not matter: the copy that was judged is the one that is used.
-Which addresses these are, and which of them stand for the host itself, `Ways` knows.
+Which addresses these are, and which of them stand for the host itself, `EgressPolicy` knows.
 
 The descriptor that the kernel asks through was sent here before the zygote loaded any code of the
 author, and the kernel allows no second one on top (EBUSY), so no worker can answer itself.
@@ -34,10 +34,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol
 
-from sandbox.fsuid import guise_of
+from sandbox.fsuid import as_owner_of
 from sandbox.network.destinations import written
 
-__all__ = ["Address", "Gate", "Ways", "address_of"]
+__all__ = ["Address", "EgressPolicy", "Gate", "address_of"]
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _IP_BIND_ADDRESS_NO_PORT = 24
 
 
-class Ways(Protocol):
+class EgressPolicy(Protocol):
     """Decides for a gate. Each question comes with the process group of who asks."""
 
     def allows(self, address: Address, group: int) -> bool:
@@ -146,7 +146,7 @@ class Gate:
     """
 
     listener: int
-    ways: Ways
+    ways: EgressPolicy
     _line: "_Line" = field(init=False)
     _source: str = field(init=False, default_factory=lambda: str(_LOOPBACK[2**16 + secrets.randbelow(2**23)]))
     _knocks: dict[int, _Knocks] = field(init=False, default_factory=dict)
@@ -351,7 +351,7 @@ class _Line:
         Raises:
             OSError: It cannot be read, or nobody waits any more.
         """
-        with guise_of(call.thread), open(f"/proc/{call.thread}/mem", "rb", buffering=0) as memory:
+        with as_owner_of(call.thread), open(f"/proc/{call.thread}/mem", "rb", buffering=0) as memory:
             group, flags = os.getpgid(call.thread), _flags_of(call)
             # Only now it is sure that this number is still the thread that asked, not a later one.
             fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", call.id))

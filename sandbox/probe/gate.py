@@ -13,7 +13,7 @@ import socket
 
 from sandbox.layers import identity, seccomp
 from sandbox.layers.privileges import refuse_new_privileges
-from sandbox.network.egress import Exits
+from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate
 from sandbox.probe.machine import LayerReport
 
@@ -80,7 +80,7 @@ async def _answer_child(ours: socket.socket, here: tuple[str, int]) -> str | Non
     said, descriptors, _, _ = socket.recv_fds(ours, _MOST_BYTES, 1)
     if not descriptors:
         return f"the kernel takes no filter that asks: {said.decode(errors='replace')}"
-    opened = Gate(listener=descriptors[0], ways=Exits(reach=frozenset({here})))
+    opened = Gate(listener=descriptors[0], ways=Egress(reach=frozenset({here})))
     try:
         said = await asyncio.to_thread(ours.recv, _MOST_BYTES)
     except TimeoutError:

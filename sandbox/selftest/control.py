@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox.errors import FrameError, SandboxError
 from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode, receive, send
-from sandbox.fsuid import guise_of
+from sandbox.fsuid import as_owner_of
 from sandbox.policy import MIB
 from sandbox.selftest.attempt import Attempt, Blind, Seen
 from sandbox.selftest.world import Ground, World, world
@@ -167,7 +167,7 @@ def looked(attempt: Attempt, made: World, pid: int) -> object:
             return attempt.during(made, pid)
         except PermissionError:
             # Root without SYS_PTRACE. Not at once: what else is looked at may be ours alone.
-            with guise_of(pid):
+            with as_owner_of(pid):
                 return attempt.during(made, pid)
     except PermissionError as error:
         return Blind(f"the host may not look at a process of the sandbox: {error.strerror}")

@@ -50,7 +50,7 @@ def _share(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except ProcessLookupError:
-        # Dead, and not yet buried: it holds nothing any more, and the others may hold too much.
+        # Dead, and not yet reaped: it holds nothing any more, and the others may hold too much.
         return 0
     return next((int(line.split()[1]) * _KIB for line in lines if line.startswith("Pss:")), 0)
 

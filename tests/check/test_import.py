@@ -9,7 +9,7 @@ from support import settings_in
 from runner.check.import_rules import seen_at_import
 from runner.check.import_watch import Place, Watched
 from runner.check.source import Source
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
 
@@ -41,10 +41,10 @@ async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_now
     settings = settings_in(folder, idle_workers=1)
 
     async with (
-        Cell.open(settings, list(map(str, loadable)), program="runner.check.program") as cell,
-        cell.seat(User("nobody"), cell.key(User("nobody"), access=Access.NONE)) as seat,
+        Toolset.open(settings, list(map(str, loadable)), program="runner.check.program") as toolset,
+        toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=Access.NONE)) as user_pool,
     ):
-        loaded, forks = seat.pool.loaded, seat.pool.forks
+        loaded, forks = user_pool.pool.loaded, user_pool.pool.forks
     watched = Watched.from_hello(loaded.hello)
 
     found = {

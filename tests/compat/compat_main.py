@@ -28,7 +28,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
 from compat_entries import Entry, read_entries, read_environments  # noqa: E402
 from compat_install import installed, laid_out  # noqa: E402
-from compat_page import OTHERS, cell_of, others, summary  # noqa: E402
+from compat_page import OTHERS, others, summary, toolset_of  # noqa: E402
 from compat_run import TIERS, Runs, outcome_of  # noqa: E402
 from compat_survey import DOCUMENT, for_anybody, outcomes_in_every_tier, survey  # noqa: E402
 
@@ -110,10 +110,10 @@ async def _all(
         known = outcomes.get(entry.name, {})
         if known.get("digest") == entry.digest:
             # Tiers that this run leaves out keep what was found of them before.
-            found = {**known, **found, "cells": {**known.get("cells", {}), **found["cells"]}}
+            found = {**known, **found, "toolsets": {**known.get("toolsets", {}), **found["toolsets"]}}
         outcomes[entry.name] = found
         record.write_text(json.dumps(outcomes, indent=1))
-        said = " ".join(f"{tier}: {cell_of(found, tier)};" for tier in runs.tiers)
+        said = " ".join(f"{tier}: {toolset_of(found, tier)};" for tier in runs.tiers)
         print(f"{time.monotonic() - begun:6.1f} s  {entry.name:32} {said} {found['plain']}", flush=True)
 
     await asyncio.gather(*(one(entry) for entry in chosen))

@@ -7,7 +7,7 @@ from compat_compare import ADDED
 from compat_entries import Entry
 from compat_run import SAME, TIERS
 
-__all__ = ["OTHERS", "cell_of", "others", "summary"]
+__all__ = ["OTHERS", "others", "summary", "toolset_of"]
 
 OTHERS = "## Packages and servers of others\n"
 _INTRODUCTION = """\
@@ -57,27 +57,27 @@ def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]])
     """Return how many entries give equal answers in each tier, in a sentence."""
     said = []
     for tier in TIERS:
-        cells = [cell_of(_found(entry, outcomes), tier) for entry in entries]
-        tried = [cell for cell in cells if cell.split()[0] in ("yes", "with", "no")]
+        toolsets = [toolset_of(_found(entry, outcomes), tier) for entry in entries]
+        tried = [toolset for toolset in toolsets if toolset.split()[0] in ("yes", "with", "no")]
         alike, optional = tried.count("yes"), tried.count("with options")
         said.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")
     return f"{len(entries)} entries; {'; '.join(said)} that were tried."
 
 
-def cell_of(found: Mapping[str, Any], tier: str) -> str:
+def toolset_of(found: Mapping[str, Any], tier: str) -> str:
     """Return what the table says of an entry in a tier."""
     if not found:
         return "not tried"
     if found["plain"]:
         return "not installed" if found["plain"].startswith("not installed") else "plain fails"
-    eras = found["cells"].get(tier)
+    eras = found["toolsets"].get(tier)
     if not eras:
         return "not tried"
-    if all(cell["bare"] == SAME for cell in eras.values()):
+    if all(toolset["bare"] == SAME for toolset in eras.values()):
         return "yes"
-    if all(SAME in cell.values() for cell in eras.values()):
+    if all(SAME in toolset.values() for toolset in eras.values()):
         return "with options"
-    differing = [era for era, cell in eras.items() if SAME not in cell.values()]
+    differing = [era for era, toolset in eras.items() if SAME not in toolset.values()]
     return "no" if len(differing) in (0, len(eras)) else f"no ({', '.join(differing)})"
 
 
@@ -87,13 +87,19 @@ def _found(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]]) -> Mapping[s
 
 
 def _row(entry: Entry, found: Mapping[str, Any]) -> str:
-    cells = [cell_of(found, tier) for tier in TIERS]
-    options = ", ".join(f"`{flag}`" for flag in entry.flags) if "with options" in cells else ""
-    words = [entry.name, found.get("version", ""), *cells, options, " ".join(_remarks(entry, found, cells))]
+    toolsets = [toolset_of(found, tier) for tier in TIERS]
+    options = ", ".join(f"`{flag}`" for flag in entry.flags) if "with options" in toolsets else ""
+    words = [
+        entry.name,
+        found.get("version", ""),
+        *toolsets,
+        options,
+        " ".join(_remarks(entry, found, toolsets)),
+    ]
     return f"| {' | '.join(' '.join(word.split()).replace('|', chr(92) + '|') for word in words)} |\n"
 
 
-def _remarks(entry: Entry, found: Mapping[str, Any], cells: Sequence[str]) -> Iterator[str]:
+def _remarks(entry: Entry, found: Mapping[str, Any], toolsets: Sequence[str]) -> Iterator[str]:
     if not found:
         return
     if found["plain"]:
@@ -101,16 +107,16 @@ def _remarks(entry: Entry, found: Mapping[str, Any], cells: Sequence[str]) -> It
         return
     if found.get("sessions"):
         yield "Plain, it knows sessions only."
-    if any(cell.split()[0] == "no" for cell in cells):
+    if any(toolset.split()[0] == "no" for toolset in toolsets):
         yield entry.why
         yield f"First difference: {_first(found)}"
 
 
 def _first(found: Mapping[str, Any]) -> str:
-    for eras in found["cells"].values():
-        for cell in eras.values():
-            if SAME not in cell.values():
-                return f"`{cell.get('flagged', cell['bare']).replace('`', chr(39))}`"
+    for eras in found["toolsets"].values():
+        for toolset in eras.values():
+            if SAME not in toolset.values():
+                return f"`{toolset.get('flagged', toolset['bare']).replace('`', chr(39))}`"
     return ""
 
 

@@ -133,11 +133,11 @@ async def outcome_of(entry: Entry, runs: Runs) -> dict[str, Any]:
 
     Returns:
         `digest` of the entry, `version`, `plain` (empty, or how it fails without the runner), `sessions`
-        (whether the plain server knows sessions only) and `cells`: by tier and era, `bare` and
+        (whether the plain server knows sessions only) and `toolsets`: by tier and era, `bare` and
         `flagged`, each `same` or the first difference.
     """
     laid = runs.laid
-    outcome: dict[str, Any] = {"digest": entry.digest, "version": _version(entry, laid), "cells": {}}
+    outcome: dict[str, Any] = {"digest": entry.digest, "version": _version(entry, laid), "toolsets": {}}
     if entry.name in laid.failures or entry.environment not in laid.pythons:
         return {**outcome, "plain": f"not installed: {laid.failures.get(entry.name, 'no environment')}"}
     eras = _ERAS[entry.kind] if runs.sessions_in in runs.tiers else (MODERN,)
@@ -151,7 +151,9 @@ async def outcome_of(entry: Entry, runs: Runs) -> dict[str, Any]:
     for tier in runs.tiers:
         # A tier is about what processes may do, an era about messages: sessions are tried in one tier.
         tried = eras if tier == runs.sessions_in else eras[:1]
-        outcome["cells"][tier] = {era: await _cell(entry, runs, tier, era, reference[era]) for era in tried}
+        outcome["toolsets"][tier] = {
+            era: await _toolset(entry, runs, tier, era, reference[era]) for era in tried
+        }
     return outcome
 
 
@@ -168,14 +170,14 @@ async def _plain(entry: Entry, runs: Runs, eras: Sequence[str]) -> dict[str, dic
     return {era: found.get(era, found.get(SESSION, {})) for era in eras}
 
 
-async def _cell(
+async def _toolset(
     entry: Entry, runs: Runs, tier: str, era: str, reference: Mapping[str, Answer]
 ) -> dict[str, str]:
     """Return how the runner's answers differ without the entry's options, and with them where it does."""
-    cell = {"bare": await _verdict(entry, runs, tier, era, reference, flagged=False)}
-    if entry.flags and cell["bare"] != SAME:
-        cell["flagged"] = await _verdict(entry, runs, tier, era, reference, flagged=True)
-    return cell
+    toolset = {"bare": await _verdict(entry, runs, tier, era, reference, flagged=False)}
+    if entry.flags and toolset["bare"] != SAME:
+        toolset["flagged"] = await _verdict(entry, runs, tier, era, reference, flagged=True)
+    return toolset
 
 
 async def _verdict(

@@ -109,8 +109,8 @@ def survey(outcomes: Mapping[str, Mapping[str, str]]) -> str:
     """
     lines = []
     for row in ROWS:
-        cells = ["yes" if outcomes[tier][row.tool] == "works" else "no" for tier in TIERS]
-        lines.append(f"| {row.what} | {' | '.join(cells)} | {row.remark} |\n")
+        toolsets = ["yes" if outcomes[tier][row.tool] == "works" else "no" for tier in TIERS]
+        lines.append(f"| {row.what} | {' | '.join(toolsets)} | {row.remark} |\n")
     return _INTRODUCTION + "".join(lines)
 
 

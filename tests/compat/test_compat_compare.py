@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from compat_compare import Difference, compared, failed, normalised
 from compat_entries import FaultyEntry, Rule, read_entries
-from compat_page import cell_of, others
+from compat_page import others, toolset_of
 
 MODERN, SESSION = "2026-07-28", "2025-06-18"
 
@@ -98,7 +98,7 @@ def test_an_error_is_known_in_both_of_its_shapes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("eras", "cell"),
+    ("eras", "toolset"),
     [
         ({MODERN: {"bare": "same"}, SESSION: {"bare": "same"}}, "yes"),
         ({MODERN: {"bare": "a", "flagged": "same"}, SESSION: {"bare": "same"}}, "with options"),
@@ -107,14 +107,16 @@ def test_an_error_is_known_in_both_of_its_shapes() -> None:
         ({}, "not tried"),
     ],
 )
-def test_a_cell_says_what_was_found(eras: dict[str, dict[str, str]], cell: str) -> None:
-    assert cell_of({"plain": "", "cells": {"process": eras}}, "process") == cell
+def test_a_toolset_says_what_was_found(eras: dict[str, dict[str, str]], toolset: str) -> None:
+    assert toolset_of({"plain": "", "toolsets": {"process": eras}}, "process") == toolset
 
 
-def test_a_cell_shows_nothing_where_the_plain_server_fails() -> None:
-    assert cell_of({"plain": "it ended", "cells": {}}, "process") == "plain fails"
-    assert cell_of({"plain": "not installed: no such version", "cells": {}}, "process") == "not installed"
-    assert cell_of({}, "process") == "not tried"
+def test_a_toolset_shows_nothing_where_the_plain_server_fails() -> None:
+    assert toolset_of({"plain": "it ended", "toolsets": {}}, "process") == "plain fails"
+    assert (
+        toolset_of({"plain": "not installed: no such version", "toolsets": {}}, "process") == "not installed"
+    )
+    assert toolset_of({}, "process") == "not tried"
 
 
 def test_what_was_found_of_an_entry_counts_until_the_entry_changes(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_what_was_found_of_an_entry_counts_until_the_entry_changes(tmp_path: Pat
     differing = {
         tier: {MODERN: {"bare": "use: plain 1, runner 2"}} for tier in ("process", "user", "namespace")
     }
-    found = {"digest": entry[0].digest, "version": "1.2", "plain": "", "cells": differing}
+    found = {"digest": entry[0].digest, "version": "1.2", "plain": "", "toolsets": differing}
 
     page = others({"Packages": entry}, {"one": found})
     changed = others({"Packages": entry}, {"one": {**found, "digest": "another"}})

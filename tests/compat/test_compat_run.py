@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from compat_entries import Call, Entry, read_entries
 from compat_install import ROOT, Laid
-from compat_page import cell_of
+from compat_page import toolset_of
 from compat_run import Runs, outcome_of
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
@@ -55,7 +55,7 @@ def test_a_package_answers_alike_behind_the_runner(runs: Runs) -> None:
 
     assert outcome["plain"] == ""
     assert outcome["version"] == "0"
-    assert cell_of(outcome, "process") == "yes", outcome
+    assert toolset_of(outcome, "process") == "yes", outcome
 
 
 def test_a_server_that_is_a_command_answers_alike_behind_the_proxy_in_both_eras(runs: Runs) -> None:
@@ -70,8 +70,8 @@ def test_a_server_that_is_a_command_answers_alike_behind_the_proxy_in_both_eras(
 
     assert outcome["plain"] == ""
     assert outcome["sessions"]
-    assert sorted(outcome["cells"]["process"]) == ["2025-06-18", "2026-07-28"]
-    assert cell_of(outcome, "process") == "yes", outcome
+    assert sorted(outcome["toolsets"]["process"]) == ["2025-06-18", "2026-07-28"]
+    assert toolset_of(outcome, "process") == "yes", outcome
 
 
 def test_what_only_an_option_allows_is_found_with_the_option_and_not_without(runs: Runs) -> None:
@@ -80,8 +80,8 @@ def test_what_only_an_option_allows_is_found_with_the_option_and_not_without(run
 
     outcome = found(entry, runs)
 
-    assert cell_of(outcome, "process") == "with options", outcome
-    assert "File operation outside allowed" in outcome["cells"]["process"]["2026-07-28"]["bare"]
+    assert toolset_of(outcome, "process") == "with options", outcome
+    assert "File operation outside allowed" in outcome["toolsets"]["process"]["2026-07-28"]["bare"]
 
 
 def test_an_answer_that_differs_is_named_with_both_values(runs: Runs) -> None:
@@ -89,8 +89,8 @@ def test_an_answer_that_differs_is_named_with_both_values(runs: Runs) -> None:
 
     outcome = found(entry, runs)
 
-    assert cell_of(outcome, "process") == "no"
-    assert outcome["cells"]["process"]["2026-07-28"]["bare"].startswith(
+    assert toolset_of(outcome, "process") == "no"
+    assert outcome["toolsets"]["process"]["2026-07-28"]["bare"].startswith(
         "use (1).result.content[0].text: plain "
     )
 
@@ -100,5 +100,5 @@ def test_a_server_that_fails_without_the_runner_shows_nothing(runs: Runs) -> Non
 
     outcome = found(entry, runs)
 
-    assert cell_of(outcome, "process") == "plain fails"
+    assert toolset_of(outcome, "process") == "plain fails"
     assert "not today" in outcome["plain"]

@@ -16,7 +16,7 @@ from support import settings_in
 from runner.contract.models import contract_schema
 from runner.server.extras import ExtraPrompt, ExtraResource, Extras, ExtraTemplate
 from runner.server.host import make_host
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
@@ -69,15 +69,15 @@ def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["Client
         file.write_text(source)
         effective = settings_in(tmp_path, user=f"t-{uuid.uuid4().hex[:12]}", **settings)
         async with (
-            Cell.open(effective, [str(file)]) as cell,
-            Client(make_host(cell, transport="stdio", download_url=None), mode=mode) as client,
+            Toolset.open(effective, [str(file)]) as toolset,
+            Client(make_host(toolset, transport="stdio", download_url=None), mode=mode) as client,
         ):
             yield client
 
     return serve
 
 
-async def says(cell: Cell, user: User) -> str:
+async def says(toolset: Toolset, user: User) -> str:
     return f"for {user.name}"
 
 
@@ -130,20 +130,20 @@ def test_an_answer_that_is_no_list_is_left_alone() -> None:
 
 
 async def test_ours_are_read_with_the_identity_of_whoever_asks() -> None:
-    cell: Any = None
+    toolset: Any = None
     user = User("alice")
 
-    read = await OURS.answer("resources/read", {"uri": "runner://b"}, cell, user)
-    prompt = await OURS.answer("prompts/get", {"name": "p"}, cell, user)
+    read = await OURS.answer("resources/read", {"uri": "runner://b"}, toolset, user)
+    prompt = await OURS.answer("prompts/get", {"name": "p"}, toolset, user)
 
     assert read == {"contents": [{"uri": "runner://b", "mimeType": "text/plain", "text": "for alice"}]}
     assert prompt == {
         "description": "P",
         "messages": [{"role": "user", "content": {"type": "text", "text": "for alice"}}],
     }
-    assert await OURS.answer("resources/read", {"uri": "runner://c"}, cell, user) is None
-    assert await OURS.answer("prompts/get", {"name": "q"}, cell, user) is None
-    assert await OURS.answer("tools/call", {"name": "p"}, cell, user) is None
+    assert await OURS.answer("resources/read", {"uri": "runner://c"}, toolset, user) is None
+    assert await OURS.answer("prompts/get", {"name": "q"}, toolset, user) is None
+    assert await OURS.answer("tools/call", {"name": "p"}, toolset, user) is None
 
 
 # served
@@ -222,10 +222,10 @@ async def test_a_users_interface_hears_of_the_files_of_a_result_and_nobody_elses
     file.write_text(MAKING)
     user = f"t-{uuid.uuid4().hex[:12]}"
     async with (
-        Cell.open(settings_in(tmp_path, user=user), [str(file)]) as cell,
-        Client(make_host(cell, transport="stdio", download_url=None)) as client,
+        Toolset.open(settings_in(tmp_path, user=user), [str(file)]) as toolset,
+        Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
-        with cell.events.subscribe(user=user) as ours, cell.events.subscribe(user="somebody") as others:
+        with toolset.events.subscribe(user=user) as ours, toolset.events.subscribe(user="somebody") as others:
             await client.call_tool("make", {})
         heard = [event async for event in ours if event["type"] != "tool_start"]
         overheard = [event async for event in others]

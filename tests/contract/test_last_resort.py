@@ -25,7 +25,7 @@ from runner.protocol.direct import DirectCall
 from runner.server.host import make_host
 from runner.server.web import make_web
 from runner.store.memory import MemoryStore
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.events import Events
 from runner.users.tokens import Tokens
 
@@ -53,12 +53,12 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
+async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
     (tmp_path / "homes").mkdir(mode=0o700)
     settings = settings_in(tmp_path, user="ann", homes=tmp_path / "homes", isolation="process")
-    async with Cell.open(settings, [str(KEEPER)]) as cell:
-        cell.library = replace(cell.library, store=Failing())
-        yield cell
+    async with Toolset.open(settings, [str(KEEPER)]) as toolset:
+        toolset.library = replace(toolset.library, store=Failing())
+        yield toolset
 
 
 @asynccontextmanager
@@ -75,9 +75,9 @@ def is_harmless(said: str, logged: str) -> bool:
 
 @ERAS
 async def test_a_call_in_which_we_fail_ends_with_an_error_of_the_contract(
-    cell: Cell, mode: str, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with client_of(make_host(cell, transport="stdio", download_url=None), mode) as client:
+    async with client_of(make_host(toolset, transport="stdio", download_url=None), mode) as client:
         answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
 
     meta = json.loads(answer.content[0].text)["meta_data"]
@@ -88,12 +88,12 @@ async def test_a_call_in_which_we_fail_ends_with_an_error_of_the_contract(
 
 
 async def test_a_call_that_comes_directly_is_answered_in_the_same_way(
-    cell: Cell, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def hears(method: str, params: Any) -> None:
         return None
 
-    host = make_host(cell, transport="stdio", download_url=None)
+    host = make_host(toolset, transport="stdio", download_url=None)
     params = {"name": "reads", "arguments": {"filename": "data.csv"}, "_meta": META}
     answer = await host.direct.answer(DirectCall(id=7, params=params, notify=hears))
 
@@ -103,9 +103,9 @@ async def test_a_call_that_comes_directly_is_answered_in_the_same_way(
 
 @ERAS
 async def test_any_other_request_in_which_we_fail_gets_an_error_with_words(
-    cell: Cell, mode: str, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host = make_host(cell, transport="stdio", download_url=None)
+    host = make_host(toolset, transport="stdio", download_url=None)
     async with client_of(host, mode) as client:
         with pytest.raises(MCPError) as told:
             await client.read_resource("runner://files")
@@ -142,14 +142,14 @@ async def test_a_page_in_which_we_fail_answers_in_json(
 
 
 async def test_that_no_hint_can_be_given_hides_no_error(
-    cell: Cell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fails(*_: Any) -> Any:
         raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
 
-    cell.library = replace(cell.library, store=MemoryStore())
+    toolset.library = replace(toolset.library, store=MemoryStore())
     monkeypatch.setattr(MyFiles, "nearest", fails)
-    async with client_of(make_host(cell, transport="stdio", download_url=None), "auto") as client:
+    async with client_of(make_host(toolset, transport="stdio", download_url=None), "auto") as client:
         answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
 
     assert json.loads(answer.content[0].text)["meta_data"]["error_code"] == "E_FILE_NOT_FOUND"

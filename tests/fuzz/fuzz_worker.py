@@ -37,8 +37,8 @@ class SilentZygote:
     def has_strays(self, pid: int) -> bool:
         return False
 
-    def bury(self, burial: Awaitable[None]) -> "asyncio.Task[None]":
-        return asyncio.ensure_future(burial)
+    def reap(self, reaping: Awaitable[None]) -> "asyncio.Task[None]":
+        return asyncio.ensure_future(reaping)
 
     async def reaped(self, pid: int, seconds: float) -> str:
         return "signal SIGKILL"

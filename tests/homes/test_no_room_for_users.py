@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from disks import fill, small_disk
-from support import open_cell, request, strongest_tier
+from support import open_toolset, request, strongest_tier
 
 from runner.call import Completed, execute
 from runner.errors import Code
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -42,8 +42,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-async def write(cell: Cell, user: str, size: int = 1) -> Completed:
-    return await execute(cell, request(user, "write", {"username": user, "size": size}))
+async def write(toolset: Toolset, user: str, size: int = 1) -> Completed:
+    return await execute(toolset, request(user, "write", {"username": user, "size": size}))
 
 
 def said(done: Completed) -> dict[str, Any]:
@@ -54,14 +54,14 @@ async def test_someone_new_hears_that_the_state_folder_is_full_and_nobody_else_i
     disk: Path, tmp_path: Path, tool: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert strongest_tier() != "process", "ids for users are given by root only; run these tests as root"
-    async with open_cell(tool, disk) as cell:
-        assert not said(await write(cell, "ann"))["isError"]
+    async with open_toolset(tool, disk) as toolset:
+        assert not said(await write(toolset, "ann"))["isError"]
         taken = fill(disk)
 
-        new = await write(cell, "bob")
-        known = await write(cell, "ann")
+        new = await write(toolset, "bob")
+        known = await write(toolset, "ann")
         taken.unlink()
-        later = await write(cell, "bob")
+        later = await write(toolset, "bob")
 
     assert new.processed.failure is not None
     assert new.processed.failure.code is Code.E_STORE
@@ -80,12 +80,12 @@ async def test_full_homes_stop_no_call_that_writes_nothing_and_hurt_no_other_use
     homes = disk / "homes"
     homes.mkdir()
     homes.chmod(0o1777)
-    async with open_cell(tool, disk.parent / "elsewhere", homes=homes) as cell:
-        assert not said(await write(cell, "ann"))["isError"]
+    async with open_toolset(tool, disk.parent / "elsewhere", homes=homes) as toolset:
+        assert not said(await write(toolset, "ann"))["isError"]
         fill(disk)
 
-        full = await write(cell, "ann", 1_000_000)
-        nothing = [await write(cell, user, 0) for user in ("ann", "bob", "eve")]
+        full = await write(toolset, "ann", 1_000_000)
+        nothing = [await write(toolset, user, 0) for user in ("ann", "bob", "eve")]
 
     assert full.processed.failure is not None
     assert "no room left on the disk" in str(full.processed.failure)

@@ -18,7 +18,7 @@ from runner.http.context import Site
 from runner.protocol.direct import DirectCall
 from runner.server.host import make_host
 from runner.server.web import make_web
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 TOOLS = Path(__file__).parents[1] / "tools" / "usual.py"
 # Of the user whom both serve.
@@ -29,7 +29,7 @@ HOME = Path(f"/tmp/t-{uuid.uuid4().hex[:12]}")
 class Webs:
     """One set of tools behind two applications: one that answers directly, and one that never does."""
 
-    cell: Cell
+    toolset: Toolset
     direct: Starlette
     plain: Starlette
     taken: list[str] = field(default_factory=list)
@@ -42,12 +42,14 @@ async def opened_in(folder: Path, **more: Any) -> AsyncIterator[Webs]:
     # Which worker it was is said in the answer, so each call gets a new one.
     settings = settings_in(folder, **({"user": HOME.name, "worker_reuse": "call"} | more))
     async with contextlib.AsyncExitStack() as stack:
-        cell = await stack.enter_async_context(Cell.open(settings, [str(TOOLS)]))
-        site = Site(settings=settings, library=cell.library, events=cell.events, tokens=cell.links.tokens)
+        toolset = await stack.enter_async_context(Toolset.open(settings, [str(TOOLS)]))
+        site = Site(
+            settings=settings, library=toolset.library, events=toolset.events, tokens=toolset.links.tokens
+        )
         opened = []
         taken: list[str] = []
         for directly in (True, False):
-            host = make_host(cell, transport="http", download_url=None)
+            host = make_host(toolset, transport="http", download_url=None)
             answer = host.direct.answer
 
             async def noted(call: DirectCall, answer: Any = answer) -> dict[str, Any]:
@@ -59,7 +61,7 @@ async def opened_in(folder: Path, **more: Any) -> AsyncIterator[Webs]:
             web = make_web(host, site, direct=host.direct if directly else None)
             await stack.enter_async_context(web.router.lifespan_context(web))
             opened.append(web)
-        yield Webs(cell=cell, direct=opened[0], plain=opened[1], taken=taken)
+        yield Webs(toolset=toolset, direct=opened[0], plain=opened[1], taken=taken)
 
 
 def scope_of(headers: Headers, *, length: int, method: str = "POST") -> Scope:

@@ -18,7 +18,7 @@ from support import becomes, settings_in
 from runner.http.context import Site
 from runner.server.host import make_host
 from runner.server.web import make_web
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -53,11 +53,13 @@ async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
     folder.chmod(0o700)
     settings = settings_in(folder, user=USER)
     async with contextlib.AsyncExitStack() as stack:
-        cell = await stack.enter_async_context(Cell.open(settings, [str(TOOLS)]))
-        site = Site(settings=settings, library=cell.library, events=cell.events, tokens=cell.links.tokens)
+        toolset = await stack.enter_async_context(Toolset.open(settings, [str(TOOLS)]))
+        site = Site(
+            settings=settings, library=toolset.library, events=toolset.events, tokens=toolset.links.tokens
+        )
         opened = {}
         for way in ("directly", "by the SDK"):
-            host = make_host(cell, transport="http", download_url=None)
+            host = make_host(toolset, transport="http", download_url=None)
             web = make_web(host, site, direct=host.direct if way == "directly" else None)
             await stack.enter_async_context(web.router.lifespan_context(web))
             opened[way] = web

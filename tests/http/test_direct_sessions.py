@@ -115,8 +115,8 @@ def web_of(webs: Webs, *, directly: bool) -> Starlette:
 
 def calls(webs: Webs) -> int:
     """Return how many calls run."""
-    seats = [task.result() for task in webs.cell._seats.values() if task.done()]
-    return sum(seat.calls for seat in seats)
+    user_pools = [task.result() for task in webs.toolset._user_pools.values() if task.done()]
+    return sum(user_pool.calls for user_pool in user_pools)
 
 
 def told(mark: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def named(user: object, *, claim: str = "sub") -> dict[str, str]:
     return {"authorization": f"Bearer aaaa.{said}.bbbb"}
 
 
-class Door:
+class PlaygroundAuth:
     """Everything refused, behind the middleware, for requests from any address."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Door:
 
 @pytest.mark.parametrize("claim", ["sub", "email"])
 def test_whoever_tries_for_one_user_from_many_addresses_is_slowed(claim: str) -> None:
-    door, ended = Door(), list[str]()
+    door, ended = PlaygroundAuth(), list[str]()
 
     async def tried(kind: str) -> None:
         for number in range(10):
@@ -140,7 +140,7 @@ def test_whoever_tries_for_one_user_from_many_addresses_is_slowed(claim: str) ->
 def test_the_log_says_for_whom_most_was_tried_and_nothing_that_cannot_be_seen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    door = Door()
+    door = PlaygroundAuth()
 
     anyio.run(door.ask, "192.0.2.1", named("ann\x1b[2J" + "x" * 100))
 
@@ -152,7 +152,7 @@ def test_the_log_says_for_whom_most_was_tried_and_nothing_that_cannot_be_seen(
 def test_a_token_that_names_nobody_counts_for_its_address(
     token: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert anyio.run(Door().ask, "192.0.2.1", token) == 401
+    assert anyio.run(PlaygroundAuth().ask, "192.0.2.1", token) == 401
 
     assert vars(caplog.records[-1])["named"] == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.network.destinations import Destinations
 from sandbox.network.dns import Kind
-from sandbox.network.egress import Exits, addresses_of
+from sandbox.network.egress import Egress, addresses_of
 
 pytestmark = pytest.mark.anyio
 
@@ -39,9 +39,9 @@ class Book:
         return [address for address in found if (":" in address) is (kind is Kind.IPV6)]
 
 
-def exits_of(*rules: str, **names: Sequence[str] | Exception) -> tuple[Exits, Book]:
+def exits_of(*rules: str, **names: Sequence[str] | Exception) -> tuple[Egress, Book]:
     book = Book(**names)
-    return Exits(destinations=Destinations.parse(rules), look_up=book), book
+    return Egress(destinations=Destinations.parse(rules), look_up=book), book
 
 
 def question(name: str, kind: Kind = Kind.IPV4) -> bytes:
@@ -50,7 +50,7 @@ def question(name: str, kind: Kind = Kind.IPV4) -> bytes:
     return struct.pack(">H", len(message)) + message
 
 
-async def ask(exits: Exits, group: int, name: str, kind: Kind = Kind.IPV4) -> tuple[int, int]:
+async def ask(exits: Egress, group: int, name: str, kind: Kind = Kind.IPV4) -> tuple[int, int]:
     """Ask as a worker does; return the code of the answer and how many addresses it has."""
     theirs = exits.own(SERVER, group)
     assert theirs is not None
@@ -142,7 +142,7 @@ async def test_what_is_not_found_is_answered_with_why(
 
 async def test_only_where_something_may_be_reached_by_name_is_there_a_name_server() -> None:
     named, _ = exits_of("good.test")
-    linked = Exits(reach=frozenset({("127.0.0.1", 8080)}))
+    linked = Egress(reach=frozenset({("127.0.0.1", 8080)}))
 
     given = named.own(SERVER, ONE)
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from sandbox.network.dns import Kind, Question, Said, answer, read_question
+from sandbox.network.dns import Kind, Question, ResponseCode, answer, read_question
 
 
 def asked(name: str, kind: int, *, flags: int = 0x0100, questions: int = 1, family: int = 1) -> bytes:
@@ -55,7 +55,7 @@ def test_what_is_no_question_is_refused(message: bytes) -> None:
 def test_an_answer_repeats_the_question_and_lists_the_addresses() -> None:
     question = read_question(asked("a.example", 1))
 
-    message = answer(question, Said.FOUND, ["93.184.215.14", "8.8.8.8"])
+    message = answer(question, ResponseCode.FOUND, ["93.184.215.14", "8.8.8.8"])
 
     assert struct.unpack_from(">6H", message) == (7, 0x8180, 1, 2, 0, 0)
     assert message[12 : 12 + len(question.raw)] == question.raw
@@ -64,8 +64,10 @@ def test_an_answer_repeats_the_question_and_lists_the_addresses() -> None:
     assert records[16:][-4:] == bytes([8, 8, 8, 8])
 
 
-@pytest.mark.parametrize(("said", "code"), [(Said.NO_SUCH_NAME, 3), (Said.TRY_AGAIN, 2), (Said.FOUND, 0)])
-def test_an_answer_without_addresses_says_why(said: Said, code: int) -> None:
+@pytest.mark.parametrize(
+    ("said", "code"), [(ResponseCode.NO_SUCH_NAME, 3), (ResponseCode.TRY_AGAIN, 2), (ResponseCode.FOUND, 0)]
+)
+def test_an_answer_without_addresses_says_why(said: ResponseCode, code: int) -> None:
     message = answer(read_question(asked("a.example", 1)), said)
 
     assert struct.unpack_from(">6H", message) == (7, 0x8180 | code, 1, 0, 0, 0)
@@ -74,4 +76,4 @@ def test_an_answer_without_addresses_says_why(said: Said, code: int) -> None:
 def test_no_answer_is_longer_than_its_length_can_say() -> None:
     addresses = [f"2606:4700::{number:x}" for number in range(5000)]
 
-    assert len(answer(read_question(asked("a.example", 28)), Said.FOUND, addresses)) < 2**16
+    assert len(answer(read_question(asked("a.example", 28)), ResponseCode.FOUND, addresses)) < 2**16

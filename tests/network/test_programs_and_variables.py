@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, call, details, error_code, open_cell
+from support import TOOLS, call, details, error_code, open_toolset
 
 from runner.errors import UsageError
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -25,7 +25,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENED", "for one")
         patch.setenv("SECRET_OF_THE_HOST", "do-not-tell")
@@ -35,7 +35,7 @@ async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
             "run": {"deny_run": True},
             "other_see": {"allow_env": ["OPENED"]},
         }
-        async with open_cell(RIGHTS, tmp_path_factory.mktemp("rights"), tools=tools) as opened:
+        async with open_toolset(RIGHTS, tmp_path_factory.mktemp("rights"), tools=tools) as opened:
             yield opened
 
 
@@ -43,16 +43,16 @@ def results(completed: Any) -> Any:
     return completed.processed.value["results"]
 
 
-async def test_programs_run_unless_something_is_said(cell: Cell) -> None:
-    completed = await call(cell, ANN, "run_each", programs=[GIT, UNAME])
+async def test_programs_run_unless_something_is_said(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "run_each", programs=[GIT, UNAME])
 
     assert [text.split()[0] for text in results(completed)] == ["git", "Linux"]
 
 
-async def test_only_the_programs_that_are_named_run(cell: Cell) -> None:
+async def test_only_the_programs_that_are_named_run(toolset: Toolset) -> None:
     by_shell = ["sh", "-c", "git --version && uname"]
 
-    completed = await call(cell, ANN, "other_run_each", programs=[GIT, UNAME, by_shell])
+    completed = await call(toolset, ANN, "other_run_each", programs=[GIT, UNAME, by_shell])
 
     git, uname, both = results(completed)
     assert git.startswith("git version")
@@ -64,29 +64,29 @@ async def test_only_the_programs_that_are_named_run(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("tool", ["run", "other_run"])
-async def test_a_tool_that_fails_for_want_of_a_program_is_told_the_flag(cell: Cell, tool: str) -> None:
-    completed = await call(cell, ANN, tool, words=UNAME)
+async def test_a_tool_that_fails_for_want_of_a_program_is_told_the_flag(toolset: Toolset, tool: str) -> None:
+    completed = await call(toolset, ANN, tool, words=UNAME)
 
     assert error_code(completed) == "E_INVALID_PATH"
     assert details(completed)["flag"] == "--allow-run=uname"
 
 
-async def test_a_program_that_is_not_there_is_no_denial(cell: Cell) -> None:
-    completed = await call(cell, ANN, "run", words=["no-such-program"])
+async def test_a_program_that_is_not_there_is_no_denial(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "run", words=["no-such-program"])
 
     assert error_code(completed) == "E_TOOL"
 
 
-async def test_a_variable_is_seen_by_the_tool_that_it_is_for_and_by_no_other(cell: Cell) -> None:
-    seen = await call(cell, ANN, "other_see", name="OPENED")
-    unseen = await call(cell, ANN, "see", name="OPENED")
+async def test_a_variable_is_seen_by_the_tool_that_it_is_for_and_by_no_other(toolset: Toolset) -> None:
+    seen = await call(toolset, ANN, "other_see", name="OPENED")
+    unseen = await call(toolset, ANN, "see", name="OPENED")
 
     assert results(seen) == ["for one"] * 3
     assert results(unseen) == [None, None, ""]
 
 
-async def test_nothing_else_of_the_host_s_environment_is_in_a_worker(cell: Cell) -> None:
-    told = json.dumps(results(await call(cell, ANN, "environment")))
+async def test_nothing_else_of_the_host_s_environment_is_in_a_worker(toolset: Toolset) -> None:
+    told = json.dumps(results(await call(toolset, ANN, "environment")))
 
     assert "PATH=" in told
     assert "do-not-tell" not in told
@@ -95,7 +95,7 @@ async def test_nothing_else_of_the_host_s_environment_is_in_a_worker(cell: Cell)
 
 async def test_a_program_that_does_not_exist_ends_the_start(folder: Path) -> None:
     with pytest.raises(UsageError, match="there is no program no-such-program"):
-        async with open_cell(RIGHTS, folder, allow_run=("no-such-program",)):
+        async with open_toolset(RIGHTS, folder, allow_run=("no-such-program",)):
             pass
 
 

@@ -109,7 +109,7 @@ def files(username: str) -> dict:
         "page.html": (HTML, "text/html"), "drawing.svg": (SVG, "image/svg+xml"), "notes.md": (MARKDOWN, "text/markdown"),
         "deep.json": (DEEP, "application/json"), "odd.json": (ODD, "application/json"), "nested.md": (">" * 60_000 + " x", "text/markdown"),
         "picture.png": (HTML + "<!-- p -->", "text/html"), "text.html": (HTML + "<!-- i -->", "image/png"),
-        "script.js": ("console.log('pwned from a file')", "text/javascript"), "sheet.csv": ("a,b\\\\n=HYPERLINK(\\"SINK/csv\\"),<img src=SINK/cell>\\\\n", "text/csv"),
+        "script.js": ("console.log('pwned from a file')", "text/javascript"), "sheet.csv": ("a,b\\\\n=HYPERLINK(\\"SINK/csv\\"),<img src=SINK/toolset>\\\\n", "text/csv"),
         "turned.log": ("\\x1b]8;;SINK/log\\x07link\\x1b[31m \\u202egnp.exe", "text/plain"),
         "a\\u202egnp.exe<img src=x onerror=console.log('pwned')>.txt": ("x", "text/plain"),
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support import TOOLS, call, details, error_code, open_cell
+from support import TOOLS, call, details, error_code, open_toolset
 
 from sandbox.layers.rlimits import may_raise_limits
 
@@ -21,12 +21,12 @@ CALLS = 40
 async def tried(tier: str, folder: Path) -> dict[str, Any]:
     settings = {"cpu_s": 1, "memory_mb": 256, "call_memory_mb": 300, "homes": folder / "homes"}
     (folder / "homes").mkdir(mode=0o755)
-    async with open_cell(
+    async with open_toolset(
         TOOLS / "renews.py", folder, isolation=tier, idle_timeout_s=100.0, total_timeout_s=200.0, **settings
-    ) as cell:
+    ) as toolset:
 
         async def told(tool: str, **arguments: Any) -> Any:
-            completed = await call(cell, "ann", tool, **arguments)
+            completed = await call(toolset, "ann", tool, **arguments)
             if completed.processed.failure is not None:
                 return details(completed).get("limit", error_code(completed))
             return completed.processed.value["results"]

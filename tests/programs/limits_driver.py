@@ -1,4 +1,4 @@
-"""Hold a cell with given settings, and run the calls that come as JSON lines: user, tool, arguments.
+"""Hold a toolset with given settings, and run the calls that come as JSON lines: user, tool, arguments.
 
 Settings of the driver's own: `unguarded` leaves out the guard, `unwatched` the looks at calls that last, and
 `unseen` these and the look at a call that ends.
@@ -16,7 +16,7 @@ from attack_support import Unguarded
 from support import call, settings_in
 
 from runner.homes.leftovers import Leftovers
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from sandbox.host import lease
 
 
@@ -26,17 +26,20 @@ async def never(*_call: object) -> None:
 
 async def main() -> None:
     folder, tool_file, settings = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
-    kind = Unguarded if settings.pop("unguarded") else Cell
+    kind = Unguarded if settings.pop("unguarded") else Toolset
     unseen = settings.pop("unseen", False)
     if settings.pop("unwatched", False) or unseen:
         lease.FIRST_LOOK_S = math.inf
     if unseen:
         lease.too_many_tasks = lambda *_call: None
         Leftovers.overfilled = never
-    async with kind.open(settings_in(folder, **settings), [tool_file]) as cell, asyncio.TaskGroup() as group:
+    async with (
+        kind.open(settings_in(folder, **settings), [tool_file]) as toolset,
+        asyncio.TaskGroup() as group,
+    ):
 
         async def answer(number: int, user: str, tool: str, arguments: dict[str, object]) -> None:
-            completed = await call(cell, user, tool, **arguments)
+            completed = await call(toolset, user, tool, **arguments)
             print(json.dumps([number, completed.processed.value]), flush=True)
 
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -1,4 +1,4 @@
-"""A small Internet in network namespaces, with a name server, and a cell in it that answers calls.
+"""A small Internet in network namespaces, with a name server, and a toolset in it that answers calls.
 
 The runner's namespace has one cable, to another in which web servers listen on addresses of the wide world
 and on private ones. Nothing leaves this machine. Calls come as JSON lines: user, tool, arguments.
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from support import call, open_cell
+from support import call, open_toolset
 
-from sandbox.network.dns import Kind, Said, answer, read_question
+from sandbox.network.dns import Kind, ResponseCode, answer, read_question
 
 TIER, FOLDER, TOOL_FILE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 PUBLIC, OTHER, PRIVATE, KEYS = "93.184.215.14", "151.101.1.69", "10.1.2.3", "169.254.169.254"
@@ -58,7 +58,9 @@ class Names(asyncio.DatagramProtocol):
         if question.kind is Kind.IPV4:
             addresses = next(self.changing) if name == "rebind.test" else NAMES.get(name, [])
         known = name in NAMES or name == "rebind.test"
-        self.transport.sendto(answer(question, Said.FOUND if known else Said.NO_SUCH_NAME, addresses), addr)
+        self.transport.sendto(
+            answer(question, ResponseCode.FOUND if known else ResponseCode.NO_SUCH_NAME, addresses), addr
+        )
 
 
 def ip(*words: str) -> None:
@@ -107,11 +109,11 @@ async def main() -> None:
         for right, allowed in TOOLS.items()
         for act in ("fetch", "fetch_in_a_program", "connect", "look_up", "fetch_each")
     }
-    async with open_cell(TOOL_FILE, FOLDER, isolation=TIER, tools=rights) as cell:
+    async with open_toolset(TOOL_FILE, FOLDER, isolation=TIER, tools=rights) as toolset:
         while line := await asyncio.to_thread(sys.stdin.readline):
             user, tool, arguments = json.loads(line)
             names.asked.clear()
-            completed = await call(cell, user, tool, **arguments)
+            completed = await call(toolset, user, tool, **arguments)
             seen = json.loads(await asyncio.to_thread(ask, servers, "seen"))
             said = {"value": completed.processed.value, "seen": seen, "asked": names.asked}
             print(json.dumps(said), flush=True)

@@ -31,7 +31,7 @@ from runner.protocol.direct_stdio import DirectLines
 from runner.protocol.internals.host import serve_streams
 from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.server.host import make_host
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from sandbox.host.pool import Pool
 
 pytestmark = pytest.mark.anyio
@@ -46,11 +46,11 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     folder = tmp_path_factory.mktemp("direct-lines")
     folder.chmod(0o700)
     settings = settings_in(folder, user=HOME.name, worker_reuse="call")
-    async with Cell.open(settings, [str(TOOLS)]) as opened:
+    async with Toolset.open(settings, [str(TOOLS)]) as opened:
         yield opened
 
 
@@ -85,14 +85,14 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def served(cell: Cell, *, directly: bool) -> AsyncIterator[Line]:
+async def served(toolset: Toolset, *, directly: bool) -> AsyncIterator[Line]:
     to_server, into = os.pipe()
     out, from_server = os.pipe()
     # Room for the longest message: who writes it cannot wait for who reads it, in the same thread.
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 20)
     for descriptor in (to_server, out, from_server):
         os.set_blocking(descriptor, False)
-    host, taken = make_host(cell, transport="stdio", download_url=None), list[str]()
+    host, taken = make_host(toolset, transport="stdio", download_url=None), list[str]()
     answer = host.direct.answer
 
     async def noted(call: DirectCall) -> dict[str, Any]:
@@ -114,13 +114,13 @@ async def served(cell: Cell, *, directly: bool) -> AsyncIterator[Line]:
 
 
 async def said(
-    cell: Cell, sent: list[Any], *, directly: bool, ignored: Sequence[Any] = ()
+    toolset: Toolset, sent: list[Any], *, directly: bool, ignored: Sequence[Any] = ()
 ) -> tuple[list[Any], list[str]]:
     """Return what a server says to these messages, one after the other, and which calls came directly.
 
     Those that are `ignored` are not waited for.
     """
-    async with served(cell, directly=directly) as line:
+    async with served(toolset, directly=directly) as line:
         asked = 0
         for each in sent:
             line.write(each)
@@ -129,9 +129,9 @@ async def said(
         return [unsealed(answer) for answer in line.answers()], line.taken
 
 
-def busy(cell: Cell) -> bool:
-    seats = [task.result() for task in cell._seats.values() if task.done()]
-    return any(seat.calls for seat in seats)
+def busy(toolset: Toolset) -> bool:
+    user_pools = [task.result() for task in toolset._user_pools.values() if task.done()]
+    return any(user_pool.calls for user_pool in user_pools)
 
 
 def finals(messages: list[Any]) -> list[Any]:
@@ -152,13 +152,13 @@ LAST = {**DISCOVER, "id": "last"}
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is True])
 async def test_a_usual_call_is_answered_directly_and_word_by_word_as_by_the_sdk(
-    cell: Cell, name: str
+    toolset: Toolset, name: str
 ) -> None:
     case = CASES[name]
     sent = [*case.before, case.message]
 
-    directly, taken = await said(cell, sent, directly=True)
-    plainly, _ = await said(cell, sent, directly=False)
+    directly, taken = await said(toolset, sent, directly=True)
+    plainly, _ = await said(toolset, sent, directly=False)
 
     assert directly == plainly
     assert taken == [case.message["params"]["name"]]
@@ -182,14 +182,14 @@ async def no_worker(*_args: object) -> None:
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 @ERAS
 async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
-    cell: Cell,
+    toolset: Toolset,
     greeting: list[Any],
     envelope: Mapping[str, Any],
     number: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usual = json.dumps(echoing(["here"], envelope)).encode()
-    async with served(cell, directly=True) as line:
+    async with served(toolset, directly=True) as line:
         line.write(*greeting)
         assert await becomes(lambda: len(finals(line.answers())) == 1)
         line.write(usual)
@@ -210,35 +210,37 @@ async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
 
 @ERAS
 async def test_a_call_with_half_of_a_surrogate_pair_is_answered(
-    cell: Cell, greeting: list[Any], envelope: Mapping[str, Any]
+    toolset: Toolset, greeting: list[Any], envelope: Mapping[str, Any]
 ) -> None:
-    answers, _ = await said(cell, [*greeting, echoing("a\ud800b", envelope)], directly=True)
+    answers, _ = await said(toolset, [*greeting, echoing("a\ud800b", envelope)], directly=True)
 
     assert answers[-1]["result"]["_meta"]["toolcell/result"] == {"results": "a?b"}
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is False])
-async def test_an_unusual_message_goes_to_the_sdk(cell: Cell, name: str) -> None:
+async def test_an_unusual_message_goes_to_the_sdk(toolset: Toolset, name: str) -> None:
     case = CASES[name]
     sent = [*case.before, case.message, LAST]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(cell, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(cell, sent, ignored=ignored, directly=False)
+    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert taken == []
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is not None])
-async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(cell: Cell, name: str) -> None:
+async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(
+    toolset: Toolset, name: str
+) -> None:
     case = CASES[name]
     # If the first was no request, the second decides.
     sent = [case.message, message("echo", id="second"), message("echo", id="third")]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(cell, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(cell, sent, ignored=ignored, directly=False)
+    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert bool(taken) == ("result" in plainly[-1])
@@ -247,15 +249,15 @@ async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(ce
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
 @pytest.mark.parametrize("name", [name for name, case in IN_SESSIONS.items() if case.by_stdio is not None])
 async def test_a_message_after_a_handshake_is_answered_word_by_word_as_by_the_sdk(
-    cell: Cell, name: str, version: str
+    toolset: Toolset, name: str, version: str
 ) -> None:
     case = IN_SESSIONS[name]
     last = {"jsonrpc": "2.0", "id": "last", "method": "ping"}
     sent = [initialize(version), INITIALIZED, case.message, last]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(cell, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(cell, sent, ignored=ignored, directly=False)
+    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert bool(taken) == case.by_stdio
@@ -272,18 +274,18 @@ BOTH = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by t
 @OPENINGS
 @BOTH
 async def test_a_call_that_is_cancelled_ends_and_is_never_answered(
-    cell: Cell, opening: Sequence[Any], told: Any, *, directly: bool
+    toolset: Toolset, opening: Sequence[Any], told: Any, *, directly: bool
 ) -> None:
     mark = uuid.uuid4().hex
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
 
-    async with served(cell, directly=directly) as line:
+    async with served(toolset, directly=directly) as line:
         line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
         line.write(told("told", {"mark": mark}))
         assert await becomes((HOME / mark).exists), line.answers()[1:]
         line.write(cancel)
-        assert await becomes(lambda: not busy(cell))
+        assert await becomes(lambda: not busy(toolset))
         line.write({**told("echo"), "id": 8})
         assert await becomes(lambda: len(line.answers()) == 2)
         ids = [answer["id"] for answer in line.answers()]
@@ -295,11 +297,11 @@ async def test_a_call_that_is_cancelled_ends_and_is_never_answered(
 @OPENINGS
 @BOTH
 async def test_a_call_under_way_when_the_client_leaves_ends_with_an_error(
-    cell: Cell, opening: Sequence[Any], told: Any, *, directly: bool
+    toolset: Toolset, opening: Sequence[Any], told: Any, *, directly: bool
 ) -> None:
     mark = uuid.uuid4().hex
 
-    async with served(cell, directly=directly) as line:
+    async with served(toolset, directly=directly) as line:
         line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
         line.write(told("told", {"mark": mark}))
@@ -312,8 +314,10 @@ async def test_a_call_under_way_when_the_client_leaves_ends_with_an_error(
 
 
 @BOTH
-async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(cell: Cell, *, directly: bool) -> None:
-    async with served(cell, directly=directly) as line:
+async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(
+    toolset: Toolset, *, directly: bool
+) -> None:
+    async with served(toolset, directly=directly) as line:
         line.write(initialize("2025-11-25", elicitation={}), INITIALIZED)
         assert await becomes(lambda: len(line.answers()) == 1)
         line.write(plain("wonders", params={"_meta": {"progressToken": 1}}))
@@ -337,10 +341,12 @@ async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(cell: Cell,
 
 
 @BOTH
-async def test_a_tool_asks_the_model_of_its_client_and_the_person(cell: Cell, *, directly: bool) -> None:
+async def test_a_tool_asks_the_model_of_its_client_and_the_person(
+    toolset: Toolset, *, directly: bool
+) -> None:
     written = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "written"}}
     agreed = {"action": "accept", "content": {"value": "more"}}
-    async with served(cell, directly=directly) as line:
+    async with served(toolset, directly=directly) as line:
         line.write(initialize("2025-11-25", elicitation={}, sampling={}), INITIALIZED)
         assert await becomes(lambda: len(line.answers()) == 1)
         line.write(plain("draws"))
@@ -355,8 +361,8 @@ async def test_a_tool_asks_the_model_of_its_client_and_the_person(cell: Cell, *,
     assert answer["result"]["structuredContent"]["drawn"] == ["written", "written"]
 
 
-async def test_calls_run_beside_each_other_and_two_of_one_id_are_both_answered(cell: Cell) -> None:
-    async with served(cell, directly=True) as line:
+async def test_calls_run_beside_each_other_and_two_of_one_id_are_both_answered(toolset: Toolset) -> None:
+    async with served(toolset, directly=True) as line:
         line.write(DISCOVER, *(message("echo", {"value": n}, id=n) for n in range(4)), message("echo", id=3))
         assert await becomes(lambda: len(line.answers()) == 6)
         ids = sorted(str(answer["id"]) for answer in line.answers())

@@ -9,13 +9,13 @@ import pytest
 from fastmcp import Client, FastMCP
 from mcp.client.subscriptions import ResourceUpdated, listen
 from mcp.shared.exceptions import MCPError
-from support import SAMPLES, open_cell
+from support import SAMPLES, open_toolset
 
 from runner.files.my_files import MyFiles
 from runner.protocol.subscriptions import announced
 from runner.server.host import make_host
 from runner.store.protocol import Origin
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.events import LISTENERS_PER_USER
 from runner.users.identity import User
 
@@ -35,13 +35,13 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
-    async with open_cell(SAMPLES / "hello.py", tmp_path) as opened:
+async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
+    async with open_toolset(SAMPLES / "hello.py", tmp_path) as opened:
         yield opened
 
 
-def files(cell: Cell, user: str) -> MyFiles:
-    return cell.files(User(user))
+def files(toolset: Toolset, user: str) -> MyFiles:
+    return toolset.files(User(user))
 
 
 class Heard:
@@ -61,8 +61,8 @@ class Heard:
 
 
 @asynccontextmanager
-async def connected(cell: Cell, mode: str, heard: Heard | None = None) -> "AsyncIterator[Client[Any]]":
-    app: FastMCP[Any] = make_host(cell, transport="stdio", download_url=None)
+async def connected(toolset: Toolset, mode: str, heard: Heard | None = None) -> "AsyncIterator[Client[Any]]":
+    app: FastMCP[Any] = make_host(toolset, transport="stdio", download_url=None)
     options: dict[str, Any] = {"message_handler": heard} if heard else {}
     async with Client(app, mode=mode, **options) as client:
         yield client
@@ -77,8 +77,8 @@ def named(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_both_eras_are_told_that_one_can_subscribe(cell: Cell, named: str, mode: str) -> None:
-    async with connected(cell, mode) as client:
+async def test_both_eras_are_told_that_one_can_subscribe(toolset: Toolset, named: str, mode: str) -> None:
+    async with connected(toolset, mode) as client:
         capabilities = client.server_capabilities
 
     assert capabilities is not None
@@ -86,34 +86,36 @@ async def test_both_eras_are_told_that_one_can_subscribe(cell: Cell, named: str,
     assert capabilities.resources.subscribe is True
 
 
-async def test_a_connection_that_subscribed_hears_of_files_that_come_and_go(cell: Cell, named: str) -> None:
+async def test_a_connection_that_subscribed_hears_of_files_that_come_and_go(
+    toolset: Toolset, named: str
+) -> None:
     heard = Heard()
 
-    async with connected(cell, "legacy", heard) as client:
+    async with connected(toolset, "legacy", heard) as client:
         await client.session.subscribe_resource(FILES)
-        await files(cell, named).put(b"x", name="a.txt", origin=Origin.UPLOADED)
+        await files(toolset, named).put(b"x", name="a.txt", origin=Origin.UPLOADED)
         came = await heard.next()
-        await files(cell, named).remove("a.txt")
+        await files(toolset, named).remove("a.txt")
         went = await heard.next()
 
     assert (came, went) == (FILES, FILES)
 
 
 async def test_a_connection_hears_of_what_it_subscribed_to_and_of_nothing_else(
-    cell: Cell, named: str
+    toolset: Toolset, named: str
 ) -> None:
     heard = Heard()
-    first = await files(cell, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
+    first = await files(toolset, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
 
-    async with connected(cell, "legacy", heard) as client:
+    async with connected(toolset, "legacy", heard) as client:
         await client.session.subscribe_resource(f"artifact://{first.id}")
-        await files(cell, named).put(b"2", name="b.txt", origin=Origin.UPLOADED)
-        await files(cell, "t-another").put(b"1", name="a.txt", origin=Origin.UPLOADED)
-        await files(cell, named).remove("a.txt")
+        await files(toolset, named).put(b"2", name="b.txt", origin=Origin.UPLOADED)
+        await files(toolset, "t-another").put(b"1", name="a.txt", origin=Origin.UPLOADED)
+        await files(toolset, named).remove("a.txt")
         only = await heard.next()
         await client.session.unsubscribe_resource(f"artifact://{first.id}")
         await client.session.subscribe_resource(FILES)
-        await files(cell, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
+        await files(toolset, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
         then = await heard.next()
 
     assert only == f"artifact://{first.id}"
@@ -121,52 +123,56 @@ async def test_a_connection_hears_of_what_it_subscribed_to_and_of_nothing_else(
     assert heard.uris.empty()
 
 
-async def test_a_listener_of_the_later_era_hears_of_its_users_files_alone(cell: Cell, named: str) -> None:
+async def test_a_listener_of_the_later_era_hears_of_its_users_files_alone(
+    toolset: Toolset, named: str
+) -> None:
     async with (
-        connected(cell, "auto") as client,
+        connected(toolset, "auto") as client,
         listen(client.session, resource_subscriptions=[FILES]) as stream,
     ):
-        await files(cell, "t-another").put(b"x", name="a.txt", origin=Origin.UPLOADED)
-        await files(cell, named).put(b"y", name="b.txt", origin=Origin.UPLOADED)
+        await files(toolset, "t-another").put(b"x", name="a.txt", origin=Origin.UPLOADED)
+        await files(toolset, named).put(b"y", name="b.txt", origin=Origin.UPLOADED)
         async with asyncio.timeout(60):
             event = await anext(aiter(stream))
-        during = cell.events.listeners(user=named)
+        during = toolset.events.listeners(user=named)
 
     assert event == ResourceUpdated(uri=FILES)
     assert during == 1
 
 
-async def test_listening_ends_with_the_client_and_with_the_server(cell: Cell, named: str) -> None:
+async def test_listening_ends_with_the_client_and_with_the_server(toolset: Toolset, named: str) -> None:
     async with (
-        connected(cell, "auto") as client,
+        connected(toolset, "auto") as client,
         listen(client.session, resource_subscriptions=[FILES]) as stream,
     ):
-        cell.events.close()
+        toolset.events.close()
         async with asyncio.timeout(60):
             rest = [event async for event in stream]
-    async with connected(cell, "legacy") as client:
+    async with connected(toolset, "legacy") as client:
         await client.session.subscribe_resource(FILES)
-        during = cell.events.listeners(user=named)
+        during = toolset.events.listeners(user=named)
 
     assert rest == []
     assert during == 1
-    assert cell.events.listeners(user=named) == 0
+    assert toolset.events.listeners(user=named) == 0
 
 
-async def test_a_resource_that_announces_nothing_cannot_be_subscribed_to(cell: Cell, named: str) -> None:
-    async with connected(cell, "legacy") as client:
+async def test_a_resource_that_announces_nothing_cannot_be_subscribed_to(
+    toolset: Toolset, named: str
+) -> None:
+    async with connected(toolset, "legacy") as client:
         await client.session.subscribe_resource(FILES)
         with pytest.raises(MCPError, match="announces no changes"):
             await client.session.subscribe_resource("data://table")
 
 
-async def test_a_user_has_so_many_subscriptions_and_no_more(cell: Cell, named: str) -> None:
+async def test_a_user_has_so_many_subscriptions_and_no_more(toolset: Toolset, named: str) -> None:
     from contextlib import ExitStack
 
-    async with connected(cell, "legacy") as client:
+    async with connected(toolset, "legacy") as client:
         with ExitStack() as stack:
             for _ in range(LISTENERS_PER_USER):
-                stack.enter_context(cell.events.subscribe(user=named))
+                stack.enter_context(toolset.events.subscribe(user=named))
             with pytest.raises(MCPError, match="subscriptions of this user are open"):
                 await client.session.subscribe_resource(FILES)
         await client.session.subscribe_resource(FILES)

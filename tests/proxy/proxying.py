@@ -19,7 +19,7 @@ from support import ROOT, server_url, settings_in, stop
 from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
-from runner.proxy.upstreams import Desk
+from runner.proxy.upstreams import Upstreams
 from runner.users.identity import User
 
 REMOTE = Path(__file__).parent / "remote.py"
@@ -36,10 +36,12 @@ def over_http(url: str, name: str = "remote") -> Target:
 
 
 @asynccontextmanager
-async def desk_for(folder: Path, user: str, *targets: Target, **settings: Any) -> AsyncIterator[Desk]:
+async def upstreams_for(
+    folder: Path, user: str, *targets: Target, **settings: Any
+) -> AsyncIterator[Upstreams]:
     effective = settings_in(folder, user=user, **settings)
-    async with Desk.open(effective, ways_to(effective, targets), User(user)) as desk:
-        yield desk
+    async with Upstreams.open(effective, ways_to(effective, targets), User(user)) as upstreams:
+        yield upstreams
 
 
 @asynccontextmanager
@@ -47,8 +49,8 @@ async def proxied(
     folder: Path, user: str, *targets: Target, mode: str = "auto", client: Any = None, **settings: Any
 ) -> AsyncIterator[Any]:
     async with (
-        desk_for(folder, user, *targets, **settings) as desk,
-        Client(make_proxy(desk, transport="stdio"), mode=mode, **(client or {})) as it,
+        upstreams_for(folder, user, *targets, **settings) as upstreams,
+        Client(make_proxy(upstreams, transport="stdio"), mode=mode, **(client or {})) as it,
     ):
         yield it
 

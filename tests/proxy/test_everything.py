@@ -23,7 +23,7 @@ from fastmcp.client.transports import FastMCPTransport, StdioTransport
 from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourcesListChanged
 from mcp.shared.exceptions import MCPError
-from proxying import desk_for, over_http
+from proxying import over_http, upstreams_for
 from support import stop
 
 from runner.protocol.artifact_tools import READING
@@ -93,8 +93,8 @@ async def stand(
     person = Person()
     async with AsyncExitStack() as stack:
         direct = await stack.enter_async_context(Client(itself, mode="legacy", **Person().options()))
-        desk = await stack.enter_async_context(desk_for(folder, user, target))
-        app = make_proxy(desk, transport="stdio")
+        upstreams = await stack.enter_async_context(upstreams_for(folder, user, target))
+        app = make_proxy(upstreams, transport="stdio")
         behind = await stack.enter_async_context(Client(app, mode=mode, **person.options()))
         yield Stand(direct, behind, person, app)
 

@@ -10,7 +10,7 @@ from fastmcp import Client
 from support import settings_in
 
 from runner.server.host import make_host
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -52,8 +52,8 @@ def served(folder: Path, user: str) -> Callable[..., Any]:
         file.write_text(source)
         effective = settings_in(folder, user=user, **settings)
         async with (
-            Cell.open(effective, [str(file)], user=User(user)) as cell,
-            Client(make_host(cell, transport="stdio", download_url=None), mode=mode) as client,
+            Toolset.open(effective, [str(file)], user=User(user)) as toolset,
+            Client(make_host(toolset, transport="stdio", download_url=None), mode=mode) as client,
         ):
             yield client
 

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from fastmcp import Client
-from proxying import BARE, REMOTE, desk_for, over_stdio, proxied, result
+from proxying import BARE, REMOTE, over_stdio, proxied, result, upstreams_for
 from support import alive, settings_in
 
 from runner.errors import UsageError
@@ -262,7 +262,7 @@ async def test_a_server_that_needs_the_network_to_start_is_refused_with_the_flag
         UsageError,
         match=r"has no network, which --allow-net would allow; it said: .*(?:gaierror|PermissionError)",
     ):
-        async with desk_for(folder, user, target):
+        async with upstreams_for(folder, user, target):
             pass
 
 
@@ -271,7 +271,7 @@ async def test_a_server_that_cannot_start_is_refused_with_what_it_said(folder: P
     target = Target(name="wrong", command=(sys.executable, "-c", script), folder=folder)
 
     with pytest.raises(UsageError, match="it said: no index given") as refused:
-        async with desk_for(folder, user, target):
+        async with upstreams_for(folder, user, target):
             pass
 
     assert "--allow-net" not in str(refused.value)
@@ -286,8 +286,8 @@ async def test_a_server_that_somebody_else_wrote_works_confined(folder: Path, us
 async def test_each_client_with_sessions_has_a_process_and_a_memory_of_its_own(
     folder: Path, user: str
 ) -> None:
-    async with desk_for(folder, user, over_stdio()) as desk:
-        app = make_proxy(desk, transport="stdio")
+    async with upstreams_for(folder, user, over_stdio()) as upstreams:
+        app = make_proxy(upstreams, transport="stdio")
         async with Client(app, mode="legacy") as one, Client(app, mode="legacy") as two:
             remembered = [
                 await result(client, "remember", value=value)

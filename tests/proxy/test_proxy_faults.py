@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from mcp.shared.exceptions import MCPError
-from proxying import desk_for, over_stdio, proxied
+from proxying import over_stdio, proxied, upstreams_for
 
 from runner.proxy.server import make_proxy
-from runner.proxy.upstreams import Desk
+from runner.proxy.upstreams import Upstreams
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ async def test_a_call_in_which_the_proxy_fails_ends_with_an_error_of_the_contrac
 ) -> None:
     async with proxied(folder, user, over_stdio(), mode=mode) as client:
         fine = await client.call_tool_mcp("remember", {"value": 1})
-        monkeypatch.setattr(Desk, "backend", fail)
+        monkeypatch.setattr(Upstreams, "backend", fail)
         answer = await client.call_tool_mcp("remember", {"value": 1})
 
     meta = json.loads(answer.content[0].text)["meta_data"]
@@ -69,9 +69,9 @@ async def test_a_call_in_which_the_proxy_fails_ends_with_an_error_of_the_contrac
 async def test_any_other_request_in_which_the_proxy_fails_gets_an_error_with_words(
     folder: Path, user: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with desk_for(folder, user, over_stdio()) as desk:
-        monkeypatch.setattr(Desk, "backend", fail)
-        proxy = make_proxy(desk, transport="stdio")
+    async with upstreams_for(folder, user, over_stdio()) as upstreams:
+        monkeypatch.setattr(Upstreams, "backend", fail)
+        proxy = make_proxy(upstreams, transport="stdio")
         async with Client(proxy, mode=mode) as client:
             with pytest.raises(MCPError) as told:
                 await client.list_prompts_mcp()

@@ -13,20 +13,20 @@ from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourceUpdated
 from proxying import (
     PAGED,
-    desk_for,
     messages_of_call,
     over_http,
     over_stdio,
     proxied,
     proxy_command,
     result,
+    upstreams_for,
 )
 from support import settings_in
 
 from runner.errors import UsageError
 from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
-from runner.proxy.upstreams import Desk
+from runner.proxy.upstreams import Upstreams
 from runner.users.identity import User
 
 pytestmark = [
@@ -242,9 +242,9 @@ async def test_a_change_makes_a_kept_read_worthless_and_is_an_event(
     remote_url: str, folder: Path, user: str
 ) -> None:
     """S4-81, S4-93, S4-94: what was read is kept by its URI until it is updated."""
-    async with desk_for(folder, user, over_http(remote_url), resource_tools=True) as desk:
-        with desk.events.subscribe(user=User(user).segment) as events:
-            async with Client(make_proxy(desk, transport="stdio"), mode="legacy") as behind:
+    async with upstreams_for(folder, user, over_http(remote_url), resource_tools=True) as upstreams:
+        with upstreams.events.subscribe(user=User(user).segment) as events:
+            async with Client(make_proxy(upstreams, transport="stdio"), mode="legacy") as behind:
 
                 async def read() -> Any:
                     called = await behind.call_tool("remote.resources_read", {"uri": "live://one"})
@@ -281,13 +281,13 @@ async def test_lists_are_followed_to_their_last_page(folder: Path, user: str, mo
 
 async def test_no_event_carries_bytes(remote_url: str, folder: Path, user: str) -> None:
     """S4-5, S4-67, S4-80: interfaces hear of a reference; the bytes are in the store, whole."""
-    async with desk_for(folder, user, over_http(remote_url)) as desk:
-        with desk.events.subscribe(user=User(user).segment) as events:
-            async with Client(make_proxy(desk, transport="stdio"), mode="legacy") as behind:
+    async with upstreams_for(folder, user, over_http(remote_url)) as upstreams:
+        with upstreams.events.subscribe(user=User(user).segment) as events:
+            async with Client(make_proxy(upstreams, transport="stdio"), mode="legacy") as behind:
                 called = await behind.call_tool_mcp("pdf", {"name": "report"})
                 reference = json.loads(called.content[0].text)["content"]["artifact"]
                 event = await asyncio.wait_for(anext(events), 20)
-                stored = await desk.files(User(user)).by_id(reference["id"])
+                stored = await upstreams.files(User(user)).by_id(reference["id"])
 
     assert stored is not None
     assert (event["uri"], stored.size) == (f"artifact://{reference['id']}", reference["size_bytes"])
@@ -333,7 +333,7 @@ async def test_a_proxy_before_nothing_that_answers_does_not_start(folder: Path, 
     settings = settings_in(folder, user=user)
 
     with pytest.raises(UsageError, match="the server remote cannot be reached"):
-        async with Desk.open(settings, ways_to(settings, [over_http(NOWHERE)]), User(user)):
+        async with Upstreams.open(settings, ways_to(settings, [over_http(NOWHERE)]), User(user)):
             pass
 
 

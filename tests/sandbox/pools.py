@@ -11,7 +11,7 @@ from pathlib import Path
 from sandbox.deadlines import Rung
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.pool import Pool, Source
-from sandbox.host.pool_size import Stock
+from sandbox.host.pool_size import PoolSize
 from sandbox.host.retirement import Reuse
 from sandbox.policy import Limits, Policy
 from sandbox.readable import default_read
@@ -96,7 +96,7 @@ async def pool_of(
     net: tuple[str, ...] = (),
     reach: tuple[tuple[str, int], ...] = (),
     guard: bool = True,
-    stock: Stock | None = None,
+    stock: PoolSize | None = None,
     reuse: Reuse | None = None,
     **config: object,
 ) -> AsyncIterator[Pool]:
@@ -140,7 +140,7 @@ async def pool_of(
             config,
             home_fd=home_fd,
             load_timeout_s=load_timeout_s,
-            stock=stock or Stock(least=1, most=1),
+            stock=stock or PoolSize(least=1, most=1),
             reuse=reuse or Reuse(),
         )
         try:

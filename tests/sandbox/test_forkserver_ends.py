@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import Listening, becomes, call, details, error_code, open_cell, request, somebody
+from support import Listening, becomes, call, details, error_code, open_toolset, request, somebody
 
 from runner.call import execute, relay
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from sandbox.host.lease import Lease
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -85,35 +85,35 @@ def tool(tmp_path: Path) -> Path:
     return file
 
 
-def forkserver(cell: Cell) -> int:
-    return cell.forkserver._current.process.pid
+def forkserver(toolset: Toolset) -> int:
+    return toolset.forkserver._current.process.pid
 
 
 async def test_calls_go_on_after_the_forkserver_was_killed(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann, somebody() as bob:
-        async with open_cell(tool, tmp_path) as cell:
-            assert error_code(await call(cell, ann, "echo", n=1)) is None
-            first = cell.forkserver._current
-            os.kill(forkserver(cell), signal.SIGKILL)
+        async with open_toolset(tool, tmp_path) as toolset:
+            assert error_code(await call(toolset, ann, "echo", n=1)) is None
+            first = toolset.forkserver._current
+            os.kill(forkserver(toolset), signal.SIGKILL)
             # A call that a dying worker has taken in the last moment has begun.
             assert await becomes(lambda: not first.alive)
 
-            several = await asyncio.gather(*(call(cell, who, "echo", n=2) for who in (ann, bob) * 3))
+            several = await asyncio.gather(*(call(toolset, who, "echo", n=2) for who in (ann, bob) * 3))
 
             assert [error_code(each) for each in several] == [None] * 6
-            assert await cell.faults() == {}
+            assert await toolset.faults() == {}
 
 
 async def test_a_call_under_way_is_told_that_the_forkserver_ended_and_is_not_run_twice(
     tool: Path, tmp_path: Path
 ) -> None:
     with somebody() as ann:
-        async with open_cell(tool, tmp_path) as cell:
+        async with open_toolset(tool, tmp_path) as toolset:
             client = Listening()
-            running = asyncio.create_task(execute(cell, request(ann, "waits", {}, client)))
+            running = asyncio.create_task(execute(toolset, request(ann, "waits", {}, client)))
             assert await becomes(lambda: len(client.heard) > 0)
 
-            os.kill(forkserver(cell), signal.SIGKILL)
+            os.kill(forkserver(toolset), signal.SIGKILL)
             completed = await asyncio.wait_for(running, 15)
 
             assert error_code(completed) == "E_CRASHED"
@@ -136,11 +136,11 @@ async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
 
         monkeypatch.setattr(Lease, "_give_up", believes)
     with somebody() as ann:
-        async with open_cell(tool, tmp_path, worker_reuse="user") as cell:
-            assert error_code(await call(cell, ann, "lurks")) is None
+        async with open_toolset(tool, tmp_path, worker_reuse="user") as toolset:
+            assert error_code(await call(toolset, ann, "lurks")) is None
 
-            code = error_code(await call(cell, ann, "runs"))
-            counted = await call(cell, ann, "runs")
+            code = error_code(await call(toolset, ann, "runs"))
+            counted = await call(toolset, ann, "runs")
 
     assert code == (None if is_believed else "E_CRASHED")
     assert counted.processed.value["results"] == "ran\n" * (3 if is_believed else 2)
@@ -150,13 +150,13 @@ async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
     tool: Path, tmp_path: Path
 ) -> None:
     with somebody() as ann:
-        async with open_cell(tool, tmp_path) as cell:
-            assert error_code(await call(cell, ann, "leave")) is None
-            first = forkserver(cell)
+        async with open_toolset(tool, tmp_path) as toolset:
+            assert error_code(await call(toolset, ann, "leave")) is None
+            first = forkserver(toolset)
             os.kill(first, signal.SIGKILL)
-            assert await becomes(lambda: forkserver(cell) != first)
+            assert await becomes(lambda: forkserver(toolset) != first)
 
-            looked = await call(cell, ann, "look")
+            looked = await call(toolset, ann, "look")
 
             assert error_code(looked) is None
             assert "here" in str(looked.processed.value["results"])
@@ -164,28 +164,28 @@ async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
 
 async def test_requests_that_are_no_tool_calls_go_on_too(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann:
-        async with open_cell(tool, tmp_path) as cell:
-            first = cell.forkserver._current
-            os.kill(forkserver(cell), signal.SIGKILL)
+        async with open_toolset(tool, tmp_path) as toolset:
+            first = toolset.forkserver._current
+            os.kill(forkserver(toolset), signal.SIGKILL)
             assert await becomes(lambda: not first.alive)
             asked = request(ann, "echo", {})
             asked = replace(asked, method="tools/list", params={"_meta": asked.params["_meta"]})
 
-            listed = await relay(cell, asked)
+            listed = await relay(toolset, asked)
 
             assert len(listed["tools"]) == 6
 
 
 async def test_zygotes_of_the_users_before_come_back_by_themselves(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann:
-        async with open_cell(tool, tmp_path) as cell:
-            await call(cell, ann, "leave")
-            before = {key: task.result().pool.zygote.pid for key, task in cell._seats.items()}
+        async with open_toolset(tool, tmp_path) as toolset:
+            await call(toolset, ann, "leave")
+            before = {key: task.result().pool.zygote.pid for key, task in toolset._user_pools.items()}
 
-            os.kill(forkserver(cell), signal.SIGKILL)
+            os.kill(forkserver(toolset), signal.SIGKILL)
 
             def back() -> bool:
-                tasks = [cell._seats.get(key) for key in before]
+                tasks = [toolset._user_pools.get(key) for key in before]
                 return all(
                     task is not None
                     and task.done()
@@ -201,15 +201,15 @@ async def test_a_server_whose_tool_file_loads_no_more_says_so_until_it_does(
     tool: Path, tmp_path: Path
 ) -> None:
     with somebody() as ann, somebody() as bob:
-        async with open_cell(tool, tmp_path) as cell:
-            assert error_code(await call(cell, ann, "leave")) is None
-            assert await cell.faults() == {}
+        async with open_toolset(tool, tmp_path) as toolset:
+            assert error_code(await call(toolset, ann, "leave")) is None
+            assert await toolset.faults() == {}
             tool.write_text("raise ValueError('broken')")
 
-            assert error_code(await call(cell, bob, "leave")) == "E_TOOL"
+            assert error_code(await call(toolset, bob, "leave")) == "E_TOOL"
 
-            assert await becomes(lambda: cell.load_check.fault is not None)
-            assert "broken" in (await cell.faults())["tools"]
+            assert await becomes(lambda: toolset.load_check.fault is not None)
+            assert "broken" in (await toolset.faults())["tools"]
             tool.write_text(TOOL)
-            assert await becomes(lambda: cell.load_check.fault is None)
-            assert error_code(await call(cell, bob, "leave")) is None
+            assert await becomes(lambda: toolset.load_check.fault is None)
+            assert error_code(await call(toolset, bob, "leave")) is None

@@ -20,7 +20,7 @@ from sandbox.layers import identity
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import main_filter, supported_architecture
 from sandbox.network.destinations import Destinations
-from sandbox.network.egress import Exits
+from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate, address_of
 
 NOBODY = 65534
@@ -83,7 +83,7 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=()):
 
     async def answer():
         _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
-        exits = Exits(reach=frozenset(allowed), destinations=Destinations.parse(rules))
+        exits = Egress(reach=frozenset(allowed), destinations=Destinations.parse(rules))
         gate = Gate(listener=listener, ways=exits)
         try:
             return await asyncio.to_thread(os.read, said, 65536), look(gate)
@@ -584,7 +584,7 @@ def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(monkeyp
         return real(*given)
 
     async def until_it_knows(listener):
-        gate = Gate(listener=listener, ways=Exits())
+        gate = Gate(listener=listener, ways=Egress())
         async with asyncio.timeout(60):
             while not gate._line._over:
                 await asyncio.sleep(0)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import TOOLS, becomes, call, open_cell, somebody
+from support import TOOLS, becomes, call, open_toolset, somebody
 
 from sandbox.probe.machine import Tier, missing
 
@@ -27,17 +27,17 @@ def score_of(pid: int) -> int:
 @pytest.mark.parametrize("tier", TIERS)
 async def test_workers_end_first_then_the_forkserver_and_the_host_last(tmp_path: Path, tier: str) -> None:
     with somebody() as ann:
-        async with open_cell(TOOLS / "hungry.py", tmp_path, isolation=tier) as cell:
+        async with open_toolset(TOOLS / "hungry.py", tmp_path, isolation=tier) as toolset:
             host = score_of(os.getpid())
-            said = await call(cell, ann, "more_likely_to_live")
-            zygotes = {task.result().pool.zygote for task in cell._seats.values()}
+            said = await call(toolset, ann, "more_likely_to_live")
+            zygotes = {task.result().pool.zygote for task in toolset._user_pools.values()}
             (zygote,) = zygotes
             assert await becomes(lambda: zygote.at_hand > 0)
 
             # Landlock says the one, and where the mount is read-only it says the other.
             assert said.processed.value["results"] in ("EACCES EACCES", "EROFS EROFS")
             assert {score_of(each.pid) for each in (zygote, *zygote._parking._idle)} == {1000}
-            assert host <= score_of(cell.forkserver._current.process.pid) < 1000
+            assert host <= score_of(toolset.forkserver._current.process.pid) < 1000
 
 
 def test_unconfined_one_could_lower_it() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.host.pool_size import Stock
+from sandbox.host.pool_size import PoolSize
 
 
 def yes() -> bool:
@@ -14,17 +14,17 @@ def no() -> bool:
 
 
 def test_a_stock_begins_with_its_least() -> None:
-    assert (Stock(least=2, most=8).size, Stock(least=0, most=0).size) == (2, 0)
+    assert (PoolSize(least=2, most=8).size, PoolSize(least=0, most=0).size) == (2, 0)
 
 
 @pytest.mark.parametrize(("least", "most"), [(-1, 2), (3, 2)])
 def test_a_stock_that_makes_no_sense_is_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match=f"{least} to {most}"):
-        Stock(least=least, most=most)
+        PoolSize(least=least, most=most)
 
 
 def test_each_call_that_finds_nobody_raises_it_by_one_up_to_the_most() -> None:
-    stock = Stock(least=2, most=4)
+    stock = PoolSize(least=2, most=4)
 
     sizes = []
     for _ in range(4):
@@ -35,7 +35,7 @@ def test_each_call_that_finds_nobody_raises_it_by_one_up_to_the_most() -> None:
 
 
 def test_a_call_that_finds_somebody_does_not_raise_it() -> None:
-    stock = Stock(least=2, most=4)
+    stock = PoolSize(least=2, most=4)
 
     stock.found(1, has_room=yes)
 
@@ -43,7 +43,7 @@ def test_a_call_that_finds_somebody_does_not_raise_it() -> None:
 
 
 def test_without_memory_it_is_not_raised() -> None:
-    stock = Stock(least=2, most=4)
+    stock = PoolSize(least=2, most=4)
 
     stock.found(0, has_room=no)
 
@@ -54,16 +54,16 @@ def test_memory_is_asked_for_only_where_it_decides() -> None:
     def asked() -> bool:
         raise AssertionError
 
-    full = Stock(least=1, most=1)
+    full = PoolSize(least=1, most=1)
 
-    Stock(least=1, most=2).found(1, has_room=asked)
+    PoolSize(least=1, most=2).found(1, has_room=asked)
     full.found(0, has_room=asked)
 
     assert full.size == 1
 
 
 def test_what_was_never_needed_is_given_up_one_at_a_time() -> None:
-    stock = Stock(least=1, most=4)
+    stock = PoolSize(least=1, most=4)
     for _ in range(3):
         stock.found(0, has_room=yes)
 
@@ -77,7 +77,7 @@ def test_what_was_never_needed_is_given_up_one_at_a_time() -> None:
 
 
 def test_what_is_needed_stays() -> None:
-    stock = Stock(least=1, most=4)
+    stock = PoolSize(least=1, most=4)
     stock.found(0, has_room=yes)
     stock.calm()
 
@@ -89,7 +89,7 @@ def test_what_is_needed_stays() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 10)), max_size=60))
 def test_it_stays_between_its_bounds(calls: list[int | None]) -> None:
-    stock = Stock(least=2, most=5)
+    stock = PoolSize(least=2, most=5)
 
     for parked in calls:
         if parked is None:

@@ -13,7 +13,7 @@ from support import settings_in
 
 from runner.cli.user_files import UserFiles
 from runner.server.host import make_host
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
@@ -45,8 +45,8 @@ def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["tuple[
         user = User(f"t-{uuid.uuid4().hex[:12]}")
         settings = settings_in(tmp_path, user=user.name, **more)
         async with (
-            Cell.open(settings, [str(tmp_path / "tools.py")]) as cell,
-            Client(make_host(cell, transport="stdio", download_url=None)) as client,
+            Toolset.open(settings, [str(tmp_path / "tools.py")]) as toolset,
+            Client(make_host(toolset, transport="stdio", download_url=None)) as client,
         ):
             yield client, UserFiles.of(settings, user)
 

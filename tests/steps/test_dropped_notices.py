@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, Listening, open_cell, request
+from support import TOOLS, Listening, open_toolset, request
 
 from runner.call import execute
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -42,22 +42,22 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def cell(tmp_path: Path) -> AsyncIterator[Cell]:
-    async with open_cell(TOOLS / "ends.py", tmp_path, isolation="process") as cell:
-        yield cell
+async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
+    async with open_toolset(TOOLS / "ends.py", tmp_path, isolation="process") as toolset:
+        yield toolset
 
 
-async def said(cell: Cell, client: Slow, *levels: str, count: int = MANY) -> bool:
+async def said(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) -> bool:
     asked = replace(request("ann", "says", {"count": count}, client), levels=frozenset(levels))
-    return not (await execute(cell, asked)).processed.is_error
+    return not (await execute(toolset, asked)).processed.is_error
 
 
 async def test_a_slow_client_hears_last_how_many_notifications_it_missed(
-    cell: Cell, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Slow(takes_s=0.01)
 
-    fine = await said(cell, client, "info", "warning")
+    fine = await said(toolset, client, "info", "warning")
 
     *passed, last = client.texts
     told = re.match(r"(\d+) notifications of the tool were dropped", last)
@@ -70,12 +70,12 @@ async def test_a_slow_client_hears_last_how_many_notifications_it_missed(
 
 
 async def test_a_client_that_keeps_up_hears_everything_and_of_no_loss(
-    cell: Cell, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The control."""
     client = Slow()
 
-    fine = await said(cell, client, "info", "warning", count=FEW)
+    fine = await said(toolset, client, "info", "warning", count=FEW)
 
     assert fine
     assert client.texts == [str(number) for number in range(FEW)]
@@ -83,11 +83,11 @@ async def test_a_client_that_keeps_up_hears_everything_and_of_no_loss(
 
 
 async def test_a_client_that_wants_no_warnings_gets_none_and_the_log_has_it(
-    cell: Cell, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Slow(takes_s=0.01)
 
-    fine = await said(cell, client, "info")
+    fine = await said(toolset, client, "info")
 
     assert fine
     assert not [text for text in client.texts if "dropped" in text]

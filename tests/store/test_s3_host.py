@@ -25,7 +25,7 @@ from runner.store.protocol import Put, Scope
 from runner.store.retention import Rules
 from runner.store.s3.bucket import Address
 from runner.store.spool.store import SpoolingStore
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
 
@@ -60,9 +60,9 @@ async def test_a_call_keeps_its_file_in_the_bucket_and_shows_no_address_of_it(
 ) -> None:
     settings = settings_for(s3, tmp_path)
 
-    async with Cell.open(settings, [str(TOOLS / "files.py")]) as cell:
-        completed = await call(cell, user, "make", name="ä report.txt", size=5)
-        read_back = await call(cell, user, "read", filename="ä report.txt")
+    async with Toolset.open(settings, [str(TOOLS / "files.py")]) as toolset:
+        completed = await call(toolset, user, "make", name="ä report.txt", size=5)
+        read_back = await call(toolset, user, "read", filename="ä report.txt")
 
     store = open_store(settings, Rules())
     record = await store.find("ä report.txt", scope=Scope(user_id=user))
@@ -85,8 +85,8 @@ async def test_a_call_while_the_server_is_gone_keeps_its_file_and_the_next_run_s
         )
     assert waiting.pending
 
-    async with Cell.open(settings_for(rgw, tmp_path), [str(TOOLS / "files.py")]) as cell:
-        read_back = await call(cell, user, "read", filename="a.txt")
+    async with Toolset.open(settings_for(rgw, tmp_path), [str(TOOLS / "files.py")]) as toolset:
+        read_back = await call(toolset, user, "read", filename="a.txt")
 
     assert read_back.processed.value["results"]["text"] == "x"
 
@@ -99,12 +99,15 @@ async def test_no_key_of_the_store_is_in_any_process_below_the_host(
         monkeypatch.setenv(name, secret)
     settings = settings_for(rgw, tmp_path)
 
-    async with Cell.open(settings, [str(TOOLS / "attack.py")]) as cell:
-        environment = await call(cell, user, "act", name="environment", arguments=[])
-        async with cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat:
-            # The worker that has answered is still being buried.
-            await seat.pool.zygote.settled()
-        below = [cell.forkserver._current.process.pid, *descendants(cell.forkserver._current.process.pid)]
+    async with Toolset.open(settings, [str(TOOLS / "attack.py")]) as toolset:
+        environment = await call(toolset, user, "act", name="environment", arguments=[])
+        async with toolset.user_pool(User(user), toolset.key(User(user), access=Access.WRITE)) as user_pool:
+            # The worker that has answered is still being reaped.
+            await user_pool.pool.zygote.settled()
+        below = [
+            toolset.forkserver._current.process.pid,
+            *descendants(toolset.forkserver._current.process.pid),
+        ]
         own = settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else ""
         wanted = [secret.encode(), own.encode()]
         leaked = [pid for pid in below for each in wanted if found_in_memory(pid, each)]

@@ -27,7 +27,7 @@ from attack_support import (
     ATTACK,
     Unguarded,
     act,
-    attack_cell,
+    attack_toolset,
     children,
     descendants,
     found_in_memory,
@@ -42,7 +42,7 @@ from tools.acts import perform
 
 from runner.call import execute
 from runner.store.protocol import Origin
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.wire import WireError
 from sandbox.probe.machine import Tier
@@ -54,29 +54,29 @@ ASKED = os.environ.get("ATTACK_TIER")
 TIERS = [ASKED] if ASKED else ["process", "namespace"]
 # With the guard, without it, and without all that a hostile import can take from its own workers: in every
 # tier the strongest of these attackers, who is the weakest elsewhere too.
-WAYS: dict[str, tuple[type[Cell], str, str]] = {
+WAYS: dict[str, tuple[type[Toolset], str, str]] = {
     f"spoilt-in-{tier}": (Unguarded, "spoil", tier) for tier in TIERS
 }
 if not ASKED:
-    WAYS |= {"guarded": (Cell, "", "process"), "unguarded": (Unguarded, "", "process")}
+    WAYS |= {"guarded": (Toolset, "", "process"), "unguarded": (Unguarded, "", "process")}
 
 
 @pytest.fixture(scope="module", params=WAYS)
-async def cell(
+async def toolset(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Cell]:
+) -> AsyncIterator[Toolset]:
     kind, attack, tier = WAYS[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTACK", attack)
         folder = tmp_path_factory.mktemp("attack")
         limits = {"idle_timeout_s": 1.0, "total_timeout_s": 2.0}
-        async with attack_cell(folder, kind=kind, isolation=tier, **limits) as it:
+        async with attack_toolset(folder, kind=kind, isolation=tier, **limits) as it:
             yield it
 
 
 @pytest.fixture(scope="module", params=[f"in-{tier}" for tier in TIERS])
 def tier(request: pytest.FixtureRequest) -> str:
-    """A tier for a cell of one test alone, or for the one that several share."""
+    """A tier for a toolset of one test alone, or for the one that several share."""
     return str(request.param).removeprefix("in-")
 
 
@@ -95,19 +95,19 @@ def written() -> Iterator[Callable[[str], Path]]:
 
 
 @pytest.fixture(scope="module")
-def attacker(cell: Cell) -> Iterator[str]:
-    """A user whose zygote serves all attacks of one cell, so that it need not be made for each."""
+def attacker(toolset: Toolset) -> Iterator[str]:
+    """A user whose zygote serves all attacks of one toolset, so that it need not be made for each."""
     name = f"t-{uuid.uuid4().hex[:12]}"
-    with cell.homes.lease(name):
+    with toolset.homes.lease(name):
         yield name
     shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
-async def plain(tmp_path_factory: pytest.TempPathFactory, tier: str) -> AsyncIterator[Cell]:
-    """A cell with short limits, whose users are each of one test alone."""
+async def plain(tmp_path_factory: pytest.TempPathFactory, tier: str) -> AsyncIterator[Toolset]:
+    """A toolset with short limits, whose users are each of one test alone."""
     limits = {"idle_timeout_s": 1.0, "total_timeout_s": 2.0, "load_timeout_s": 10.0}
-    async with attack_cell(tmp_path_factory.mktemp("plain"), isolation=tier, **limits) as it:
+    async with attack_toolset(tmp_path_factory.mktemp("plain"), isolation=tier, **limits) as it:
         yield it
 
 
@@ -148,10 +148,10 @@ PRETENDED = ("chmod", "chmod folder", "utime")
 
 @pytest.mark.parametrize("name", FILE_ACTS)
 async def test_another_users_home_is_neither_changed_nor_read(
-    cell: Cell, attacker: str, user: str, name: str
+    toolset: Toolset, attacker: str, user: str, name: str
 ) -> None:
     word = name if name == "write through link" else name.split(" ")[0]
-    with cell.homes.lease(user) as theirs, cell.homes.lease(attacker) as ours:
+    with toolset.homes.lease(user) as theirs, toolset.homes.lease(attacker) as ours:
         filled(theirs.path)
         (ours.path / "own.txt").write_text("own")
         control = filled(theirs.path.parent / f"{user}-control")
@@ -164,7 +164,7 @@ async def test_another_users_home_is_neither_changed_nor_read(
         finally:
             shutil.rmtree(control)
 
-        answer = await act(cell, attacker, word, *(text.format(**places) for text in FILE_ACTS[name]))
+        answer = await act(toolset, attacker, word, *(text.format(**places) for text in FILE_ACTS[name]))
 
         after = snapshot(theirs.path)
     assert "value" in allowed
@@ -173,17 +173,17 @@ async def test_another_users_home_is_neither_changed_nor_read(
 
 
 async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
-    cell: Cell, attacker: str, tmp_path: Path
+    toolset: Toolset, attacker: str, tmp_path: Path
 ) -> None:
     targets = ["/tmp/x-{}", "/var/tmp/x-{}", "/dev/shm/x-{}", "/etc/x-{}", "/x-{}", f"{tmp_path}/x-{{}}"]
     targets = [target.format(attacker) for target in targets]
 
     allowed = [perform("create", [target]) for target in targets[-1:]]
     os.unlink(targets[-1])
-    inside = await act(cell, attacker, "create", f"/tmp/{attacker}/x")
-    outside = [await act(cell, attacker, "create", target) for target in targets]
+    inside = await act(toolset, attacker, "create", f"/tmp/{attacker}/x")
+    outside = [await act(toolset, attacker, "create", target) for target in targets]
     homeless = [
-        (await call(cell, attacker, "act_homeless", name="create", arguments=[target])).processed.value[
+        (await call(toolset, attacker, "act_homeless", name="create", arguments=[target])).processed.value[
             "results"
         ]
         for target in (*targets, f"/tmp/{attacker}/y")
@@ -196,25 +196,25 @@ async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
 
 
 async def test_secrets_of_system_and_runner_are_not_readable(
-    cell: Cell, attacker: str, request: pytest.FixtureRequest
+    toolset: Toolset, attacker: str, request: pytest.FixtureRequest
 ) -> None:
-    private = cell.settings.state_dir / "key"
+    private = toolset.settings.state_dir / "key"
     private.parent.mkdir(parents=True, exist_ok=True)
     private.write_text("key of the runner")
-    stored = await cell.files(User(attacker)).put(b"mine", name="mine.txt", origin=Origin.UPLOADED)
-    place = next(path for path in cell.settings.store_path.rglob(stored.sha256))
-    secrets = [private, place, cell.settings.store_path / "index.sqlite", Path("/etc/shadow")]
+    stored = await toolset.files(User(attacker)).put(b"mine", name="mine.txt", origin=Origin.UPLOADED)
+    place = next(path for path in toolset.settings.store_path.rglob(stored.sha256))
+    secrets = [private, place, toolset.settings.store_path / "index.sqlite", Path("/etc/shadow")]
     processes = [Path("/proc/self/environ"), Path("/proc/1/status")]
-    closed = [cell.settings.state_dir, Path("/tmp")]
+    closed = [toolset.settings.state_dir, Path("/tmp")]
 
     readable = [path.read_bytes() != b"" for path in (*secrets, *processes)]
     # Where /proc is the user's own, only the second half of the confinement closes it, and an import can
     # spoil that: it tells the attacker of its own processes.
-    if not ("spoilt" in request.node.callspec.id and cell.tier is Tier.NAMESPACE):
+    if not ("spoilt" in request.node.callspec.id and toolset.tier is Tier.NAMESPACE):
         secrets += processes
         closed.append(Path("/proc"))
-    answers = {path: await act(cell, attacker, "read", str(path)) for path in secrets}
-    folders = {path: await act(cell, attacker, "list", str(path)) for path in closed}
+    answers = {path: await act(toolset, attacker, "read", str(path)) for path in secrets}
+    folders = {path: await act(toolset, attacker, "list", str(path)) for path in closed}
 
     assert readable == [True] * 6
     assert [path for path, answer in {**answers, **folders}.items() if "denied" not in answer] == []
@@ -236,22 +236,22 @@ PROCESS_ACTS = (
 
 
 async def test_no_other_process_is_reached(
-    cell: Cell, attacker: str, user: str, request: pytest.FixtureRequest
+    toolset: Toolset, attacker: str, user: str, request: pytest.FixtureRequest
 ) -> None:
     spoilt = "spoilt" in request.node.callspec.id
-    await act(cell, user, "pid")
-    own = (await act(cell, attacker, "parent"))["value"]
-    numbered = (await act(cell, attacker, "pid"))["value"]
-    below = descendants(cell.forkserver._current.process.pid)
+    await act(toolset, user, "pid")
+    own = (await act(toolset, attacker, "parent"))["value"]
+    numbered = (await act(toolset, attacker, "pid"))["value"]
+    below = descendants(toolset.forkserver._current.process.pid)
     other = [pid for pid in below if pid not in (own, *children(own))]
-    if cell.tier is Tier.NAMESPACE:
+    if toolset.tier is Tier.NAMESPACE:
         # What has such a number in there is the attacker's own.
         other = [pid for pid in below if pid > numbered + 1000]
-    targets = [os.getpid(), cell.forkserver._current.process.pid, *other]
+    targets = [os.getpid(), toolset.forkserver._current.process.pid, *other]
     tries = [(name, pid) for name in PROCESS_ACTS for pid in targets]
     # Its own zygote is out of reach by the second half of the confinement, which its import can spoil.
     tries += [(name, own) for name in PROCESS_ACTS if not (spoilt and "signal" in name)]
-    if spoilt and cell.tier is Tier.NAMESPACE:
+    if spoilt and toolset.tier is Tier.NAMESPACE:
         # There it is the first process, and /proc has it.
         tries = [(name, pid) for name, pid in tries if (name, pid) not in (("environ", 1), ("memory", 1))]
     # kill(2) takes the group of the first process of all for everybody, and reports no failure for that.
@@ -261,7 +261,7 @@ async def test_no_other_process_is_reached(
     allowed = {name: perform(name, [sleeper.pid]) for name in PROCESS_ACTS}
     sleeper.kill()
     await sleeper.wait()
-    answers = (await call(cell, attacker, "acts", wanted=tries)).processed.value["results"]
+    answers = (await call(toolset, attacker, "acts", wanted=tries)).processed.value["results"]
 
     assert len(other) >= 3
     assert [name for name, answer in allowed.items() if "value" not in answer] == []
@@ -275,7 +275,9 @@ async def test_no_other_process_is_reached(
     assert all(alive(pid) for pid in targets[:2])
 
 
-async def test_no_network_and_no_named_socket_is_reached(cell: Cell, attacker: str, tmp_path: Path) -> None:
+async def test_no_network_and_no_named_socket_is_reached(
+    toolset: Toolset, attacker: str, tmp_path: Path
+) -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     import socket
@@ -288,9 +290,9 @@ async def test_no_network_and_no_named_socket_is_reached(cell: Cell, attacker: s
             perform("bind", [str(tmp_path / "t")]),
         ]
         denied = [
-            await act(cell, attacker, "connect", "127.0.0.1", port),
-            await act(cell, attacker, "datagram", str(tmp_path / "s")),
-            await act(cell, attacker, "bind", f"/tmp/{attacker}/t"),
+            await act(toolset, attacker, "connect", "127.0.0.1", port),
+            await act(toolset, attacker, "datagram", str(tmp_path / "s")),
+            await act(toolset, attacker, "bind", f"/tmp/{attacker}/t"),
         ]
     server.close()
     await server.wait_closed()
@@ -302,7 +304,7 @@ async def test_no_network_and_no_named_socket_is_reached(cell: Cell, attacker: s
 # The host's attention.
 
 
-async def steady(cell: Cell, user: str, tool: str, /, **arguments: Any) -> tuple[Any, float]:
+async def steady(toolset: Toolset, user: str, tool: str, /, **arguments: Any) -> tuple[Any, float]:
     """Call a tool; return what came of it, and the longest the host worked before it did anything else.
 
     In processor time of its thread: on a machine that is busy, all things take long.
@@ -317,7 +319,7 @@ async def steady(cell: Cell, user: str, tool: str, /, **arguments: Any) -> tuple
             longest, last = max(longest, now - last), now
 
     pulse = asyncio.create_task(beat())
-    completed = await call(cell, user, tool, **arguments)
+    completed = await call(toolset, user, tool, **arguments)
     over = True
     await pulse
     return completed, longest
@@ -326,7 +328,7 @@ async def steady(cell: Cell, user: str, tool: str, /, **arguments: Any) -> tuple
 @pytest.mark.parametrize("size", [0, 1_000_000])
 @pytest.mark.parametrize("kind", ["N", "Q", "D"])
 async def test_a_flood_of_frames_neither_stops_the_host_nor_moves_a_limit(
-    plain: Cell, user: str, kind: str, size: int
+    plain: Toolset, user: str, kind: str, size: int
 ) -> None:
     completed, longest = await steady(plain, user, "flood", kind=kind, size=size)
 
@@ -356,12 +358,12 @@ FORGERIES: dict[str, list[list[Any]]] = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 async def test_a_forged_frame_ends_its_own_call_as_an_invalid_result(
-    cell: Cell, attacker: str, name: str
+    toolset: Toolset, attacker: str, name: str
 ) -> None:
-    completed = await call(cell, attacker, "forge", frames=FORGERIES[name])
+    completed = await call(toolset, attacker, "forge", frames=FORGERIES[name])
 
     assert error_code(completed) == "E_INVALID_RESULT"
-    assert (await call(cell, attacker, "fine")).processed.value == {"results": "fine"}
+    assert (await call(toolset, attacker, "fine")).processed.value == {"results": "fine"}
 
 
 ODD_FRAMES: dict[str, list[list[Any]]] = {
@@ -377,11 +379,13 @@ ODD_FRAMES: dict[str, list[list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", ODD_FRAMES)
-async def test_odd_frames_before_an_answer_do_not_keep_it_back(cell: Cell, attacker: str, name: str) -> None:
+async def test_odd_frames_before_an_answer_do_not_keep_it_back(
+    toolset: Toolset, attacker: str, name: str
+) -> None:
     answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
 
     completed = await execute(
-        cell, request(attacker, "forge", {"frames": [*ODD_FRAMES[name], answer]}, Listening())
+        toolset, request(attacker, "forge", {"frames": [*ODD_FRAMES[name], answer]}, Listening())
     )
 
     assert completed.processed.value["results"] == "ok"
@@ -389,44 +393,46 @@ async def test_odd_frames_before_an_answer_do_not_keep_it_back(cell: Cell, attac
 
 
 @pytest.mark.parametrize("depth", [50, 300])
-async def test_a_forged_error_is_one_that_can_be_written_again(cell: Cell, attacker: str, depth: int) -> None:
+async def test_a_forged_error_is_one_that_can_be_written_again(
+    toolset: Toolset, attacker: str, depth: int
+) -> None:
     forged = {"code": -32000, "message": "m", "data": json.loads("[" * depth + "]" * depth)}
 
     with pytest.raises(WireError) as told:
-        await call(cell, attacker, "forge", frames=[["A", json.dumps({"error": forged}), 0]])
+        await call(toolset, attacker, "forge", frames=[["A", json.dumps({"error": forged}), 0]])
 
     # What nests deeper ended the connection, with all calls in it.
     assert ("data" in told.value.error) == (depth == 50)
     ErrorData.model_validate(told.value.error).model_dump_json()
 
 
-async def test_the_first_answer_counts_and_nothing_after_it(cell: Cell, attacker: str) -> None:
+async def test_the_first_answer_counts_and_nothing_after_it(toolset: Toolset, attacker: str) -> None:
     answers = [
         ["A", json.dumps({"result": {"content": [], "structuredContent": {"results": word}}}), 0]
         for word in ("first", "second")
     ]
 
-    completed = await call(cell, attacker, "forge", frames=answers)
+    completed = await call(toolset, attacker, "forge", frames=answers)
 
     assert completed.processed.value == {"results": "first"}
-    assert (await call(cell, attacker, "fine")).processed.value == {"results": "fine"}
+    assert (await call(toolset, attacker, "fine")).processed.value == {"results": "fine"}
 
 
-async def test_requests_reach_only_the_callers_own_session_state(cell: Cell, attacker: str) -> None:
+async def test_requests_reach_only_the_callers_own_session_state(toolset: Toolset, attacker: str) -> None:
     put = ["Q", json.dumps({"id": 1, "method": "state/put", "params": {"key": "k", "value": {"v": 1}}}), 0]
     answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
     slow = [["Q", '{"id": 2, "method": "state/get", "params": {"key": "k"}}', 0]] * 20
 
-    await call(cell, attacker, "forge", frames=[put, *slow, answer])
+    await call(toolset, attacker, "forge", frames=[put, *slow, answer])
 
-    assert cell.state.get(f"{attacker}-other", None, "k") == (None, None)
+    assert toolset.state.get(f"{attacker}-other", None, "k") == (None, None)
 
 
-async def test_a_tool_that_uses_up_its_descriptors_harms_nobody_else(cell: Cell, attacker: str) -> None:
-    completed = await call(cell, attacker, "descriptors")
+async def test_a_tool_that_uses_up_its_descriptors_harms_nobody_else(toolset: Toolset, attacker: str) -> None:
+    completed = await call(toolset, attacker, "descriptors")
 
-    assert int(completed.processed.value["results"]) < cell.settings.open_files
-    assert (await call(cell, attacker, "fine")).processed.value == {"results": "fine"}
+    assert int(completed.processed.value["results"]) < toolset.settings.open_files
+    assert (await call(toolset, attacker, "fine")).processed.value == {"results": "fine"}
 
 
 # What an import can do to the host through the sockets of its zygote.
@@ -498,18 +504,22 @@ async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, name: str
 ) -> None:
     file = written(f"{IMPORT}\n{ANNOUNCEMENTS[name]}\nin_the_background(act)\n")
-    async with attack_cell(tmp_path, file=file, isolation=tier) as cell:
-        await call(cell, user, "fine")
+    async with attack_toolset(tmp_path, file=file, isolation=tier) as toolset:
+        await call(toolset, user, "fine")
         before = len(os.listdir("/proc/self/fd"))
 
-        _, longest = await steady(cell, user, "mine")
+        _, longest = await steady(toolset, user, "mine")
 
         # What stays is where this user writes nothing, and what showed that the calls of others go on.
-        assert not [seat for seat in cell._seated() if seat.user is not None]
-        assert await becomes(lambda: set(zygotes(cell)) == {seat.pool.zygote.pid for seat in cell._seated()})
+        assert not [user_pool for user_pool in toolset._made_pools() if user_pool.user is not None]
+        assert await becomes(
+            lambda: (
+                set(zygotes(toolset)) == {user_pool.pool.zygote.pid for user_pool in toolset._made_pools()}
+            )
+        )
         assert len(os.listdir("/proc/self/fd")) < before + 30
         assert longest < 0.7
-        assert (await call(cell, f"{user}-b", "fine")).processed.value == {"results": "fine"}
+        assert (await call(toolset, f"{user}-b", "fine")).processed.value == {"results": "fine"}
 
 
 BLOCKING = """
@@ -547,9 +557,9 @@ async def test_a_worker_cannot_make_the_hosts_reads_block(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
 ) -> None:
     file = written(IMPORT + BLOCKING)
-    async with attack_cell(tmp_path, file=file, isolation=tier, idle_timeout_s=1.0) as cell:
+    async with attack_toolset(tmp_path, file=file, isolation=tier, idle_timeout_s=1.0) as toolset:
         # A host that waits for it would never see that time is up.
-        completed = await call(cell, user, "block")
+        completed = await call(toolset, user, "block")
 
         assert error_code(completed) == "E_TIMEOUT"
 
@@ -594,8 +604,8 @@ async def test_a_worker_that_kept_the_hosts_end_cannot_let_descriptors_in(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
 ) -> None:
     file = written(f"import contextlib, struct\n{IMPORT}\n{GIVING}")
-    async with attack_cell(tmp_path, file=file, isolation=tier) as cell:
-        options = (await call(cell, user, "options")).processed.value
+    async with attack_toolset(tmp_path, file=file, isolation=tier) as toolset:
+        options = (await call(toolset, user, "options")).processed.value
 
         assert set(options["results"]) == {"PermissionError"}
 
@@ -615,17 +625,17 @@ async def test_a_descriptor_over_the_result_channel_ends_the_call_that_sends_it_
     elif not refuses_descriptors():
         older_kernel = True
     file = written(f"import contextlib, struct\n{IMPORT}\n{GIVING}")
-    async with attack_cell(tmp_path, file=file, isolation=tier) as cell:
-        await call(cell, user, "fine")
+    async with attack_toolset(tmp_path, file=file, isolation=tier) as toolset:
+        await call(toolset, user, "fine")
         before = len(os.listdir("/proc/self/fd"))
 
-        completed = await call(cell, user, "give")
+        completed = await call(toolset, user, "give")
 
         if older_kernel:
             assert error_code(completed) == "E_INVALID_RESULT"
         else:
             assert "PermissionError" in completed.processed.value["results"]
-        assert (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+        assert (await call(toolset, user, "fine")).processed.value == {"results": "fine"}
         assert len(os.listdir("/proc/self/fd")) < before + 30
 
 
@@ -659,8 +669,8 @@ async def test_the_host_has_timers_and_calls_have_none(
 ) -> None:
     file = written(IMPORT + TIMERS)
     libc, identifier = ctypes.CDLL(None), ctypes.c_void_p()
-    async with attack_cell(tmp_path, file=file, isolation=tier) as cell:
-        calls = [asyncio.create_task(call(cell, user, "fill"))]
+    async with attack_toolset(tmp_path, file=file, isolation=tier) as toolset:
+        calls = [asyncio.create_task(call(toolset, user, "fill"))]
         home = Path(f"/tmp/{user}")
         assert await becomes((home / "full").exists)
 
@@ -701,12 +711,12 @@ async def test_a_worker_that_never_gets_ready_fails_its_call_in_time(
 ) -> None:
     guarded = f"if os.environ['USER'] != 'nobody': {act}"
     file = written(IMPORT + UNREADY.format(act=guarded))
-    async with attack_cell(tmp_path, file=file, isolation=tier, load_timeout_s=3.0) as cell:
-        completed = await call(cell, user, "mine")
+    async with attack_toolset(tmp_path, file=file, isolation=tier, load_timeout_s=3.0) as toolset:
+        completed = await call(toolset, user, "mine")
 
         assert error_code(completed) == "E_ISOLATION"
         assert code in str(details(completed))
-        assert (await call(cell, f"{user}-b", "fine")).processed.value == {"results": "fine"}
+        assert (await call(toolset, f"{user}-b", "fine")).processed.value == {"results": "fine"}
 
 
 # From one call to the next, from one user to the next.
@@ -740,10 +750,10 @@ async def test_what_an_import_prepared_carries_nothing_from_user_to_user(
 ) -> None:
     more = ("username: str", ", username: str") if home else ("", "")
     file = written(IMPORT + CHANNEL.replace("{more}", more[1]).replace("{more_first}", more[0]))
-    async with attack_cell(tmp_path, file=file, isolation=tier) as cell:
-        await call(cell, user, "leave", text="secret")
-        own = await call(cell, user, "find")
-        other = await call(cell, f"{user}-b", "find")
+    async with attack_toolset(tmp_path, file=file, isolation=tier) as toolset:
+        await call(toolset, user, "leave", text="secret")
+        own = await call(toolset, user, "find")
+        other = await call(toolset, f"{user}-b", "find")
 
     shutil.rmtree(f"/tmp/{user}-b", ignore_errors=True)
     assert own.processed.value == {"results": ["secret", "secret"]}
@@ -751,7 +761,7 @@ async def test_what_an_import_prepared_carries_nothing_from_user_to_user(
 
 
 async def test_a_call_cannot_change_what_the_next_one_finds_in_the_scratch_folder(
-    plain: Cell, user: str
+    plain: Toolset, user: str
 ) -> None:
     completed = await call(plain, user, "spill")
 
@@ -761,7 +771,9 @@ async def test_a_call_cannot_change_what_the_next_one_finds_in_the_scratch_folde
     }
 
 
-async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(plain: Cell, user: str) -> None:
+async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(
+    plain: Toolset, user: str
+) -> None:
     for number in range(3):
         await act(plain, f"{user}-victim-{number}", "pid")
     await act(plain, f"{user}-spy", "pid")
@@ -779,7 +791,9 @@ async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(plai
 # What the host hands out.
 
 
-async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell, attacker: str) -> None:
+async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(
+    toolset: Toolset, attacker: str
+) -> None:
     names = ["link.txt", "own_link.txt", "folder.txt", "linked_folder/hostname", "hard.txt", "missing.txt"]
     outside = [
         "/etc/hostname",
@@ -790,7 +804,7 @@ async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell
     bad = ["", ".", "a\0b", "plain.txt\0", "x" * 5000, f"/tmp/{attacker}"]
     paths = ["plain.txt", f"/tmp/{attacker}/plain.txt", "new\nline.txt", *names, *outside, *bad]
 
-    value = (await call(cell, attacker, "artifacts", paths=paths)).processed.value
+    value = (await call(toolset, attacker, "artifacts", paths=paths)).processed.value
 
     contents = [base64.b64decode(artifact["b64"]) for artifact in value["artifacts"]]
     # The last by a link that stays in the home.
@@ -798,10 +812,12 @@ async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(cell: Cell
     assert "path" not in json.dumps(value["artifacts"])
 
 
-async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(cell: Cell, attacker: str) -> None:
+async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(
+    toolset: Toolset, attacker: str
+) -> None:
     path = Path(f"/tmp/{attacker}/a.txt")
-    with cell.homes.lease(attacker):
-        value = (await call(cell, attacker, "answer_and_go_on", path=str(path))).processed.value
+    with toolset.homes.lease(attacker):
+        value = (await call(toolset, attacker, "answer_and_go_on", path=str(path))).processed.value
         collected = base64.b64decode(value["artifacts"][0]["b64"])
         now = path.read_bytes()
 
@@ -810,22 +826,22 @@ async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(cell: Cell
 
 @pytest.mark.parametrize("kind", ["link", "file", "nothing"])
 async def test_input_files_are_staged_whatever_stands_in_their_place(
-    cell: Cell, attacker: str, kind: str
+    toolset: Toolset, attacker: str, kind: str
 ) -> None:
-    await cell.files(User(attacker)).put(b"the input", name="hostname", origin=Origin.UPLOADED)
+    await toolset.files(User(attacker)).put(b"the input", name="hostname", origin=Origin.UPLOADED)
     system = Path("/etc/hostname").read_bytes()
-    with cell.homes.lease(attacker):
-        await call(cell, attacker, "replace_inputs", kind=kind)
-        completed = await call(cell, attacker, "read_input", filename="hostname")
+    with toolset.homes.lease(attacker):
+        await call(toolset, attacker, "replace_inputs", kind=kind)
+        completed = await call(toolset, attacker, "read_input", filename="hostname")
 
     assert completed.processed.value == {"results": f"the input from /tmp/{attacker}/input_files/hostname"}
     assert Path("/etc/hostname").read_bytes() == system
 
 
-async def test_a_tool_that_takes_files_but_no_name_may_only_read(cell: Cell, user: str) -> None:
-    await cell.files(User(user)).put(b"the input", name="in.txt", origin=Origin.UPLOADED)
+async def test_a_tool_that_takes_files_but_no_name_may_only_read(toolset: Toolset, user: str) -> None:
+    await toolset.files(User(user)).put(b"the input", name="in.txt", origin=Origin.UPLOADED)
 
-    completed = await call(cell, user, "act_on_input", filename="in.txt")
+    completed = await call(toolset, user, "act_on_input", filename="in.txt")
 
     results = completed.processed.value["results"]
     assert results["read"] == {"value": "the input"}
@@ -839,10 +855,10 @@ async def test_what_an_import_leaves_behind_ends_with_its_zygote(
     tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTACK", "remain")
-    async with attack_cell(tmp_path, isolation=tier) as cell:
-        [zygote] = zygotes(cell)
+    async with attack_toolset(tmp_path, isolation=tier) as toolset:
+        [zygote] = zygotes(toolset)
         remains = [pid for pid in children(zygote) if os.getpgid(pid) == pid]
-        below = descendants(cell.forkserver._current.process.pid)
+        below = descendants(toolset.forkserver._current.process.pid)
         os.kill(zygote, signal.SIGKILL)
 
         assert remains
@@ -855,9 +871,9 @@ async def test_a_worker_of_a_spoilt_zygote_leaves_nothing_beyond_its_session(
     monkeypatch.setenv("ATTACK", "spoil")
     remains = Path(f"/tmp/{user}/remains")
     with contextlib.ExitStack() as until_looked_at:
-        async with attack_cell(tmp_path, isolation=tier) as cell, asyncio.timeout(60):
-            until_looked_at.enter_context(cell.homes.lease(user))
-            await act(cell, user, "leave", str(remains), True)
+        async with attack_toolset(tmp_path, isolation=tier) as toolset, asyncio.timeout(60):
+            until_looked_at.enter_context(toolset.homes.lease(user))
+            await act(toolset, user, "leave", str(remains), True)
             was_there = held(remains)
         is_there = remains.exists(), held(remains)
 

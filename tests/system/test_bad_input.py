@@ -1,6 +1,6 @@
 """Bad tool files and bad command lines: one clear sentence, the right exit status, never our own frames.
 
-What a file does wrong is tried with a cell in this process; the exit status is the command's.
+What a file does wrong is tried with a toolset in this process; the exit status is the command's.
 """
 
 import os
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import SAMPLES, Ran, call, open_cell, settings_in
+from support import SAMPLES, Ran, call, open_toolset, settings_in
 
 from runner.files.my_files import open_library
 from runner.homes.homes import Homes
 from runner.system.environment import framework_environment
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
 from sandbox.errors import LoadError, SandboxError
@@ -94,7 +94,7 @@ async def forkserver() -> AsyncIterator[Supervisor]:
 async def refusal(forkserver: Supervisor, folder: Path, text: str, **settings: Any) -> str:
     """Return what is said of a file that cannot be loaded."""
     effective = settings_in(folder, **settings)
-    cell = Cell(
+    toolset = Toolset(
         settings=effective,
         targets=(str(written(folder, text)),),
         homes=Homes(effective.homes, effective.state_dir),
@@ -104,7 +104,7 @@ async def refusal(forkserver: Supervisor, folder: Path, text: str, **settings: A
         tier=Tier.PROCESS,
     )
     with pytest.raises(SandboxError) as caught:
-        async with cell.seat(User("anybody"), cell.key(User("anybody"), access=Access.NONE)):
+        async with toolset.user_pool(User("anybody"), toolset.key(User("anybody"), access=Access.NONE)):
             pytest.fail("the file was loaded")
     return str(caught.value)
 
@@ -119,8 +119,8 @@ def one_sentence(ran: Ran) -> str:
 
 
 async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
-    async with open_cell(written(folder, GOOD), folder) as cell:
-        completed = await call(cell, user, "hi")
+    async with open_toolset(written(folder, GOOD), folder) as toolset:
+        completed = await call(toolset, user, "hi")
 
     assert completed.processed.value == {"results": "hi"}
 
@@ -193,13 +193,13 @@ async def test_a_bad_file_is_refused_with_its_own_line(
 
 async def test_a_lifespan_that_raises_is_refused(folder: Path) -> None:
     with pytest.raises(SandboxError, match=r"^its lifespan raised RuntimeError: no database$"):
-        async with open_cell(written(folder, WITH_LIFESPAN), folder):
+        async with open_toolset(written(folder, WITH_LIFESPAN), folder):
             pytest.fail("the file was loaded")
 
 
 async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: Path, user: str) -> None:
     with pytest.raises(LoadError, match=r"raised RuntimeError: no luck$"):
-        async with open_cell(written(folder, GOOD + "raise RuntimeError('no luck')\n"), folder, user):
+        async with open_toolset(written(folder, GOOD + "raise RuntimeError('no luck')\n"), folder, user):
             pytest.fail("the file was loaded")
 
 
@@ -250,8 +250,8 @@ async def test_an_import_that_hangs_is_ended(forkserver: Supervisor, folder: Pat
 async def test_a_name_after_a_colon_picks_one_of_several_servers(folder: Path, user: str) -> None:
     file = written(folder, TWO)
 
-    async with open_cell(Path(f"{file}:second"), folder) as cell:
-        completed = await call(cell, user, "hi")
+    async with open_toolset(Path(f"{file}:second"), folder) as toolset:
+        completed = await call(toolset, user, "hi")
 
     assert completed.processed.value == {"results": "hi from the second"}
 
@@ -259,8 +259,8 @@ async def test_a_name_after_a_colon_picks_one_of_several_servers(folder: Path, u
 async def test_a_server_mounted_in_another_does_not_count(folder: Path, user: str) -> None:
     file = written(folder, TWO + "first.mount(second, namespace='inner')\n")
 
-    async with open_cell(file, folder) as cell:
-        completed = await call(cell, user, "inner_hi")
+    async with open_toolset(file, folder) as toolset:
+        completed = await call(toolset, user, "inner_hi")
 
     assert completed.processed.value == {"results": "hi from the second"}
 
@@ -272,10 +272,10 @@ async def test_a_file_that_starts_a_thread_is_served_by_processes_of_one_call_ea
         "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
     )
 
-    async with open_cell(written(folder, GOOD + thread), folder) as cell:
-        async with cell.seat(User(user), cell.key(User(user), access=Access.NONE)) as seat:
-            forks = seat.pool.forks
-        completed = [await call(cell, user, "hi") for _ in range(2)]
+    async with open_toolset(written(folder, GOOD + thread), folder) as toolset:
+        async with toolset.user_pool(User(user), toolset.key(User(user), access=Access.NONE)) as user_pool:
+            forks = user_pool.pool.forks
+        completed = [await call(toolset, user, "hi") for _ in range(2)]
 
     assert not forks
     assert [one.processed.value for one in completed] == [{"results": "hi"}] * 2

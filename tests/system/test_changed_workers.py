@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, open_cell, request, somebody
+from support import TOOLS, open_toolset, request, somebody
 
 from runner.call import execute, relay
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -19,15 +19,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def called(cell: Cell, user: str, tool: str, **arguments: Any) -> Any:
-    completed = await execute(cell, request(user, tool, arguments))
+async def called(toolset: Toolset, user: str, tool: str, **arguments: Any) -> Any:
+    completed = await execute(toolset, request(user, tool, arguments))
     return completed.processed.value["results"]
 
 
-async def listed(cell: Cell, user: str) -> set[str]:
+async def listed(toolset: Toolset, user: str) -> set[str]:
     asked = request(user, "", {})
     meta = {"_meta": asked.params["_meta"]}
-    answer = await relay(cell, type(asked)(**{**fields(asked), "method": "tools/list", "params": meta}))
+    answer = await relay(toolset, type(asked)(**{**fields(asked), "method": "tools/list", "params": meta}))
     return {tool["name"] for tool in answer["tools"]}
 
 
@@ -39,13 +39,13 @@ async def test_a_tool_that_a_call_with_a_home_adds_is_listed_and_called_for_its_
     tmp_path: Path,
 ) -> None:
     with somebody() as one, somebody() as other:
-        async with open_cell(FILE, tmp_path, one) as cell:
-            before = await listed(cell, one)
-            grown = await called(cell, one, "grow_at_home")
-            after, others = await listed(cell, one), await listed(cell, other)
-            made = await called(cell, one, "at_home")
-            refused = await called(cell, other, "at_home")
-            plain = await called(cell, one, "counted")
+        async with open_toolset(FILE, tmp_path, one) as toolset:
+            before = await listed(toolset, one)
+            grown = await called(toolset, one, "grow_at_home")
+            after, others = await listed(toolset, one), await listed(toolset, other)
+            made = await called(toolset, one, "at_home")
+            refused = await called(toolset, other, "at_home")
+            plain = await called(toolset, one, "counted")
 
     assert grown == "grown"
     assert after == before | {"at_home"}
@@ -57,9 +57,9 @@ async def test_a_tool_that_a_call_with_a_home_adds_is_listed_and_called_for_its_
 
 async def test_where_each_call_has_a_worker_of_its_own_nothing_stays_changed(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_cell(FILE, tmp_path, user, worker_reuse="call") as cell:
-            before = await listed(cell, user)
-            await called(cell, user, "grow_at_home")
-            after = await listed(cell, user)
+        async with open_toolset(FILE, tmp_path, user, worker_reuse="call") as toolset:
+            before = await listed(toolset, user)
+            await called(toolset, user, "grow_at_home")
+            after = await listed(toolset, user)
 
     assert after == before

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support import TOOLS, call, details, error_code, open_cell, somebody
+from support import TOOLS, call, details, error_code, open_toolset, somebody
 
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -15,8 +15,8 @@ WRITES = ("pyarrow", "polars", "attach", "uri", "program")
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with open_cell(TOOLS / "denied.py", tmp_path_factory.mktemp("denied")) as it:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
+    async with open_toolset(TOOLS / "denied.py", tmp_path_factory.mktemp("denied")) as it:
         yield it
 
 
@@ -29,13 +29,13 @@ def user() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", WRITES)
 async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
-    name: str, cell: Cell, user: str, caplog: pytest.LogCaptureFixture
+    name: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = f"/etc/toolcell-{name}.new"
 
-    allowed = await call(cell, user, "act", name=name, path=f"/tmp/{user}/{name}.new")
+    allowed = await call(toolset, user, "act", name=name, path=f"/tmp/{user}/{name}.new")
     with caplog.at_level(logging.WARNING):
-        denied = await call(cell, user, "act", name=name, path=path)
+        denied = await call(toolset, user, "act", name=name, path=path)
 
     assert allowed.processed.value["results"] == "done"
     assert error_code(denied) == "E_INVALID_PATH"
@@ -49,10 +49,10 @@ async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
     ("name", "path", "operation"), [("list", "/", "os.listdir"), ("read", "/etc/shadow", "open")]
 )
 async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
-    name: str, path: str, operation: str, cell: Cell, user: str, caplog: pytest.LogCaptureFixture
+    name: str, path: str, operation: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        completed = await call(cell, user, "swallow", name=name, path=path)
+        completed = await call(toolset, user, "swallow", name=name, path=path)
 
     value = completed.processed.value
     assert value["results"] == "kept quiet"
@@ -61,7 +61,7 @@ async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
     assert [(said["path"], said["user"]) for said in logged] == [(path, user)]
 
 
-async def test_a_denial_that_ends_the_call_is_told_once(cell: Cell, user: str) -> None:
-    read = await call(cell, user, "act", name="read", path="/etc/shadow")
+async def test_a_denial_that_ends_the_call_is_told_once(toolset: Toolset, user: str) -> None:
+    read = await call(toolset, user, "act", name="read", path="/etc/shadow")
 
     assert (error_code(read), details(read)["attempted_path"]) == ("E_INVALID_PATH", "/etc/shadow")

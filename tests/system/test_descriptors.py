@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, TOOLS, becomes, call, details, error_code, open_cell
+from support import ROOT, TOOLS, becomes, call, details, error_code, open_toolset
 
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from sandbox.host import descriptors
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -45,14 +45,14 @@ def value(completed: Any) -> Any:
 
 
 async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: Path, user: str) -> None:
-    async with open_cell(CROWD, tmp_path) as cell:
-        await call(cell, user, "keep", text="kept")
-        await call(cell, user, "remember", value=7)
-        given_up = [cell._seating.give_up_one() for _ in range(3)]
-        zygotes_gone = await becomes(lambda: not cell.forkserver._current._zygotes)
-        found = value(await call(cell, user, "kept"))
-        recalled = value(await call(cell, user, "recall"))
-        in_use = [seat.pool.alive for seat in cell._seated()]
+    async with open_toolset(CROWD, tmp_path) as toolset:
+        await call(toolset, user, "keep", text="kept")
+        await call(toolset, user, "remember", value=7)
+        given_up = [toolset._pool_maker.give_up_one() for _ in range(3)]
+        zygotes_gone = await becomes(lambda: not toolset.forkserver._current._zygotes)
+        found = value(await call(toolset, user, "kept"))
+        recalled = value(await call(toolset, user, "recall"))
+        in_use = [user_pool.pool.alive for user_pool in toolset._made_pools()]
 
     assert given_up == [True, True, False]
     assert zygotes_gone
@@ -62,29 +62,29 @@ async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: 
 
 
 async def test_a_home_outlives_a_zygote_that_ends_by_itself(tmp_path: Path, user: str) -> None:
-    async with open_cell(CROWD, tmp_path) as cell:
-        await call(cell, user, "keep", text="kept-1")
-        (seat,) = (seat for seat in cell._seated() if seat.home is not None)
-        os.kill(seat.pool.zygote.pid, 9)
-        assert await becomes(lambda: not seat.pool.alive)
-        found = value(await call(cell, user, "keep", text="kept-2"))
+    async with open_toolset(CROWD, tmp_path) as toolset:
+        await call(toolset, user, "keep", text="kept-1")
+        (user_pool,) = (user_pool for user_pool in toolset._made_pools() if user_pool.home is not None)
+        os.kill(user_pool.pool.zygote.pid, 9)
+        assert await becomes(lambda: not user_pool.pool.alive)
+        found = value(await call(toolset, user, "keep", text="kept-2"))
 
     assert found == ["kept-1", "kept-2"]
 
 
-async def several(cell: Cell, users: list[str], each: int) -> list[Any]:
-    made = [call(cell, user, "keep", text=f"kept-{n}") for n in range(each) for user in users]
+async def several(toolset: Toolset, users: list[str], each: int) -> list[Any]:
+    made = [call(toolset, user, "keep", text=f"kept-{n}") for n in range(each) for user in users]
     return list(await asyncio.gather(*made))
 
 
 async def test_more_users_than_there_are_descriptors_for_all_get_their_answers(tmp_path: Path) -> None:
     users = crowd(8)
-    async with open_cell(CROWD, tmp_path, idle_workers=1, max_calls=4) as cell:
+    async with open_toolset(CROWD, tmp_path, idle_workers=1, max_calls=4) as toolset:
         # Each has a home, whose lease stays: three descriptors.
         with spare(3 * len(users) + 45):
-            answers = await several(cell, users, each=3)
-            most = sum(seat.pool.alive for seat in cell._seated())
-        then = [value(await call(cell, user, "kept")) for user in users]
+            answers = await several(toolset, users, each=3)
+            most = sum(user_pool.pool.alive for user_pool in toolset._made_pools())
+        then = [value(await call(toolset, user, "kept")) for user in users]
 
     assert [error_code(answer) for answer in answers] == [None] * 24
     assert then == [["kept-0", "kept-1", "kept-2"]] * 8
@@ -95,12 +95,12 @@ async def test_where_nobody_can_give_any_up_a_call_is_told_what_there_is_too_lit
     tmp_path: Path, user: str
 ) -> None:
     """The control of the test before it."""
-    async with open_cell(CROWD, tmp_path) as cell:
-        cell._seating.seats = tuple
-        cell._seating.wait_s = 0.1
+    async with open_toolset(CROWD, tmp_path) as toolset:
+        toolset._pool_maker.user_pools = tuple
+        toolset._pool_maker.wait_s = 0.1
         with spare(5):
-            refused = await call(cell, user, "kept")
-        answered = await call(cell, user, "kept")
+            refused = await call(toolset, user, "kept")
+        answered = await call(toolset, user, "kept")
 
     assert error_code(refused) == "E_BUSY"
     assert details(refused)["limit"] == "file descriptors"

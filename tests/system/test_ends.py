@@ -1,4 +1,4 @@
-"""Every way a call can end, each in one cell that serves the next call all the same."""
+"""Every way a call can end, each in one toolset that serves the next call all the same."""
 
 import fcntl
 import os
@@ -10,11 +10,11 @@ from typing import Any
 
 import anyio
 import pytest
-from support import TOOLS, Listening, call, details, error_code, held, open_cell, request, somebody
+from support import TOOLS, Listening, call, details, error_code, held, open_toolset, request, somebody
 from tools.acts import WAYS_TO_STAY
 
 from runner.call import execute
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
 
@@ -26,11 +26,11 @@ UNHURRIED = ("fine", "marks", "survivors", "exits", "dies", "eats", "floods", "w
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     limits = {"idle_timeout_s": 1.0, "total_timeout_s": 3.0, "memory_mb": 96}
     tools = {name: {"idle_timeout_s": 60.0, "total_timeout_s": 60.0} for name in UNHURRIED}
     folder = tmp_path_factory.mktemp("ends")
-    async with open_cell(TOOLS / "ends.py", folder, tools=tools, **limits) as it:
+    async with open_toolset(TOOLS / "ends.py", folder, tools=tools, **limits) as it:
         yield it
 
 
@@ -44,8 +44,8 @@ def user() -> Iterator[str]:
 SUGGESTION = "Consider breaking large operations into smaller chunks or using progress reporting"
 
 
-async def fine(cell: Cell, user: str) -> bool:
-    return (await call(cell, user, "fine")).processed.value == {"results": "fine"}
+async def fine(toolset: Toolset, user: str) -> bool:
+    return (await call(toolset, user, "fine")).processed.value == {"results": "fine"}
 
 
 class Deaf(Listening):
@@ -57,20 +57,22 @@ class Deaf(Listening):
 
 
 async def test_a_client_that_takes_nothing_does_not_keep_the_place_of_a_call_that_is_over(
-    cell: Cell, user: str
+    toolset: Toolset, user: str
 ) -> None:
     deaf = Deaf()
 
     with anyio.fail_after(60):
-        completed = await execute(cell, request(user, "sleeps", {}, deaf))
+        completed = await execute(toolset, request(user, "sleeps", {}, deaf))
 
     assert error_code(completed) == "E_TIMEOUT"
     assert deaf.heard
 
 
 @pytest.mark.parametrize("tool", ["sleeps", "loops", "holds", "stubborn"])
-async def test_a_silent_tool_ends_at_its_limit_whatever_it_does(cell: Cell, user: str, tool: str) -> None:
-    completed = await call(cell, user, tool)
+async def test_a_silent_tool_ends_at_its_limit_whatever_it_does(
+    toolset: Toolset, user: str, tool: str
+) -> None:
+    completed = await call(toolset, user, tool)
 
     assert completed.processed.value == {
         "results": {"error": "Tool execution timed out after 1 seconds"},
@@ -87,20 +89,20 @@ async def test_a_silent_tool_ends_at_its_limit_whatever_it_does(cell: Cell, user
             "retryable": True,
         },
     }
-    assert await fine(cell, user)
+    assert await fine(toolset, user)
 
 
-async def test_progress_keeps_a_call_alive_beyond_its_idle_limit(cell: Cell, user: str) -> None:
+async def test_progress_keeps_a_call_alive_beyond_its_idle_limit(toolset: Toolset, user: str) -> None:
     client = Listening()
 
-    completed = await execute(cell, request(user, "chatty", {"seconds": 1.6}, client))
+    completed = await execute(toolset, request(user, "chatty", {"seconds": 1.6}, client))
 
     assert str(completed.processed.value["results"]).startswith("reported")
     assert len([method for method, _ in client.heard if method == "notifications/progress"]) > 10
 
 
-async def test_progress_does_not_move_the_total_limit(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "chatty", seconds=60)
+async def test_progress_does_not_move_the_total_limit(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "chatty", seconds=60)
 
     assert error_code(completed) == "E_TIMEOUT"
     assert details(completed)["limit"] == "total"
@@ -108,10 +110,10 @@ async def test_progress_does_not_move_the_total_limit(cell: Cell, user: str) -> 
     assert str(details(completed)["last_progress"]).startswith("report ")
 
 
-async def test_the_client_is_told_that_the_call_was_ended(cell: Cell, user: str) -> None:
+async def test_the_client_is_told_that_the_call_was_ended(toolset: Toolset, user: str) -> None:
     client = Listening()
 
-    await execute(cell, request(user, "sleeps", {}, client))
+    await execute(toolset, request(user, "sleeps", {}, client))
 
     texts = [params["message"] for _method, params in client.heard]
     assert texts == [
@@ -119,20 +121,20 @@ async def test_the_client_is_told_that_the_call_was_ended(cell: Cell, user: str)
     ]
 
 
-async def test_partial_files_of_an_ended_call_are_discarded(cell: Cell, newcomer: str) -> None:
+async def test_partial_files_of_an_ended_call_are_discarded(toolset: Toolset, newcomer: str) -> None:
     home = Path(f"/tmp/{newcomer}")
-    with cell.homes.lease(newcomer):
+    with toolset.homes.lease(newcomer):
         (home / "earlier.txt").write_text("kept")
-        completed = await call(cell, newcomer, "leaves_partial")
+        completed = await call(toolset, newcomer, "leaves_partial")
         files = sorted(path.name for path in home.iterdir() if path.is_file())
 
     assert error_code(completed) == "E_TIMEOUT"
     assert files == ["earlier.txt"]
 
 
-async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, newcomer: str) -> None:
-    with cell.homes.lease(newcomer):
-        completed = await call(cell, newcomer, "survivors")
+async def test_every_descendant_is_dead_when_the_call_has_ended(toolset: Toolset, newcomer: str) -> None:
+    with toolset.homes.lease(newcomer):
+        completed = await call(toolset, newcomer, "survivors")
         marks = {way: Path(f"/tmp/{newcomer}/{way}") for way in WAYS_TO_STAY}
         made = [mark.exists() for mark in marks.values()]
         living = [way for way, mark in marks.items() if held(mark)]
@@ -142,77 +144,79 @@ async def test_every_descendant_is_dead_when_the_call_has_ended(cell: Cell, newc
     assert living == []
 
 
-async def test_a_cancelled_call_leaves_nothing_running(cell: Cell, newcomer: str) -> None:
+async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcomer: str) -> None:
     mark = Path(f"/tmp/{newcomer}/mark")
 
     async with anyio.create_task_group() as group:
-        group.start_soon(partial(call, cell, newcomer, "marks"))
+        group.start_soon(partial(call, toolset, newcomer, "marks"))
         with anyio.fail_after(60):
             while not held(mark):
                 await anyio.sleep(0.01)
         # Kept open: what a cancelled call has made may be discarded.
         witness = mark.open("rb")
         group.cancel_scope.cancel()
-    async with cell.seat(User(newcomer), cell.key(User(newcomer), access=Access.WRITE)) as seat:
-        await seat.pool.zygote.settled()
+    async with toolset.user_pool(
+        User(newcomer), toolset.key(User(newcomer), access=Access.WRITE)
+    ) as user_pool:
+        await user_pool.pool.zygote.settled()
 
     with witness:
         # Whoever lives still holds it.
         fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert await fine(cell, newcomer)
+    assert await fine(toolset, newcomer)
 
 
-async def test_a_worker_that_exits_is_a_crash_with_its_last_words(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "exits", status=3)
+async def test_a_worker_that_exits_is_a_crash_with_its_last_words(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "exits", status=3)
 
     assert error_code(completed) == "E_CRASHED"
     assert details(completed)["status"] == "exit status 3"
     assert details(completed)["output"] == "last words\n"
-    assert await fine(cell, user)
+    assert await fine(toolset, user)
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGTERM"])
-async def test_a_worker_that_dies_by_a_signal_is_a_crash(cell: Cell, user: str, name: str) -> None:
-    completed = await call(cell, user, "dies", number=int(signal.Signals[name]))
+async def test_a_worker_that_dies_by_a_signal_is_a_crash(toolset: Toolset, user: str, name: str) -> None:
+    completed = await call(toolset, user, "dies", number=int(signal.Signals[name]))
 
     assert error_code(completed) == "E_CRASHED"
     assert details(completed)["status"] == f"signal {name}"
-    assert await fine(cell, user)
+    assert await fine(toolset, user)
 
 
-async def test_a_tool_above_its_memory_limit_is_told_so(cell: Cell, user: str) -> None:
-    enough = await call(cell, user, "eats", megabytes=32)
-    too_much = await call(cell, user, "eats", megabytes=2048)
+async def test_a_tool_above_its_memory_limit_is_told_so(toolset: Toolset, user: str) -> None:
+    enough = await call(toolset, user, "eats", megabytes=32)
+    too_much = await call(toolset, user, "eats", megabytes=2048)
 
     assert enough.processed.value == {"results": "32"}
     assert error_code(too_much) == "E_MEMORY"
     assert details(too_much)["limit_bytes"] == 96 * 1024 * 1024
-    assert await fine(cell, user)
+    assert await fine(toolset, user)
 
 
-async def test_a_flood_of_output_neither_blocks_nor_fills_the_host(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "floods", megabytes=16)
+async def test_a_flood_of_output_neither_blocks_nor_fills_the_host(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "floods", megabytes=16)
 
     assert completed.processed.value == {"results": "flooded"}
 
 
-async def test_garbage_instead_of_frames_is_an_invalid_result(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "writes_garbage")
+async def test_garbage_instead_of_frames_is_an_invalid_result(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "writes_garbage")
 
     assert error_code(completed) == "E_INVALID_RESULT"
     assert details(completed)["where"] == "frame"
-    assert await fine(cell, user)
+    assert await fine(toolset, user)
 
 
-async def test_an_unknown_tool_is_answered_with_the_nearest_names(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "sleps")
+async def test_an_unknown_tool_is_answered_with_the_nearest_names(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "sleps")
 
     assert error_code(completed) == "E_TOOL_NOT_FOUND"
     assert "sleeps" in details(completed)["nearest"]
 
 
-async def test_wrong_arguments_name_the_argument(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "exits", status="many")
+async def test_wrong_arguments_name_the_argument(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "exits", status="many")
 
     assert error_code(completed) == "E_INVALID_ARGUMENT"
     assert details(completed)["argument"] == "status"
@@ -222,10 +226,10 @@ async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_n
     tmp_path: Path, user: str
 ) -> None:
     # No worker stays, or the call would have that one.
-    async with open_cell(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
+    async with open_toolset(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
         assert await fine(it, user)
-        async with it.seat(User(user), it.key(User(user), access=Access.NONE)) as seat:
-            ended = seat.pool.zygote.pid
+        async with it.user_pool(User(user), it.key(User(user), access=Access.NONE)) as user_pool:
+            ended = user_pool.pool.zygote.pid
         # It takes no order any more, so the call waits for a worker.
         os.kill(ended, signal.SIGSTOP)
         async with anyio.create_task_group() as group:
@@ -236,7 +240,7 @@ async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_n
 
             group.start_soon(ask)
             with anyio.fail_after(60):
-                while not seat.pool.zygote.idle:
+                while not user_pool.pool.zygote.idle:
                     await anyio.sleep(0.01)
             os.kill(ended, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Files in and out of tools, as a cell handles them: identity, inputs, artifacts, homes, delivery."""
+"""Files in and out of tools, as a toolset handles them: identity, inputs, artifacts, homes, delivery."""
 
 import asyncio
 import base64
@@ -16,12 +16,12 @@ import anyio
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import TOOLS, call, details, error_code, open_cell, request, settings_in
+from support import TOOLS, call, details, error_code, open_toolset, request, settings_in
 
 from runner.call import Completed, execute
 from runner.server.host import make_host
 from runner.store.protocol import Origin
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from sandbox.probe.machine import Tier
 
@@ -32,11 +32,11 @@ MAX_BYTES = 4 * MIB
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     folder = tmp_path_factory.mktemp("files")
     settings = settings_in(folder, base64_size_limit_mb=1, max_artifact_bytes=MAX_BYTES, max_calls_per_user=2)
     files = [str(TOOLS / "files.py"), str(TOOLS / "odd_files.py")]
-    async with Cell.open(settings, files) as it:
+    async with Toolset.open(settings, files) as it:
         yield it
 
 
@@ -47,19 +47,19 @@ def other_user() -> Iterator[str]:
     shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
-async def upload(cell: Cell, user: str, name: str, content: bytes = b"content") -> None:
-    await cell.files(User(user)).put(content, name=name, origin=Origin.UPLOADED)
+async def upload(toolset: Toolset, user: str, name: str, content: bytes = b"content") -> None:
+    await toolset.files(User(user)).put(content, name=name, origin=Origin.UPLOADED)
 
 
-async def kept(cell: Cell, user: str) -> dict[str, int]:
+async def kept(toolset: Toolset, user: str) -> dict[str, int]:
     """Return the sizes of the user's files by name."""
-    return {file.shown: file.size for file in await cell.files(User(user)).all()}
+    return {file.shown: file.size for file in await toolset.files(User(user)).all()}
 
 
-async def call_inline(cell: Cell, user: str, tool: str, **arguments: Any) -> Completed:
+async def call_inline(toolset: Toolset, user: str, tool: str, **arguments: Any) -> Completed:
     """Call as a client that wants artifacts inline up to the limit of the settings."""
-    wanted = replace(request(user, tool, arguments), inline_max_bytes=cell.settings.inline_max_bytes)
-    return await execute(cell, wanted)
+    wanted = replace(request(user, tool, arguments), inline_max_bytes=toolset.settings.inline_max_bytes)
+    return await execute(toolset, wanted)
 
 
 def results(completed: Completed) -> Any:
@@ -92,35 +92,35 @@ async def emptied(home: Path) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_the_identity_overwrites_what_the_client_says(cell: Cell, user: str) -> None:
-    said = await call(cell, user, "files_claim", paths=[], username="mallory")
-    left_out = await call(cell, user, "files_claim", paths=[])
+async def test_the_identity_overwrites_what_the_client_says(toolset: Toolset, user: str) -> None:
+    said = await call(toolset, user, "files_claim", paths=[], username="mallory")
+    left_out = await call(toolset, user, "files_claim", paths=[])
 
     assert results(said) == {"user": user}
     assert results(left_out) == {"user": user}
 
 
-async def test_a_tool_that_declares_no_identity_is_given_none(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt")
+async def test_a_tool_that_declares_no_identity_is_given_none(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "a.txt")
 
-    completed = await call(cell, user, "files_read_only", filename="a.txt", username="mallory")
+    completed = await call(toolset, user, "files_read_only", filename="a.txt", username="mallory")
 
     assert results(completed)["text"] == "content"
 
 
-async def test_an_input_file_is_staged_as_a_read_only_copy(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt", b"words")
+async def test_an_input_file_is_staged_as_a_read_only_copy(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "a.txt", b"words")
 
-    completed = await call(cell, user, "files_read", filename="a.txt")
+    completed = await call(toolset, user, "files_read", filename="a.txt")
 
     assert results(completed) == {"path": f"/tmp/{user}/input_files/a.txt", "text": "words", "mode": "0o444"}
 
 
-async def test_several_input_files_are_staged(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt", b"first")
-    await upload(cell, user, "b.txt", b"second")
+async def test_several_input_files_are_staged(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "a.txt", b"first")
+    await upload(toolset, user, "b.txt", b"second")
 
-    completed = await call(cell, user, "files_read_many", filenames=["b.txt", "a.txt"])
+    completed = await call(toolset, user, "files_read_many", filenames=["b.txt", "a.txt"])
 
     assert results(completed) == {
         f"/tmp/{user}/input_files/b.txt": "second",
@@ -128,152 +128,154 @@ async def test_several_input_files_are_staged(cell: Cell, user: str) -> None:
     }
 
 
-async def test_staged_files_are_gone_after_the_call(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt")
+async def test_staged_files_are_gone_after_the_call(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "a.txt")
 
-    with cell.homes.lease(user) as home:
-        await call(cell, user, "files_read", filename="a.txt")
+    with toolset.homes.lease(user) as home:
+        await call(toolset, user, "files_read", filename="a.txt")
         left = os.listdir(home.path / "input_files")
 
     assert left == []
 
 
-async def test_a_name_that_is_no_file_yet_is_passed_unchanged(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "odd_files_makes", filename="new.txt", size=3)
+async def test_a_name_that_is_no_file_yet_is_passed_unchanged(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "odd_files_makes", filename="new.txt", size=3)
 
     assert results(completed) == "new.txt"
-    assert await kept(cell, user) == {"new.txt": 3}
+    assert await kept(toolset, user) == {"new.txt": 3}
 
 
-async def test_a_tool_that_fails_for_want_of_a_file_names_the_nearest(cell: Cell, user: str) -> None:
-    await upload(cell, user, "report-2026.csv")
+async def test_a_tool_that_fails_for_want_of_a_file_names_the_nearest(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "report-2026.csv")
 
-    completed = await call(cell, user, "files_read", filename="report-2025.csv")
+    completed = await call(toolset, user, "files_read", filename="report-2025.csv")
 
     assert error_code(completed) == "E_FILE_NOT_FOUND"
     assert details(completed)["name"] == "report-2025.csv"
     assert details(completed)["nearest"] == ["report-2026.csv"]
 
 
-async def test_a_spoilt_copy_reaches_neither_the_store_nor_the_next_call(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt", b"original")
+async def test_a_spoilt_copy_reaches_neither_the_store_nor_the_next_call(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "a.txt", b"original")
 
-    spoilt = await call(cell, user, "files_spoil", filename="a.txt")
-    then = await call(cell, user, "files_read", filename="a.txt")
+    spoilt = await call(toolset, user, "files_spoil", filename="a.txt")
+    then = await call(toolset, user, "files_read", filename="a.txt")
 
     assert results(spoilt) == {"text": "spoilt"}
     assert results(then)["text"] == "original"
 
 
-async def test_two_calls_at_once_get_their_own_copies_of_one_file(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt", b"original ")
+async def test_two_calls_at_once_get_their_own_copies_of_one_file(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "a.txt", b"original ")
 
     both = await asyncio.gather(
-        call(cell, user, "odd_files_meets", filename="a.txt", me="one", other="two"),
-        call(cell, user, "odd_files_meets", filename="a.txt", me="two", other="one"),
+        call(toolset, user, "odd_files_meets", filename="a.txt", me="one", other="two"),
+        call(toolset, user, "odd_files_meets", filename="a.txt", me="two", other="one"),
     )
 
     assert [results(completed)["text"] for completed in both] == ["original one", "original two"]
     assert len({results(completed)["path"] for completed in both}) == 2
 
 
-async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt", b"words")
+async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(
+    toolset: Toolset, user: str
+) -> None:
+    await upload(toolset, user, "a.txt", b"words")
 
-    allowed = await call(cell, user, "odd_files_reads_and_writes_at_home", filename="a.txt")
-    denied = await call(cell, user, "odd_files_reads_and_writes", filename="a.txt")
+    allowed = await call(toolset, user, "odd_files_reads_and_writes_at_home", filename="a.txt")
+    denied = await call(toolset, user, "odd_files_reads_and_writes", filename="a.txt")
 
     assert results(allowed) == {"text": "words", "attempts": ["written"] * 3}
     assert results(denied) == {"text": "words", "attempts": ["EACCES"] * 3}
 
 
 async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_reference(
-    cell: Cell, user: str
+    toolset: Toolset, user: str
 ) -> None:
-    small = await call_inline(cell, user, "files_make", name="small.txt", size=MIB)
-    large = await call_inline(cell, user, "files_make", name="large.txt", size=MIB + 1)
+    small = await call_inline(toolset, user, "files_make", name="small.txt", size=MIB)
+    large = await call_inline(toolset, user, "files_make", name="large.txt", size=MIB + 1)
 
     inline, referred = small.processed.value["artifacts"][0], large.processed.value["artifacts"][0]
     assert len(base64.b64decode(inline["b64"])) == inline["size"] == MIB
     assert inline.keys() == {"name", "b64", "mime", "size"}
     assert referred.keys() == {"name", "s3_ref", "mime", "size"}
     assert referred["size"] == MIB + 1
-    assert await kept(cell, user) == {"small.txt": MIB, "large.txt": MIB + 1}
+    assert await kept(toolset, user) == {"small.txt": MIB, "large.txt": MIB + 1}
 
 
-async def test_the_size_of_an_artifact_is_measured_not_believed(cell: Cell, user: str) -> None:
-    completed = await call_inline(cell, user, "odd_files_makes", filename="a.txt", size=3)
+async def test_the_size_of_an_artifact_is_measured_not_believed(toolset: Toolset, user: str) -> None:
+    completed = await call_inline(toolset, user, "odd_files_makes", filename="a.txt", size=3)
 
     assert completed.processed.value["artifacts"][0]["size"] == 3
 
 
 async def test_a_file_of_the_hard_limit_can_be_written_and_a_larger_one_is_too_large(
-    cell: Cell, user: str
+    toolset: Toolset, user: str
 ) -> None:
-    largest = await call(cell, user, "files_make", name="largest.bin", size=MAX_BYTES)
-    larger = await call(cell, user, "files_make", name="larger.bin", size=MAX_BYTES + 1)
+    largest = await call(toolset, user, "files_make", name="largest.bin", size=MAX_BYTES)
+    larger = await call(toolset, user, "files_make", name="larger.bin", size=MAX_BYTES + 1)
 
     assert results(largest) == {"written": MAX_BYTES}
     assert error_code(larger) == "E_FILE_TOO_LARGE"
     assert details(larger)["current_limit_bytes"] == MAX_BYTES
-    assert await kept(cell, user) == {"largest.bin": MAX_BYTES}
+    assert await kept(toolset, user) == {"largest.bin": MAX_BYTES}
 
 
-async def test_an_input_above_the_hard_limit_cannot_be_handed_back(cell: Cell, user: str) -> None:
-    await upload(cell, user, "huge.bin", b"x" * (MAX_BYTES + 1))
+async def test_an_input_above_the_hard_limit_cannot_be_handed_back(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "huge.bin", b"x" * (MAX_BYTES + 1))
 
-    completed = await call(cell, user, "odd_files_hands_back", filename="huge.bin")
+    completed = await call(toolset, user, "odd_files_hands_back", filename="huge.bin")
 
     assert error_code(completed) == "E_FILE_TOO_LARGE"
     assert details(completed)["file_size_bytes"] == MAX_BYTES + 1
 
 
 async def test_what_is_no_plain_file_of_the_home_is_refused_and_the_rest_delivered(
-    cell: Cell, user: str, folder: Path
+    toolset: Toolset, user: str, folder: Path
 ) -> None:
     outside = folder / "outside.txt"
     outside.write_text("not yours")
-    with cell.homes.lease(user) as home:
+    with toolset.homes.lease(user) as home:
         refused = odd_files(home.path, outside)
         good = home.path / "good.txt"
         good.write_text("good")
         # In a tier with user ids a file of anybody else's is refused.
         os.chown(good, home.path.stat().st_uid, -1)
 
-        completed = await call(cell, user, "files_claim", paths=[*refused, f"{home.path}/good.txt"])
+        completed = await call(toolset, user, "files_claim", paths=[*refused, f"{home.path}/good.txt"])
 
     errors = completed.processed.value["meta_data"]["artifact_errors"]
     assert results(completed) == {"user": user}
     assert {refused_path(entry): entry["reason"] for entry in errors} == refused
     assert [entry["size"] for entry in completed.processed.value["artifacts"]] == [4]
-    assert list((await kept(cell, user)).values()) == [4]
+    assert list((await kept(toolset, user)).values()) == [4]
 
 
-async def test_a_refused_artifact_alone_is_the_result(cell: Cell, user: str, folder: Path) -> None:
+async def test_a_refused_artifact_alone_is_the_result(toolset: Toolset, user: str, folder: Path) -> None:
     outside = folder / "outside.txt"
     outside.write_text("not yours")
 
-    completed = await call(cell, user, "files_only_claim", path=str(outside))
+    completed = await call(toolset, user, "files_only_claim", path=str(outside))
 
     assert completed.processed.value["results"] == {"error": "File operation outside allowed directory"}
     assert error_code(completed) == "E_INVALID_PATH"
     assert details(completed)["attempted_path"] == str(outside)
-    assert await kept(cell, user) == {}
+    assert await kept(toolset, user) == {}
 
 
-async def test_a_home_belongs_to_its_user_alone(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "files_look")
+async def test_a_home_belongs_to_its_user_alone(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "files_look")
 
     assert results(completed)["home"] == results(completed)["cwd"] == f"/tmp/{user}"
     assert results(completed)["user"] == user
     assert Path(f"/tmp/{user}").stat().st_mode & 0o7777 == 0o700
 
 
-async def test_a_user_name_that_is_an_address_is_taken_literally(cell: Cell, user: str) -> None:
+async def test_a_user_name_that_is_an_address_is_taken_literally(toolset: Toolset, user: str) -> None:
     address = f"{user}@example.com"
 
     try:
-        completed = await call(cell, address, "files_make", name="a.txt", size=1)
+        completed = await call(toolset, address, "files_make", name="a.txt", size=1)
         home = Path(f"/tmp/{address}")
         made = home.is_dir()
     finally:
@@ -285,7 +287,7 @@ async def test_a_user_name_that_is_an_address_is_taken_literally(cell: Cell, use
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
 async def test_a_home_that_somebody_else_made_is_refused(
-    cell: Cell, user: str, folder: Path, kind: str
+    toolset: Toolset, user: str, folder: Path, kind: str
 ) -> None:
     home, theirs = Path(f"/tmp/{user}"), folder / "theirs"
     theirs.mkdir()
@@ -293,7 +295,7 @@ async def test_a_home_that_somebody_else_made_is_refused(
     theirs.rename(home) if kind == "folder" else home.symlink_to(theirs)
 
     try:
-        completed = await call(cell, user, "files_make", name="a.txt", size=1)
+        completed = await call(toolset, user, "files_make", name="a.txt", size=1)
         left = os.listdir(home)
     finally:
         home.unlink() if kind == "link" else None
@@ -304,16 +306,18 @@ async def test_a_home_that_somebody_else_made_is_refused(
     assert left == ["precious.txt"]
 
 
-async def test_one_user_cannot_reach_the_files_of_another(cell: Cell, user: str, other_user: str) -> None:
-    await call(cell, user, "files_make", name="mine.txt", size=3)
-    await call(cell, other_user, "files_make", name="theirs.txt", size=3)
+async def test_one_user_cannot_reach_the_files_of_another(
+    toolset: Toolset, user: str, other_user: str
+) -> None:
+    await call(toolset, user, "files_make", name="mine.txt", size=3)
+    await call(toolset, other_user, "files_make", name="theirs.txt", size=3)
 
-    denied = await call(cell, other_user, "odd_files_peeks", path=f"/tmp/{user}/mine.txt")
-    allowed = await call(cell, user, "odd_files_peeks", path=f"/tmp/{user}/mine.txt")
+    denied = await call(toolset, other_user, "odd_files_peeks", path=f"/tmp/{user}/mine.txt")
+    allowed = await call(toolset, user, "odd_files_peeks", path=f"/tmp/{user}/mine.txt")
 
     # In tier `namespace` the other home is not there at all.
-    closed = "ENOENT" if cell.tier is Tier.NAMESPACE else "EACCES"
-    link = "ENOENT" if cell.tier is Tier.NAMESPACE else "EXDEV"
+    closed = "ENOENT" if toolset.tier is Tier.NAMESPACE else "EACCES"
+    link = "ENOENT" if toolset.tier is Tier.NAMESPACE else "EXDEV"
     assert results(denied) == {
         "read": closed,
         "list": closed,
@@ -328,14 +332,16 @@ async def test_one_user_cannot_reach_the_files_of_another(cell: Cell, user: str,
         "link": "linked",
         "remove": "removed",
     }
-    assert await kept(cell, other_user) == {"theirs.txt": 3}
+    assert await kept(toolset, other_user) == {"theirs.txt": 3}
 
 
-async def test_an_input_of_one_user_is_no_file_of_another(cell: Cell, user: str, other_user: str) -> None:
-    await upload(cell, user, "a.txt", b"mine")
+async def test_an_input_of_one_user_is_no_file_of_another(
+    toolset: Toolset, user: str, other_user: str
+) -> None:
+    await upload(toolset, user, "a.txt", b"mine")
 
-    own = await call(cell, user, "files_read", filename="a.txt")
-    others = await call(cell, other_user, "files_read", filename="a.txt")
+    own = await call(toolset, user, "files_read", filename="a.txt")
+    others = await call(toolset, other_user, "files_read", filename="a.txt")
 
     assert results(own)["text"] == "mine"
     assert error_code(others) == "E_FILE_NOT_FOUND"
@@ -359,7 +365,7 @@ async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
     second = Client(StdioTransport(sys.executable, arguments, env=environment, keep_alive=False))
 
     async with AsyncExitStack() as stack:
-        async with open_cell(TOOLS / "files.py", folder, user) as first:
+        async with open_toolset(TOOLS / "files.py", folder, user) as first:
             await call(first, user, "make", name="a.txt", size=1)
             await stack.enter_async_context(second)
             both = await second.call_tool("look")
@@ -371,23 +377,23 @@ async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
 
 
 @pytest.fixture(scope="module")
-async def bound(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    """A cell that serves one user, whoever connects."""
+async def bound(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
+    """A toolset that serves one user, whoever connects."""
     name = f"t-{os.urandom(6).hex()}"
     settings = settings_in(tmp_path_factory.mktemp("bound"), user=name)
-    async with Cell.open(settings, [str(TOOLS / "odd_files.py")], user=User(name)) as it:
+    async with Toolset.open(settings, [str(TOOLS / "odd_files.py")], user=User(name)) as it:
         yield it
     shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 @pytest.fixture
-async def client(bound: Cell) -> AsyncIterator["Client[Any]"]:
+async def client(bound: Toolset) -> AsyncIterator["Client[Any]"]:
     async with Client(make_host(bound, transport="stdio", download_url=None)) as it:
         yield it
 
 
 async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
-    client: "Client[Any]", bound: Cell
+    client: "Client[Any]", bound: Toolset
 ) -> None:
     result = await client.call_tool("makes", {"filename": "reference.txt", "size": 3})
 
@@ -445,7 +451,9 @@ async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(clie
     assert base64.b64decode((await client.read_resource(uri))[0].blob) == b"the report"
 
 
-async def test_every_delivered_artifact_is_among_the_users_files(client: "Client[Any]", bound: Cell) -> None:
+async def test_every_delivered_artifact_is_among_the_users_files(
+    client: "Client[Any]", bound: Toolset
+) -> None:
     result = await client.call_tool("makes", {"filename": "kept.txt", "size": 5})
 
     user = str(bound.settings.user)

@@ -11,7 +11,7 @@ from support import settings_in
 
 from runner.contract.envelope import tool_not_found
 from runner.server.host import make_host
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -72,8 +72,8 @@ async def test_what_a_file_hides_is_named_once_and_as_what_is_not_there(
     file: Path, folder: Path, user: str
 ) -> None:
     plain = await asked(Client(runpy.run_path(str(file))["mcp"]))
-    async with Cell.open(settings_in(folder, user=user), [str(file)], user=User(user)) as cell:
-        ours = await asked(Client(make_host(cell, transport="stdio", download_url=None)))
+    async with Toolset.open(settings_in(folder, user=user), [str(file)], user=User(user)) as toolset:
+        ours = await asked(Client(make_host(toolset, transport="stdio", download_url=None)))
 
     assert [fails for _, fails, _ in ours] == [fails for _, fails, _ in plain] == [True] * len(CALLS)
     texts = [text for _, _, text in ours]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import call, details, error_code, open_cell
+from support import call, details, error_code, open_toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -61,17 +61,19 @@ def value(completed: Any) -> Any:
 async def test_with_all_every_tool_works_in_the_home_and_in_one_process(
     tool_file: Path, tmp_path: Path, user: str, tier: str
 ) -> None:
-    async with open_cell(tool_file, tmp_path, isolation=tier, homes_for="all", max_calls_per_user=1) as cell:
-        counts = [value(await call(cell, user, "note", text=text)) for text in ("a", "b")]
+    async with open_toolset(
+        tool_file, tmp_path, isolation=tier, homes_for="all", max_calls_per_user=1
+    ) as toolset:
+        counts = [value(await call(toolset, user, "note", text=text)) for text in ("a", "b")]
         assert counts == [1, 2]
-        assert value(await call(cell, user, "notes")) == ["ab", ["a", "b"], f"/tmp/{user}"]
+        assert value(await call(toolset, user, "notes")) == ["ab", ["a", "b"], f"/tmp/{user}"]
 
 
 async def test_by_default_only_tools_with_a_username_write_and_the_error_names_the_setting(
     tool_file: Path, tmp_path: Path, user: str
 ) -> None:
-    async with open_cell(tool_file, tmp_path) as cell:
-        refused = await call(cell, user, "note", text="a")
+    async with open_toolset(tool_file, tmp_path) as toolset:
+        refused = await call(toolset, user, "note", text="a")
 
     assert error_code(refused) == "E_INVALID_PATH"
     assert 'homes_for is "all"' in details(refused)["suggestion"]
@@ -82,8 +84,8 @@ async def test_where_homes_are_elsewhere_tools_that_say_tmp_find_theirs_in_names
 ) -> None:
     homes = tmp_path / "homes"
     homes.mkdir(mode=0o755)
-    async with open_cell(tool_file, tmp_path, isolation="namespace", homes=homes) as cell:
-        made = await call(cell, user, "put")
+    async with open_toolset(tool_file, tmp_path, isolation="namespace", homes=homes) as toolset:
+        made = await call(toolset, user, "put")
 
     (artifact,) = made.processed.value["artifacts"]
     assert (artifact["name"], artifact["size"]) == ("made.txt", 4)
@@ -94,8 +96,8 @@ async def test_where_homes_are_elsewhere_other_tiers_say_where_they_are(
 ) -> None:
     homes = tmp_path / "homes"
     homes.mkdir(mode=0o755)
-    async with open_cell(tool_file, tmp_path, isolation="process", homes=homes) as cell:
-        refused = await call(cell, user, "put")
+    async with open_toolset(tool_file, tmp_path, isolation="process", homes=homes) as toolset:
+        refused = await call(toolset, user, "put")
 
     assert error_code(refused) in ("E_INVALID_PATH", "E_TOOL")
     assert details(refused)["allowed_prefix"] == f"{homes}/{user}/"

@@ -3,16 +3,16 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support import TOOLS, call, open_cell, somebody
+from support import TOOLS, call, open_toolset, somebody
 
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with open_cell(TOOLS / "honest.py", tmp_path_factory.mktemp("honest")) as it:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
+    async with open_toolset(TOOLS / "honest.py", tmp_path_factory.mktemp("honest")) as it:
         yield it
 
 
@@ -23,18 +23,18 @@ def user() -> Iterator[str]:
         yield name
 
 
-async def result(cell: Cell, user: str, tool: str) -> object:
-    value = (await call(cell, user, tool)).processed.value
+async def result(toolset: Toolset, user: str, tool: str) -> object:
+    value = (await call(toolset, user, tool)).processed.value
     return value["results"] if "meta_data" not in value else value
 
 
-async def test_tables_are_written_and_read_in_every_form(cell: Cell, user: str) -> None:
-    assert await result(cell, user, "frames") == {"csv": 1000, "parquet": 1000, "pickle": 1000}
-    assert await result(cell, user, "arrow") == 100
+async def test_tables_are_written_and_read_in_every_form(toolset: Toolset, user: str) -> None:
+    assert await result(toolset, user, "frames") == {"csv": 1000, "parquet": 1000, "pickle": 1000}
+    assert await result(toolset, user, "arrow") == 100
 
 
-async def test_a_chart_is_drawn_and_collected(cell: Cell, user: str) -> None:
-    value = (await call(cell, user, "chart")).processed.value
+async def test_a_chart_is_drawn_and_collected(toolset: Toolset, user: str) -> None:
+    value = (await call(toolset, user, "chart")).processed.value
 
     assert value["results"] == "drawn"
     assert [(a["name"], a["mime"], a["size"] > 1000) for a in value["artifacts"]] == [
@@ -43,16 +43,16 @@ async def test_a_chart_is_drawn_and_collected(cell: Cell, user: str) -> None:
     assert "meta_data" not in value
 
 
-async def test_sqlite_keeps_its_write_ahead_log(cell: Cell, user: str) -> None:
-    assert await result(cell, user, "database") == {"mode": "wal", "total": 4950}
+async def test_sqlite_keeps_its_write_ahead_log(toolset: Toolset, user: str) -> None:
+    assert await result(toolset, user, "database") == {"mode": "wal", "total": 4950}
 
 
-async def test_archives_and_trees_are_copied(cell: Cell, user: str) -> None:
-    assert await result(cell, user, "archive") == ["one.txt"]
+async def test_archives_and_trees_are_copied(toolset: Toolset, user: str) -> None:
+    assert await result(toolset, user, "archive") == ["one.txt"]
 
 
-async def test_temporary_files_lie_in_the_home(cell: Cell, user: str) -> None:
-    found = await result(cell, user, "scratch")
+async def test_temporary_files_lie_in_the_home(toolset: Toolset, user: str) -> None:
+    found = await result(toolset, user, "scratch")
 
     assert isinstance(found, dict)
     assert found["file"].startswith(f"/tmp/{user}/")
@@ -60,14 +60,14 @@ async def test_temporary_files_lie_in_the_home(cell: Cell, user: str) -> None:
     assert found["size"] == 1
 
 
-async def test_programs_run_inside_the_same_confinement(cell: Cell, user: str) -> None:
+async def test_programs_run_inside_the_same_confinement(toolset: Toolset, user: str) -> None:
     expected = {"git": "git", "commits": "1", "python": "42", "shell": f"/tmp/{user}".upper()}
 
-    assert await result(cell, user, "programs") == expected
+    assert await result(toolset, user, "programs") == expected
 
 
-async def test_threads_pools_tasks_and_processes_work(cell: Cell, user: str) -> None:
-    assert await result(cell, user, "parallel") == {
+async def test_threads_pools_tasks_and_processes_work(toolset: Toolset, user: str) -> None:
+    assert await result(toolset, user, "parallel") == {
         "threads": list(range(8)),
         "pool": [0, 1, 4, 9, 16],
         "tasks": [0, 1, 4],
@@ -75,8 +75,8 @@ async def test_threads_pools_tasks_and_processes_work(cell: Cell, user: str) -> 
     }
 
 
-async def test_user_home_locale_and_time_zones_are_as_expected(cell: Cell, user: str) -> None:
-    assert await result(cell, user, "surroundings") == {
+async def test_user_home_locale_and_time_zones_are_as_expected(toolset: Toolset, user: str) -> None:
+    assert await result(toolset, user, "surroundings") == {
         "user": user,
         "home": f"/tmp/{user}",
         "encoding": "UTF-8",
@@ -85,14 +85,14 @@ async def test_user_home_locale_and_time_zones_are_as_expected(cell: Cell, user:
     }
 
 
-async def test_every_call_draws_its_own_random_numbers(cell: Cell, user: str) -> None:
-    drawn = [await result(cell, user, "chance") for _ in range(3)]
+async def test_every_call_draws_its_own_random_numbers(toolset: Toolset, user: str) -> None:
+    drawn = [await result(toolset, user, "chance") for _ in range(3)]
 
     numbers = [number for pair in drawn if isinstance(pair, list) for number in pair]
     assert len(set(numbers)) == 6
 
 
-async def test_what_an_import_wrote_is_read_only_for_calls(cell: Cell, user: str) -> None:
-    value = (await call(cell, user, "warm_up_is_read_only")).processed.value
+async def test_what_an_import_wrote_is_read_only_for_calls(toolset: Toolset, user: str) -> None:
+    value = (await call(toolset, user, "warm_up_is_read_only")).processed.value
 
     assert value["results"] is True

@@ -17,7 +17,7 @@ from attack_support import (
     ATTACK,
     Unguarded,
     act,
-    attack_cell,
+    attack_toolset,
     children,
     descendants,
     found_in_memory,
@@ -33,7 +33,7 @@ from runner.homes.homes import HomeLease
 from runner.steps.render import Delivery, render
 from runner.store.protocol import Origin
 from runner.toolset.policies import Bounds
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
 from runner.users.usernames import home_segment
@@ -58,8 +58,8 @@ async def test_author_code_never_runs_unconfined_not_even_its_import(tmp_path: P
         capture_output=True,
         check=True,
     )
-    async with attack_cell(tmp_path, isolation=tier) as cell:
-        found = (await call(cell, "anybody", "at_import")).processed.value["results"]
+    async with attack_toolset(tmp_path, isolation=tier) as toolset:
+        found = (await call(toolset, "anybody", "at_import")).processed.value["results"]
 
     control = json.loads(unconfined.stdout)
     assert (control["no_new_privs"], control["tmp"]) == (observed()["no_new_privs"], {"value": None})
@@ -76,18 +76,18 @@ async def test_author_code_never_runs_unconfined_not_even_its_import(tmp_path: P
 
 async def test_policies_only_narrow(tmp_path: Path, tier: str, user: str) -> None:
     async with (
-        attack_cell(tmp_path, isolation=tier) as cell,
-        cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat,
+        attack_toolset(tmp_path, isolation=tier) as toolset,
+        toolset.user_pool(User(user), toolset.key(User(user), access=Access.WRITE)) as user_pool,
     ):
-        policy = seat.pool.policy
+        policy = user_pool.pool.policy
         scratch = policy.scratch
         assert scratch is not None
         note = scratch / ".tmp" / "note.txt"
         at_import = note.read_text()
 
-        in_a_call = await act(cell, user, "write", str(note))
-        zygote = (await act(cell, user, "parent"))["value"]
-        of_the_zygote = await act(cell, user, "signal", zygote)
+        in_a_call = await act(toolset, user, "write", str(note))
+        zygote = (await act(toolset, user, "parent"))["value"]
+        of_the_zygote = await act(toolset, user, "signal", zygote)
         widened = dataclasses.replace(policy, read=(*policy.read, Path("/")))
         narrowed = dataclasses.replace(policy, scratch=None, read=policy.read[:1], programs=False)
 
@@ -109,22 +109,24 @@ class WithoutScratch(Bounds):
         return dataclasses.replace(policy, scratch=scratch / "link")
 
 
-class Missing(Cell):
-    """A cell with such policies."""
+class Missing(Toolset):
+    """A toolset with such policies."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._seating.bounds = like(self._seating.bounds, WithoutScratch)
+        self._pool_maker.bounds = like(self._pool_maker.bounds, WithoutScratch)
 
 
 async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
     tmp_path: Path, tier: str, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with attack_cell(tmp_path / "zygote", kind=Missing, isolation=tier) as cell:
-        homeless = await call(cell, user, "fine")
-        of_zygote = await call(cell, user, "mine")
-        seats = [seat for seat in cell._seats.values() if not seat.exception()]
-        written = [note for seat in seats for note in seat.result().workers.scratch.rglob("note.txt")]
+    async with attack_toolset(tmp_path / "zygote", kind=Missing, isolation=tier) as toolset:
+        homeless = await call(toolset, user, "fine")
+        of_zygote = await call(toolset, user, "mine")
+        user_pools = [user_pool for user_pool in toolset._user_pools.values() if not user_pool.exception()]
+        written = [
+            note for user_pool in user_pools for note in user_pool.result().workers.scratch.rglob("note.txt")
+        ]
     # The note of the zygote that could be confined is the only one: the other ran no author code.
     assert homeless.processed.value == {"results": "fine"}
     assert len(written) == 1
@@ -133,7 +135,7 @@ async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
 
     monkeypatch.setenv("ATTACK", "narrow")
     with pytest.raises(Exception, match="could not get ready: ConfinementError: layer landlock"):
-        async with attack_cell(tmp_path / "worker", isolation=tier):
+        async with attack_toolset(tmp_path / "worker", isolation=tier):
             pass
 
 
@@ -163,19 +165,21 @@ async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: s
         shutil.copytree(there, twin)
         allowed.append(perform(name, [text.format(there=twin, home=twin) for text in texts]))
 
-    for kind in (Cell, Unguarded):
-        async with attack_cell(tmp_path / kind.__name__, kind=kind, isolation=tier) as cell:
+    for kind in (Toolset, Unguarded):
+        async with attack_toolset(tmp_path / kind.__name__, kind=kind, isolation=tier) as toolset:
             home = f"/tmp/{user}"
-            async with cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat:
-                guarded[kind] = seat.pool.policy.guard
+            async with toolset.user_pool(
+                User(user), toolset.key(User(user), access=Access.WRITE)
+            ) as user_pool:
+                guarded[kind] = user_pool.pool.policy.guard
             answers[kind] = [
-                await act(cell, user, name, *(text.format(there=there, home=home) for text in texts))
+                await act(toolset, user, name, *(text.format(there=there, home=home) for text in texts))
                 for name, *texts in DENIALS
             ]
 
-    assert guarded == {Cell: True, Unguarded: False}
+    assert guarded == {Toolset: True, Unguarded: False}
     assert ["value" in answer for answer in allowed] == [True] * len(DENIALS)
-    assert ["denied" in answer for answer in answers[Cell]] == [True] * len(DENIALS)
+    assert ["denied" in answer for answer in answers[Toolset]] == [True] * len(DENIALS)
     assert ["denied" in answer for answer in answers[Unguarded]] == [True] * len(DENIALS)
     assert snapshot(there) == before
 
@@ -188,10 +192,10 @@ _CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "sandbox/i
 
 async def test_the_host_only_parses_capped_json_from_a_worker(tmp_path: Path, tier: str, user: str) -> None:
     pickled = "cos\nsystem\n(S'touch {}'\ntR.".format(tmp_path / "ran")
-    async with attack_cell(tmp_path, idle_timeout_s=2.0, isolation=tier) as cell:
-        unpickled = await call(cell, user, "forge", frames=[["A", pickled, 0]])
-        too_long = await call(cell, user, "forge", frames=[["A", "[", 2**32 - 1]])
-        honest = await call(cell, user, "fine")
+    async with attack_toolset(tmp_path, idle_timeout_s=2.0, isolation=tier) as toolset:
+        unpickled = await call(toolset, user, "forge", frames=[["A", pickled, 0]])
+        too_long = await call(toolset, user, "forge", frames=[["A", "[", 2**32 - 1]])
+        honest = await call(toolset, user, "fine")
         imported = [module for module in sys.modules if module in ("attack", "tool_file_attack")]
 
     sources = [path for top in ("runner", "sandbox") for path in sorted((ROOT / top).rglob("*.py"))]
@@ -223,13 +227,16 @@ async def test_no_secret_of_the_host_is_in_a_worker(
     hidden, handed_on = (f"{word}-{os.urandom(12).hex()}" for word in ("hidden", "handed"))
     monkeypatch.setenv("HIDDEN_SECRET", hidden)
     monkeypatch.setenv("ATTACK", handed_on)
-    async with attack_cell(tmp_path, isolation=tier) as cell:
-        await act(cell, user, "pid")
-        environment = (await act(cell, user, "environment"))["value"]
-        async with cell.seat(User(user), cell.key(User(user), access=Access.WRITE)) as seat:
-            # The worker that has answered is still being buried.
-            await seat.pool.zygote.settled()
-        below = [cell.forkserver._current.process.pid, *descendants(cell.forkserver._current.process.pid)]
+    async with attack_toolset(tmp_path, isolation=tier) as toolset:
+        await act(toolset, user, "pid")
+        environment = (await act(toolset, user, "environment"))["value"]
+        async with toolset.user_pool(User(user), toolset.key(User(user), access=Access.WRITE)) as user_pool:
+            # The worker that has answered is still being reaped.
+            await user_pool.pool.zygote.settled()
+        below = [
+            toolset.forkserver._current.process.pid,
+            *descendants(toolset.forkserver._current.process.pid),
+        ]
 
         with_secret = [pid for pid in below if found_in_memory(pid, hidden.encode())]
         with_named = [pid for pid in below if found_in_memory(pid, handed_on.encode())]
@@ -247,15 +254,17 @@ async def test_no_secret_of_the_host_is_in_a_worker(
 async def test_a_zygote_has_one_thread_when_it_forks(
     tmp_path: Path, tier: str, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with attack_cell(tmp_path / "plain", isolation=tier) as cell:
-        await call(cell, user, "mine")
-        threads = [len(os.listdir(f"/proc/{zygote}/task")) for zygote in zygotes(cell)]
-        workers = [len(children(zygote)) for zygote in zygotes(cell)]
+    async with attack_toolset(tmp_path / "plain", isolation=tier) as toolset:
+        await call(toolset, user, "mine")
+        threads = [len(os.listdir(f"/proc/{zygote}/task")) for zygote in zygotes(toolset)]
+        workers = [len(children(zygote)) for zygote in zygotes(toolset)]
 
     monkeypatch.setenv("ATTACK", "thread")
-    async with attack_cell(tmp_path / "threaded", isolation=tier) as cell:
-        answer = await call(cell, user, "fine")
-        forked = [children(zygote) for zygote in zygotes(cell) if len(os.listdir(f"/proc/{zygote}/task")) > 1]
+    async with attack_toolset(tmp_path / "threaded", isolation=tier) as toolset:
+        answer = await call(toolset, user, "fine")
+        forked = [
+            children(zygote) for zygote in zygotes(toolset) if len(os.listdir(f"/proc/{zygote}/task")) > 1
+        ]
 
     assert threads == [1, 1]
     assert min(workers) >= 1
@@ -267,9 +276,9 @@ async def test_a_zygote_has_one_thread_when_it_forks(
 async def test_no_process_survives_its_call_or_the_host(
     tmp_path: Path, tier: str, user: str, environment: dict[str, str]
 ) -> None:
-    async with attack_cell(tmp_path, idle_timeout_s=5.0, isolation=tier) as cell:
-        with cell.homes.lease(user):
-            hanging = asyncio.create_task(call(cell, user, "leave_and_hang"))
+    async with attack_toolset(tmp_path, idle_timeout_s=5.0, isolation=tier) as toolset:
+        with toolset.homes.lease(user):
+            hanging = asyncio.create_task(call(toolset, user, "leave_and_hang"))
             await becomes(Path(f"/tmp/{user}/all").exists)
             left = [Path(f"/tmp/{user}/{name}") for name in ("first", "second")]
             ran = [mark for mark in left if held(mark)]
@@ -301,8 +310,8 @@ async def test_no_process_survives_its_call_or_the_host(
 
 async def test_another_users_files_are_out_of_reach(tmp_path: Path, tier: str, user: str) -> None:
     other = f"{user}-other"
-    async with attack_cell(tmp_path, isolation=tier) as cell:
-        with cell.homes.lease(other) as theirs, cell.homes.lease(user) as ours:
+    async with attack_toolset(tmp_path, isolation=tier) as toolset:
+        with toolset.homes.lease(other) as theirs, toolset.homes.lease(user) as ours:
             (theirs.path / "secret-name.txt").write_text("theirs")
             (ours.path / "secret-name.txt").write_text("ours")
             shutil.chown(ours.path / "secret-name.txt", ours.path.stat().st_uid)
@@ -318,11 +327,11 @@ async def test_another_users_files_are_out_of_reach(tmp_path: Path, tier: str, u
                     ("rename", "{}/secret-name.txt", f"{ours.path}/{{0.name}}-2"),
                 )
             ]
-            answers = [await act(cell, user, name, *texts) for name, texts in tries]
-            listed = await act(cell, user, "list", "/tmp")
+            answers = [await act(toolset, user, name, *texts) for name, texts in tries]
+            listed = await act(toolset, user, "list", "/tmp")
             unchanged = snapshot(theirs.path) == before
-        stored = await cell.files(User(other)).put(b"theirs", name="kept.txt", origin=Origin.UPLOADED)
-        files = cell.files(User(user))
+        stored = await toolset.files(User(other)).put(b"theirs", name="kept.txt", origin=Origin.UPLOADED)
+        files = toolset.files(User(user))
         found = await files.find("kept.txt"), await files.by_id(stored.id)
 
     shutil.rmtree(f"/tmp/{other}", ignore_errors=True)
@@ -334,9 +343,9 @@ async def test_another_users_files_are_out_of_reach(tmp_path: Path, tier: str, u
 
 async def test_no_artifact_byte_reaches_the_text_of_a_result(tmp_path: Path, user: str) -> None:
     secret = f"artifact-byte-{user}"
-    async with attack_cell(tmp_path) as cell:
-        completed = await call(cell, user, "secret_artifact", text=secret)
-        spec = cell.catalog.tools["secret_artifact"]
+    async with attack_toolset(tmp_path) as toolset:
+        completed = await call(toolset, user, "secret_artifact", text=secret)
+        spec = toolset.catalog.tools["secret_artifact"]
         messages = {
             delivery: render(
                 completed.processed, wire=completed.wire, output_schema=spec.output_schema, delivery=delivery
@@ -359,19 +368,19 @@ async def test_no_artifact_byte_reaches_the_text_of_a_result(tmp_path: Path, use
 
 
 async def test_a_promised_file_is_stored_or_its_loss_is_an_error(tmp_path: Path, user: str) -> None:
-    async with attack_cell(tmp_path) as cell:
-        kept = await call(cell, user, "secret_artifact", text="first")
-        my_files = cell.files(User(user))
+    async with attack_toolset(tmp_path) as toolset:
+        kept = await call(toolset, user, "secret_artifact", text="first")
+        my_files = toolset.files(User(user))
         contents = []
         for file in kept.processed.files:
             record = await my_files.by_id(file.id)
             assert record is not None
             async with my_files.open(record) as content:
                 contents.append(b"".join([chunk async for chunk in content]))
-        objects = cell.settings.store_path / "users"
+        objects = toolset.settings.store_path / "users"
         objects.rename(objects.with_name("gone"))
         objects.write_text("no folder any more")
-        lost = await call(cell, user, "secret_artifact", text="second")
+        lost = await call(toolset, user, "secret_artifact", text="second")
 
     assert contents == [b"first" * 100, b"first" * 200]
     assert "artifact_errors" not in kept.processed.value.get("meta_data", {})
@@ -397,14 +406,14 @@ async def test_names_and_paths_of_callers_are_normalised_before_use(tmp_path: Pa
         "a\0b": None,
         "": None,
     }
-    async with attack_cell(tmp_path) as cell:
+    async with attack_toolset(tmp_path) as toolset:
         caller = f"{user}/../x"
-        where = (await act(cell, caller, "environment"))["value"]["HOME"]
-        stored = await cell.files(User(user)).put(
+        where = (await act(toolset, caller, "environment"))["value"]["HOME"]
+        stored = await toolset.files(User(user)).put(
             b"input", name="../../../etc/passwd", origin=Origin.UPLOADED
         )
-        staged = await call(cell, user, "read_input", filename="../../../etc/passwd")
-        elsewhere = await call(cell, user, "read_input", filename=f"../{user}-other/none.txt")
+        staged = await call(toolset, user, "read_input", filename="../../../etc/passwd")
+        elsewhere = await call(toolset, user, "read_input", filename=f"../{user}-other/none.txt")
 
     shutil.rmtree(f"/tmp/{home_segment(caller)}", ignore_errors=True)
     assert len(set(segments)) == len(segments)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, Ran, alive, becomes, call, open_cell, request, somebody
+from support import TOOLS, Ran, alive, becomes, call, open_toolset, request, somebody
 
 from runner.call import execute
 from runner.settings.isolation import isolation_meta
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -23,14 +23,14 @@ FILE = TOOLS / "works_on.py"
 
 
 @asynccontextmanager
-async def allowing(folder: Path, **settings: Any) -> AsyncIterator[Cell]:
-    async with open_cell(FILE, folder, **{"background_jobs": True, **settings}) as cell:
-        yield cell
+async def allowing(folder: Path, **settings: Any) -> AsyncIterator[Toolset]:
+    async with open_toolset(FILE, folder, **{"background_jobs": True, **settings}) as toolset:
+        yield toolset
 
 
-async def told(cell: Cell, user: str, tool: str, *, session: str | None = None) -> Any:
+async def told(toolset: Toolset, user: str, tool: str, *, session: str | None = None) -> Any:
     asked = request(user, tool, {})
-    completed = await execute(cell, replace(asked, user=User(user, session)))
+    completed = await execute(toolset, replace(asked, user=User(user, session)))
     return completed.processed.value["results"]
 
 
@@ -56,21 +56,25 @@ async def comes_to_rest(file: Path) -> bool:
     return False
 
 
-def workers(cell: Cell, user: str) -> list[int]:
+def workers(toolset: Toolset, user: str) -> list[int]:
     """Return the processes in which something of a user goes on between calls."""
-    seats = [seat for seat in cell._seated() if seat.user is not None and seat.user.name == user]
-    return [job.worker.pid for seat in seats for job in seat.pool.zygote.jobs()]
+    user_pools = [
+        user_pool
+        for user_pool in toolset._made_pools()
+        if user_pool.user is not None and user_pool.user.name == user
+    ]
+    return [job.worker.pid for user_pool in user_pools for job in user_pool.pool.zygote.jobs()]
 
 
 async def test_tasks_and_threads_go_on_between_calls(tmp_path: Path) -> None:
-    async with allowing(tmp_path) as cell:
+    async with allowing(tmp_path) as toolset:
         with somebody() as user:
-            home = cell.homes.root / user
-            assert await told(cell, user, "start") == "started"
+            home = toolset.homes.root / user
+            assert await told(toolset, user, "start") == "started"
 
             assert await proceeds(home / "counted")
             assert await proceeds(home / "written")
-            assert await told(cell, user, "counted") > 0
+            assert await told(toolset, user, "counted") > 0
             assert await proceeds(home / "counted")
             assert await proceeds(home / "written")
 
@@ -79,13 +83,13 @@ async def test_tasks_and_threads_go_on_between_calls(tmp_path: Path) -> None:
 async def test_a_result_says_whether_what_its_call_began_goes_on(
     tmp_path: Path, allowed: bool, said: str
 ) -> None:
-    async with allowing(tmp_path, background_jobs=allowed) as cell:
+    async with allowing(tmp_path, background_jobs=allowed) as toolset:
         with somebody() as user:
             told = []
             for tool in ("counted", "start_quietly", "counted"):
                 asked = request(user, tool, {})
-                await execute(cell, asked)
-                told.append(isolation_meta(cell.tier, goes_on=asked.steps.goes_on).get("between_calls"))
+                await execute(toolset, asked)
+                told.append(isolation_meta(toolset.tier, goes_on=asked.steps.goes_on).get("between_calls"))
 
     # The third call met the worker of the second.
     assert told == [None, said, said if allowed else None]
@@ -100,12 +104,12 @@ async def test_without_the_operators_word_they_stand_still(
     tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        async with allowing(tmp_path, **settings) as cell:
+        async with allowing(tmp_path, **settings) as toolset:
             with somebody() as user:
-                assert await told(cell, user, "start") == "started"
+                assert await told(toolset, user, "start") == "started"
 
-                assert await comes_to_rest(cell.homes.root / user / "written")
-                assert not workers(cell, user)
+                assert await comes_to_rest(toolset.homes.root / user / "written")
+                assert not workers(toolset, user)
 
     said = [record for record in caplog.records if "background_jobs" in record.getMessage()]
     assert "start" in vars(said[0])["tools"]
@@ -113,33 +117,33 @@ async def test_without_the_operators_word_they_stand_still(
 
 async def test_an_operator_can_allow_it_for_one_tool(tmp_path: Path) -> None:
     tools = {"start_quietly": {"background_jobs": True}}
-    async with allowing(tmp_path, background_jobs=False, tools=tools) as cell:
+    async with allowing(tmp_path, background_jobs=False, tools=tools) as toolset:
         with somebody() as one, somebody() as other:
-            await told(cell, one, "start_quietly")
-            await told(cell, other, "start")
+            await told(toolset, one, "start_quietly")
+            await told(toolset, other, "start")
 
-            assert (len(workers(cell, one)), len(workers(cell, other))) == (1, 0)
+            assert (len(workers(toolset, one)), len(workers(toolset, other))) == (1, 0)
 
 
 async def test_nobody_else_meets_it(tmp_path: Path) -> None:
-    async with allowing(tmp_path) as cell:
+    async with allowing(tmp_path) as toolset:
         with somebody() as one, somebody() as other:
-            await told(cell, one, "start_quietly")
+            await told(toolset, one, "start_quietly")
 
-            assert await told(cell, other, "counted") == 0
-            assert await told(cell, other, "start_quietly") == 1
-            assert await told(cell, one, "counted") == 1
-            assert not set(workers(cell, one)) & set(workers(cell, other))
+            assert await told(toolset, other, "counted") == 0
+            assert await told(toolset, other, "start_quietly") == 1
+            assert await told(toolset, one, "counted") == 1
+            assert not set(workers(toolset, one)) & set(workers(toolset, other))
 
 
 async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp_path: Path) -> None:
-    async with allowing(tmp_path) as cell:
+    async with allowing(tmp_path) as toolset:
         with somebody() as user:
-            written = cell.homes.root / user / "written"
-            await told(cell, user, "start")
+            written = toolset.homes.root / user / "written"
+            await told(toolset, user, "start")
             for _ in range(5):
                 assert await proceeds(written)
-                (file,) = (await call(cell, user, "collect")).processed.files
+                (file,) = (await call(toolset, user, "collect")).processed.files
 
                 # Nine digits, or none yet, as it was at one moment.
                 states = [b"", *(b"%09d" % number for number in range(200_000))]
@@ -148,51 +152,51 @@ async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp
 
 
 async def test_a_tool_that_asks_for_a_fresh_worker_leaves_none_to_go_on(tmp_path: Path) -> None:
-    async with allowing(tmp_path) as cell:
+    async with allowing(tmp_path) as toolset:
         with somebody() as user:
-            assert [await told(cell, user, "alone") for _ in range(2)] == [1, 1]
-            assert not workers(cell, user)
+            assert [await told(toolset, user, "alone") for _ in range(2)] == [1, 1]
+            assert not workers(toolset, user)
 
 
 async def test_it_ends_when_its_client_ends_the_session(tmp_path: Path) -> None:
-    async with allowing(tmp_path) as cell:
+    async with allowing(tmp_path) as toolset:
         with somebody() as user:
-            await told(cell, user, "start", session="mine")
-            (worker,) = workers(cell, user)
+            await told(toolset, user, "start", session="mine")
+            (worker,) = workers(toolset, user)
 
-            await cell.end_session("another")
+            await toolset.end_session("another")
             assert alive(worker)
-            await cell.end_session("mine")
+            await toolset.end_session("mine")
             assert await becomes(lambda: not alive(worker))
 
 
 async def test_it_ends_when_its_user_has_been_silent_for_long(tmp_path: Path) -> None:
-    async with allowing(tmp_path, session_idle_s=0.5) as cell:
+    async with allowing(tmp_path, session_idle_s=0.5) as toolset:
         with somebody() as user:
-            await told(cell, user, "start")
-            (worker,) = workers(cell, user)
+            await told(toolset, user, "start")
+            (worker,) = workers(toolset, user)
 
             assert await becomes(lambda: not alive(worker))
 
 
 async def test_it_ends_with_the_server(tmp_path: Path) -> None:
     with somebody() as user:
-        async with allowing(tmp_path) as cell:
-            await told(cell, user, "start")
-            (worker,) = workers(cell, user)
+        async with allowing(tmp_path) as toolset:
+            await told(toolset, user, "start")
+            (worker,) = workers(toolset, user)
             assert alive(worker)
 
         assert await becomes(lambda: not alive(worker))
 
 
 async def test_what_it_has_made_is_not_discarded_with_what_another_call_left(tmp_path: Path) -> None:
-    async with allowing(tmp_path, tools={"sleep": {"total_timeout_s": 0.5}}) as cell:
+    async with allowing(tmp_path, tools={"sleep": {"total_timeout_s": 0.5}}) as toolset:
         with somebody() as user:
-            home = cell.homes.root / user
+            home = toolset.homes.root / user
             # Both begin before there is any file: two processes, of which one works on.
-            late = asyncio.create_task(call(cell, user, "sleep"))
+            late = asyncio.create_task(call(toolset, user, "sleep"))
             assert await becomes((home / "partial").exists)
-            await told(cell, user, "start")
+            await told(toolset, user, "start")
             assert (await late).processed.failure is not None
 
             assert await proceeds(home / "written")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, call, open_cell, somebody
+from support import TOOLS, call, open_toolset, somebody
 
 from runner.call import Completed
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -18,111 +18,111 @@ FILE = TOOLS / "remembers.py"
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with open_cell(FILE, tmp_path_factory.mktemp("remembers"), worker_reuse="user") as it:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
+    async with open_toolset(FILE, tmp_path_factory.mktemp("remembers"), worker_reuse="user") as it:
         yield it
 
 
-async def told(cell: Cell, user: str, tool: str, **arguments: Any) -> Any:
-    completed: Completed = await call(cell, user, tool, **arguments)
+async def told(toolset: Toolset, user: str, tool: str, **arguments: Any) -> Any:
+    completed: Completed = await call(toolset, user, tool, **arguments)
     return completed.processed.value["results"]
 
 
-async def test_a_module_variable_is_there_at_the_next_call(cell: Cell) -> None:
+async def test_a_module_variable_is_there_at_the_next_call(toolset: Toolset) -> None:
     with somebody() as user:
-        await told(cell, user, "note", name="a", text="1")
-        assert await told(cell, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
+        await told(toolset, user, "note", name="a", text="1")
+        assert await told(toolset, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
 
 
-async def test_nobody_else_meets_it(cell: Cell) -> None:
+async def test_nobody_else_meets_it(toolset: Toolset) -> None:
     with somebody() as one, somebody() as other:
-        await told(cell, one, "note", name="secret", text="mine")
+        await told(toolset, one, "note", name="secret", text="mine")
 
-        assert await told(cell, other, "note", name="x", text="y") == {"x": "y"}
-        assert await told(cell, one, "note", name="b", text="") == {"secret": "mine", "b": ""}
+        assert await told(toolset, other, "note", name="x", text="y") == {"x": "y"}
+        assert await told(toolset, one, "note", name="b", text="") == {"secret": "mine", "b": ""}
 
 
-async def test_what_is_cached_is_not_worked_out_again(cell: Cell) -> None:
+async def test_what_is_cached_is_not_worked_out_again(toolset: Toolset) -> None:
     with somebody() as user:
-        await told(cell, user, "square", number=7)
-        assert await told(cell, user, "square", number=7) == [1, 1]
+        await told(toolset, user, "square", number=7)
+        assert await told(toolset, user, "square", number=7) == [1, 1]
 
 
-async def test_a_connection_is_used_again_in_the_thread_that_opened_it(cell: Cell) -> None:
+async def test_a_connection_is_used_again_in_the_thread_that_opened_it(toolset: Toolset) -> None:
     with somebody() as user:
-        kept = [await told(cell, user, "database", value=value) for value in (1, 2, 3)]
+        kept = [await told(toolset, user, "database", value=value) for value in (1, 2, 3)]
 
     assert kept == [[1], [1, 2], [1, 2, 3]]
 
 
-async def test_a_context_variable_is_that_of_one_call(cell: Cell) -> None:
+async def test_a_context_variable_is_that_of_one_call(toolset: Toolset) -> None:
     with somebody() as user:
-        assert [await told(cell, user, "mark", value=value) for value in "ab"] == ["unset", "unset"]
+        assert [await told(toolset, user, "mark", value=value) for value in "ab"] == ["unset", "unset"]
 
 
-async def test_a_task_of_one_call_is_awaited_in_the_next(cell: Cell) -> None:
+async def test_a_task_of_one_call_is_awaited_in_the_next(toolset: Toolset) -> None:
     with somebody() as user:
-        assert await told(cell, user, "begin", name="it") == "begun"
-        assert await told(cell, user, "finish", name="it") == "it is done"
+        assert await told(toolset, user, "begin", name="it") == "begun"
+        assert await told(toolset, user, "finish", name="it") == "it is done"
 
 
-async def test_a_lifespan_is_entered_once_in_each_process(cell: Cell) -> None:
+async def test_a_lifespan_is_entered_once_in_each_process(toolset: Toolset) -> None:
     with somebody() as user:
-        assert [await told(cell, user, "life") for _ in range(3)] == [[1, 1]] * 3
+        assert [await told(toolset, user, "life") for _ in range(3)] == [[1, 1]] * 3
 
 
-async def test_a_tool_that_failed_keeps_its_process(cell: Cell) -> None:
+async def test_a_tool_that_failed_keeps_its_process(toolset: Toolset) -> None:
     with somebody() as user:
-        before = await told(cell, user, "process")
-        failed = await call(cell, user, "fails")
+        before = await told(toolset, user, "process")
+        failed = await call(toolset, user, "fails")
 
         assert failed.processed.failure is not None
-        assert await told(cell, user, "process") == before
+        assert await told(toolset, user, "process") == before
 
 
-async def test_a_tool_whose_author_wants_a_fresh_worker_gets_one_each_time(cell: Cell) -> None:
+async def test_a_tool_whose_author_wants_a_fresh_worker_gets_one_each_time(toolset: Toolset) -> None:
     with somebody() as user:
-        await told(cell, user, "note", name="a", text="1")
+        await told(toolset, user, "note", name="a", text="1")
 
-        assert [await told(cell, user, "alone") for _ in range(3)] == [1, 1, 1]
-        assert await told(cell, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
+        assert [await told(toolset, user, "alone") for _ in range(3)] == [1, 1, 1]
+        assert await told(toolset, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
 
 
-async def test_two_calls_at_once_are_two_processes(cell: Cell) -> None:
+async def test_two_calls_at_once_are_two_processes(toolset: Toolset) -> None:
     with somebody() as user:
         names = [f"n{number}" for number in range(3)]
-        await asyncio.gather(*(told(cell, user, "note", name=name, text="") for name in names))
-        await told(cell, user, "begin", name="it")
+        await asyncio.gather(*(told(toolset, user, "note", name=name, text="") for name in names))
+        await told(toolset, user, "begin", name="it")
 
-        assert await told(cell, user, "finish", name="it") == "it is done"
+        assert await told(toolset, user, "finish", name="it") == "it is done"
 
 
 @pytest.mark.parametrize("settings", [{"worker_reuse": "call"}, {"worker_calls": 1}], ids=str)
 async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path, settings: dict[str, Any]) -> None:
-    async with open_cell(FILE, tmp_path, **{"worker_reuse": "user", **settings}) as cell:
+    async with open_toolset(FILE, tmp_path, **{"worker_reuse": "user", **settings}) as toolset:
         with somebody() as user:
-            noted = [await told(cell, user, "note", name=name, text="") for name in "ab"]
+            noted = [await told(toolset, user, "note", name=name, text="") for name in "ab"]
 
     assert noted == [{"a": ""}, {"b": ""}]
 
 
 async def test_an_operator_can_have_it_for_one_tool(tmp_path: Path) -> None:
-    async with open_cell(
+    async with open_toolset(
         FILE, tmp_path, worker_reuse="user", tools={"note": {"worker_reuse": "call"}}
-    ) as cell:
+    ) as toolset:
         with somebody() as user:
-            noted = [await told(cell, user, "note", name=name, text="") for name in "ab"]
-            squared = [await told(cell, user, "square", number=7) for _ in range(2)]
+            noted = [await told(toolset, user, "note", name=name, text="") for name in "ab"]
+            squared = [await told(toolset, user, "square", number=7) for _ in range(2)]
 
     assert noted == [{"a": ""}, {"b": ""}]
     assert squared == [[0, 1], [1, 1]]
 
 
-async def test_a_file_is_collected_while_nobody_writes_to_it(cell: Cell) -> None:
+async def test_a_file_is_collected_while_nobody_writes_to_it(toolset: Toolset) -> None:
     with somebody() as user:
         for _ in range(5):
-            (file,) = (await call(cell, user, "planted")).processed.files
+            (file,) = (await call(toolset, user, "planted")).processed.files
             # Whoever wrote to it without end stands still since before it was collected.
-            written = (cell.homes.root / user / "report.txt").read_bytes()
+            written = (toolset.homes.root / user / "report.txt").read_bytes()
 
             assert hashlib.sha256(written).hexdigest() == file.sha256

@@ -41,7 +41,7 @@ class Lent:
         self.process.stdin.write(json.dumps([user, tool, arguments]) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
-        assert line, f"the cell in tier {self.tier} has ended"
+        assert line, f"the toolset in tier {self.tier} has ended"
         return json.loads(line)
 
     def tries(self, *acts: tuple[object, ...], user: str = "", tool: str = "tries") -> list[str]:

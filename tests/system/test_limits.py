@@ -59,7 +59,7 @@ SETTINGS = {
 
 @dataclass
 class Driver:
-    """A process that holds a cell in one tier, and answers calls as they come."""
+    """A process that holds a toolset in one tier, and answers calls as they come."""
 
     process: "subprocess.Popen[str]"
     user: str
@@ -78,7 +78,7 @@ class Driver:
         assert self.process.stdout is not None
         while number not in self.results:
             line = self.process.stdout.readline()
-            assert line, "the cell has ended"
+            assert line, "the toolset has ended"
             answered, value = json.loads(line)
             self.results[answered] = value
         return self.results.pop(number)
@@ -382,10 +382,10 @@ def who_bounds_what() -> dict[str, dict[str, str]]:
     """Read the table of the document: by setting and tier, who bounds it."""
     text = (ROOT / "docs/limits.md").read_text().partition("## Who bounds what")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    tiers = [cell.replace("`", "") for cell in rows[0][1:]]
+    tiers = [toolset.replace("`", "") for toolset in rows[0][1:]]
     return {
-        setting.strip("`"): dict(zip(tiers, (cell.split(":")[0] for cell in cells), strict=True))
-        for setting, *cells in rows[1:]
+        setting.strip("`"): dict(zip(tiers, (toolset.split(":")[0] for toolset in toolsets), strict=True))
+        for setting, *toolsets in rows[1:]
     }
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import ROOT, TOOLS, call, error_code, open_cell, server_url, stop
+from support import ROOT, TOOLS, call, error_code, open_toolset, server_url, stop
 
 from runner.store.protocol import Origin
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -29,8 +29,8 @@ ANN = f"t-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with open_cell(LINKS, tmp_path_factory.mktemp("links")) as opened:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
+    async with open_toolset(LINKS, tmp_path_factory.mktemp("links")) as opened:
         await opened.library.of(ANN).put(b"the text", name="a.txt", origin=Origin.UPLOADED)
         yield opened
 
@@ -46,14 +46,14 @@ def results(completed: Any) -> Any:
 
 
 @pytest.mark.parametrize("tool", FETCHING)
-async def test_a_tool_fetches_the_files_it_is_given_as_links(cell: Cell, tool: str) -> None:
-    completed = await call(cell, ANN, tool, file_names=["a.txt"])
+async def test_a_tool_fetches_the_files_it_is_given_as_links(toolset: Toolset, tool: str) -> None:
+    completed = await call(toolset, ANN, tool, file_names=["a.txt"])
 
     assert results(completed)["texts"] == ["the text"], results(completed)
 
 
 async def test_a_tool_in_the_tier_guard_fetches_them_too(folder: Path, user: str) -> None:
-    async with open_cell(LINKS, folder, isolation="guard") as opened:
+    async with open_toolset(LINKS, folder, isolation="guard") as opened:
         await opened.library.of(user).put(b"the text", name="a.txt", origin=Origin.UPLOADED)
 
         completed = await call(opened, user, "fetch", file_names=["a.txt"])
@@ -62,7 +62,7 @@ async def test_a_tool_in_the_tier_guard_fetches_them_too(folder: Path, user: str
 
 
 async def test_by_setting_a_single_file_comes_as_a_link_as_well(folder: Path, user: str) -> None:
-    async with open_cell(LINKS, folder, file_delivery="url") as opened:
+    async with open_toolset(LINKS, folder, file_delivery="url") as opened:
         await opened.library.of(user).put(b"the text", name="a.txt", origin=Origin.UPLOADED)
 
         completed = await call(opened, user, "fetch_one", filename="a.txt")
@@ -70,11 +70,11 @@ async def test_by_setting_a_single_file_comes_as_a_link_as_well(folder: Path, us
     assert results(completed)["texts"] == ["the text"]
 
 
-async def test_no_other_address_answers(cell: Cell) -> None:
+async def test_no_other_address_answers(toolset: Toolset) -> None:
     with listening() as other, listening("127.0.0.2") as elsewhere:
-        refused = await call(cell, ANN, "reach", file_names=["a.txt"], host=other[0], port=other[1])
-        beside = await call(cell, ANN, "reach", file_names=["a.txt"], host=elsewhere[0], port=elsewhere[1])
-        outside = await call(cell, ANN, "reach", file_names=["a.txt"], host="192.0.2.1", port=80)
+        refused = await call(toolset, ANN, "reach", file_names=["a.txt"], host=other[0], port=other[1])
+        beside = await call(toolset, ANN, "reach", file_names=["a.txt"], host=elsewhere[0], port=elsewhere[1])
+        outside = await call(toolset, ANN, "reach", file_names=["a.txt"], host="192.0.2.1", port=80)
         control = socket.create_connection(other)
 
     control.close()
@@ -84,13 +84,13 @@ async def test_no_other_address_answers(cell: Cell) -> None:
     assert denial["path"] == f"{other[0]}:{other[1]}"
 
 
-async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(cell: Cell) -> None:
-    await call(cell, ANN, "fetch", file_names=["a.txt"])
-    assert cell._loopback is not None
-    host, port = (await cell._loopback).address
+async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(toolset: Toolset) -> None:
+    await call(toolset, ANN, "fetch", file_names=["a.txt"])
+    assert toolset._loopback is not None
+    host, port = (await toolset._loopback).address
 
-    with_links = await call(cell, ANN, "reach", file_names=["a.txt"], host=host, port=port)
-    without = await call(cell, ANN, "reach_without_links", host=host, port=port)
+    with_links = await call(toolset, ANN, "reach", file_names=["a.txt"], host=host, port=port)
+    without = await call(toolset, ANN, "reach_without_links", host=host, port=port)
 
     assert results(with_links) == {"reached": [host, port]}
     assert results(without)["error"] == "PermissionError"
@@ -100,23 +100,23 @@ async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(cel
     ("path", "status"),
     [("/mcp", 404), ("/", 404), ("/healthz", 404), ("/api/files/download/art_000000000000?token=a.b", 403)],
 )
-async def test_the_address_of_links_serves_downloads_only(cell: Cell, path: str, status: int) -> None:
-    completed = await call(cell, ANN, "status", file_names=["a.txt"], path=path)
+async def test_the_address_of_links_serves_downloads_only(toolset: Toolset, path: str, status: int) -> None:
+    completed = await call(toolset, ANN, "status", file_names=["a.txt"], path=path)
 
     assert results(completed) == {"status": status}
 
 
-async def test_a_tool_that_fails_at_a_closed_address_is_told_so(cell: Cell) -> None:
+async def test_a_tool_that_fails_at_a_closed_address_is_told_so(toolset: Toolset) -> None:
     with listening() as (host, port):
-        completed = await call(cell, ANN, "reach_or_fail", file_names=["a.txt"], host=host, port=port)
+        completed = await call(toolset, ANN, "reach_or_fail", file_names=["a.txt"], host=host, port=port)
 
     assert error_code(completed) == "E_NETWORK_DENIED"
     details = completed.processed.value["meta_data"]["details"]
     assert (details["host"], details["port"]) == (host, port)
 
 
-async def test_what_a_failing_tool_says_of_its_link_has_no_token(cell: Cell) -> None:
-    completed = await call(cell, ANN, "open_link", file_names=["a.txt"])
+async def test_what_a_failing_tool_says_of_its_link_has_no_token(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "open_link", file_names=["a.txt"])
 
     text = json.dumps(completed.processed.value)
     assert error_code(completed) == "E_TOOL"
@@ -124,8 +124,8 @@ async def test_what_a_failing_tool_says_of_its_link_has_no_token(cell: Cell) -> 
     assert "token=" not in text
 
 
-async def test_a_name_that_is_no_file_stays_as_it_is(cell: Cell) -> None:
-    completed = await call(cell, ANN, "fetch", file_names=["no-such-file.txt"])
+async def test_a_name_that_is_no_file_stays_as_it_is(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "fetch", file_names=["no-such-file.txt"])
 
     assert error_code(completed) in ("E_TOOL", "E_FILE_NOT_FOUND")
 
@@ -167,27 +167,27 @@ async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
         assert "token" not in json.dumps(answered.structured_content)
 
 
-async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(cell: Cell) -> None:
-    completed = await call(cell, ANN, "put", text="kept")
+async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "put", text="kept")
 
     ref = results(completed)["ref"]
-    stored = await cell.library.of(ANN).by_id(ref["id"])
+    stored = await toolset.library.of(ANN).by_id(ref["id"])
     assert stored is not None
-    async with cell.library.of(ANN).open(stored) as content:
+    async with toolset.library.of(ANN).open(stored) as content:
         assert b"".join([chunk async for chunk in content]) == b"kept"
     assert (ref["filename"], ref["mime_type"], ref["size_bytes"]) == ("note.txt", "text/plain", 4)
     assert ref["source"] == {"why": "test"}
     assert not os.listdir(f"/tmp/{ANN}/.artifacts")
 
 
-async def test_bytes_larger_than_any_frame_go_by_file(cell: Cell) -> None:
-    completed = await call(cell, ANN, "put_many_bytes", size=70 * 1024 * 1024)
+async def test_bytes_larger_than_any_frame_go_by_file(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "put_many_bytes", size=70 * 1024 * 1024)
 
     assert results(completed)["ref"]["size_bytes"] == 70 * 1024 * 1024
 
 
-async def test_the_same_file_put_twice_is_one(cell: Cell) -> None:
-    completed = await call(cell, ANN, "put_own")
+async def test_the_same_file_put_twice_is_one(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "put_own")
 
     first, second = results(completed)["refs"]
     assert first == second
@@ -203,27 +203,27 @@ async def test_the_same_file_put_twice_is_one(cell: Cell) -> None:
         (f"text/{'a' * 10_000}", "text/plain"),
     ],
 )
-async def test_what_is_no_mime_type_is_not_kept_as_one(cell: Cell, mime: str, kept: str) -> None:
-    completed = await call(cell, ANN, "put_as", mime=mime)
+async def test_what_is_no_mime_type_is_not_kept_as_one(toolset: Toolset, mime: str, kept: str) -> None:
+    completed = await call(toolset, ANN, "put_as", mime=mime)
 
     assert results(completed) == {"mime": kept}
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/tmp/someone-else/file", "../../etc/passwd", ""])
-async def test_what_is_no_file_of_the_home_is_not_put(cell: Cell, path: str) -> None:
-    completed = await call(cell, ANN, "put_path", path=path)
+async def test_what_is_no_file_of_the_home_is_not_put(toolset: Toolset, path: str) -> None:
+    completed = await call(toolset, ANN, "put_path", path=path)
 
     assert "allowed directory" in results(completed)["refused"], results(completed)
 
 
-async def test_a_tool_without_a_home_cannot_put(cell: Cell) -> None:
-    completed = await call(cell, ANN, "put_without_home", text="kept")
+async def test_a_tool_without_a_home_cannot_put(toolset: Toolset) -> None:
+    completed = await call(toolset, ANN, "put_without_home", text="kept")
 
     assert results(completed) == "refused"
 
 
 async def test_above_the_limit_of_one_file_nothing_is_put(folder: Path, user: str) -> None:
-    async with open_cell(LINKS, folder, max_artifact_bytes=1000) as opened:
+    async with open_toolset(LINKS, folder, max_artifact_bytes=1000) as opened:
         completed = await call(opened, user, "put_many_bytes", size=1001)
 
     assert error_code(completed) == "E_TOOL"

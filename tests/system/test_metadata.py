@@ -45,7 +45,7 @@ def anybody() -> Iterator[tuple[Path, Path]]:
 
 
 class Asking:
-    """A process that holds a cell in one tier, and answers one call after the other."""
+    """A process that holds a toolset in one tier, and answers one call after the other."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
@@ -86,19 +86,19 @@ def ways_that_tell(asking: Asking, there: Path, missing: Path) -> set[str]:
 def test_what_is_told_of_another_users_home_is_this_list_and_no_more(
     anybody: tuple[Path, Path], tier: str
 ) -> None:
-    with asking(anybody, tier) as cell:
-        cell.ask("other", "copies")
-        home = Path(f"/tmp/{cell.name}-other")
+    with asking(anybody, tier) as toolset:
+        toolset.ask("other", "copies")
+        home = Path(f"/tmp/{toolset.name}-other")
         (home / "known").write_text("x" * 77)
         (home / "known-link").symlink_to("/somewhere")
         os.setxattr(home / "known", "user.secret", b"s")
         for name in ("known", "known-link"):
             os.chown(home / name, home.stat().st_uid, home.stat().st_gid, follow_symlinks=False)
 
-        of_itself = cell.ask("other", "learns", path=str(home / "own"))
-        of_home = ways_that_tell(cell, home, home.with_name(f"{home.name}-missing"))
-        of_file = ways_that_tell(cell, home / "known", home / "missing")
-        elsewhere = cell.ask("curious", "sees", word=home.name)
+        of_itself = toolset.ask("other", "learns", path=str(home / "own"))
+        of_home = ways_that_tell(toolset, home, home.with_name(f"{home.name}-missing"))
+        of_file = ways_that_tell(toolset, home / "known", home / "missing")
+        elsewhere = toolset.ask("curious", "sees", word=home.name)
 
     assert (of_itself["stat"], of_itself["open"]) == ("0", "opened")
     assert (of_home, of_file) == TOLD[tier]
@@ -109,7 +109,7 @@ def test_what_is_told_of_another_users_home_is_this_list_and_no_more(
 def test_files_are_copied_and_their_attributes_read_once_they_are_open(
     anybody: tuple[Path, Path], tier: str
 ) -> None:
-    with asking(anybody, tier) as cell:
-        found = cell.ask("curious", "copies")
+    with asking(anybody, tier) as toolset:
+        found = toolset.ask("curious", "copies")
 
     assert {"own", "own-copied"} <= set(found)

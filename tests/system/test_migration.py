@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, call, open_cell
+from support import ROOT, call, open_toolset
 
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -22,13 +22,13 @@ PAIRS = re.findall(r"def old_(\w+)\(", PAGE)
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     folder = tmp_path_factory.mktemp("migration")
     file = folder / "examples.py"
     file.write_text(HEAD + "\n\n".join(EXAMPLES))
     folder.chmod(0o755)
     file.chmod(0o644)
-    async with open_cell(file, folder) as it:
+    async with open_toolset(file, folder) as it:
         yield it
 
 
@@ -44,21 +44,23 @@ def test_there_is_an_example_of_each_change() -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-async def test_both_examples_of_a_change_give_callers_the_same(cell: Cell, user: str, name: str) -> None:
-    old = await call(cell, user, f"old_{name}")
-    new = await call(cell, user, f"new_{name}")
+async def test_both_examples_of_a_change_give_callers_the_same(
+    toolset: Toolset, user: str, name: str
+) -> None:
+    old = await call(toolset, user, f"old_{name}")
+    new = await call(toolset, user, f"new_{name}")
 
     assert seen(old.processed.value) == seen(new.processed.value)
     assert new.processed.failure is None
 
 
 async def test_the_arrays_of_version_1_are_deprecated_with_the_line_to_write(
-    cell: Cell, user: str, caplog: pytest.LogCaptureFixture
+    toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        await call(cell, user, "new_text")
+        await call(toolset, user, "new_text")
         quiet = [vars(record).get("detail", "") for record in caplog.records]
-        await call(cell, user, "old_text")
+        await call(toolset, user, "old_text")
 
     said = [vars(record).get("detail", "") for record in caplog.records]
     assert not any("deprecated" in detail for detail in quiet)

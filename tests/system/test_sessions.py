@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, TOOLS, open_cell, request
+from support import ROOT, TOOLS, open_toolset, request
 
 from runner.call import Completed, execute
 from runner.store.protocol import Origin
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -34,25 +34,25 @@ def user() -> Iterator[str]:
     shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
-async def call_in(cell: Cell, who: User, tool: str, **arguments: object) -> Completed:
-    return await execute(cell, replace(request(who.name, tool, arguments), user=who))
+async def call_in(toolset: Toolset, who: User, tool: str, **arguments: object) -> Completed:
+    return await execute(toolset, replace(request(who.name, tool, arguments), user=who))
 
 
-async def names(cell: Cell, who: User) -> list[str]:
-    return [file.shown for file in await cell.files(who).all()]
+async def names(toolset: Toolset, who: User) -> list[str]:
+    return [file.shown for file in await toolset.files(who).all()]
 
 
 async def test_a_file_of_a_session_is_an_input_there_unknown_elsewhere_and_gone_with_it(
     tmp_path: Path, user: str
 ) -> None:
     one, two = User(user, session="one"), User(user, session="two")
-    async with open_cell(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as cell:
-        await call_in(cell, one, "make", name="kept.txt", size=3)
-        read = await call_in(cell, one, "read_only", filename="kept.txt")
-        unknown = await call_in(cell, two, "read_only", filename="kept.txt")
-        listed = await names(cell, one), await names(cell, two)
-        await cell.end_session("one")
-        after = await names(cell, one)
+    async with open_toolset(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as toolset:
+        await call_in(toolset, one, "make", name="kept.txt", size=3)
+        read = await call_in(toolset, one, "read_only", filename="kept.txt")
+        unknown = await call_in(toolset, two, "read_only", filename="kept.txt")
+        listed = await names(toolset, one), await names(toolset, two)
+        await toolset.end_session("one")
+        after = await names(toolset, one)
 
     assert not read.processed.is_error
     assert unknown.processed.value["meta_data"]["error_code"] == "E_FILE_NOT_FOUND"
@@ -64,11 +64,11 @@ async def test_a_session_in_which_files_were_only_uploaded_takes_them_along(
     tmp_path: Path, user: str
 ) -> None:
     one = User(user, session="one")
-    async with open_cell(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as cell:
-        await cell.files(one).put(b"x", name="kept.txt", origin=Origin.UPLOADED)
-        before = await names(cell, one)
-        await cell.end_session("one")
-        after = await names(cell, one)
+    async with open_toolset(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as toolset:
+        await toolset.files(one).put(b"x", name="kept.txt", origin=Origin.UPLOADED)
+        before = await names(toolset, one)
+        await toolset.end_session("one")
+        after = await names(toolset, one)
 
     assert (before, after) == (["kept.txt"], [])
 
@@ -77,32 +77,32 @@ async def test_the_end_of_a_server_ends_the_sessions_of_its_connections_only(
     tmp_path: Path, user: str
 ) -> None:
     bound, unbound = User(user, session="connection"), User(user)
-    async with open_cell(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as cell:
+    async with open_toolset(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as toolset:
         for who in (bound, unbound):
-            await call_in(cell, who, "make", name="kept.txt", size=3)
+            await call_in(toolset, who, "make", name="kept.txt", size=3)
 
-    assert (await names(cell, bound), await names(cell, unbound)) == ([], ["kept.txt"])
+    assert (await names(toolset, bound), await names(toolset, unbound)) == ([], ["kept.txt"])
 
 
 async def test_files_persist_by_default(tmp_path: Path, user: str) -> None:
-    async with open_cell(TOOLS / "files.py", tmp_path) as cell:
-        await call_in(cell, User(user, session="one"), "make", name="kept.txt", size=3)
-        await cell.end_session("one")
+    async with open_toolset(TOOLS / "files.py", tmp_path) as toolset:
+        await call_in(toolset, User(user, session="one"), "make", name="kept.txt", size=3)
+        await toolset.end_session("one")
 
-    assert await names(cell, User(user, session="two")) == ["kept.txt"]
+    assert await names(toolset, User(user, session="two")) == ["kept.txt"]
 
 
 async def test_sessions_that_were_idle_for_too_long_have_ended_when_a_server_starts(
     tmp_path: Path, user: str
 ) -> None:
     options: dict[str, Any] = {"persist_files_across_sessions": False, "session_idle_s": 1000.0}
-    async with open_cell(TOOLS / "files.py", tmp_path, **options) as cell:
-        await call_in(cell, User(user), "make", name="kept.txt", size=3)
-    before = await names(cell, User(user))
-    for note in (cell.settings.state_dir / "sessions").iterdir():
+    async with open_toolset(TOOLS / "files.py", tmp_path, **options) as toolset:
+        await call_in(toolset, User(user), "make", name="kept.txt", size=3)
+    before = await names(toolset, User(user))
+    for note in (toolset.settings.state_dir / "sessions").iterdir():
         os.utime(note, (0, 0))
 
-    async with open_cell(TOOLS / "files.py", tmp_path, **options) as later:
+    async with open_toolset(TOOLS / "files.py", tmp_path, **options) as later:
         after = await names(later, User(user))
 
     assert (before, after) == (["kept.txt"], [])

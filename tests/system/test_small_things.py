@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support import TOOLS, Ran, call, settings_in, until
 
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.worker.long_answers import folded, unfolded
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
@@ -47,10 +47,10 @@ def test_one_warning_tells_of_all_files_without_a_type(run: Callable[..., Ran], 
 async def test_a_long_text_counts_once_and_a_longer_one_is_refused_with_its_size(
     folder: Path, user: str
 ) -> None:
-    async with Cell.open(settings_in(folder), [str(FILE)]) as cell:
-        passed = await call(cell, user, "text", megabytes=40)
-        refused = await call(cell, user, "text", megabytes=200)
-        odd = await call(cell, user, "odd")
+    async with Toolset.open(settings_in(folder), [str(FILE)]) as toolset:
+        passed = await call(toolset, user, "text", megabytes=40)
+        refused = await call(toolset, user, "text", megabytes=200)
+        odd = await call(toolset, user, "odd")
 
     assert passed.processed.failure is None
     assert len(passed.processed.value["results"]) == 40 * 1024 * 1024

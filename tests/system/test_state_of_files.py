@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support import call, settings_in, somebody
 
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -30,11 +30,11 @@ async def test_each_file_keeps_its_state_from_call_to_call(tmp_path: Path) -> No
     targets = [str(tmp_path / f"{name}.py") for name in names]
 
     with somebody() as user:
-        async with Cell.open(settings_in(tmp_path), targets) as cell:
-            tools = sorted(cell.catalog.tools)
+        async with Toolset.open(settings_in(tmp_path), targets) as toolset:
+            tools = sorted(toolset.catalog.tools)
             for tool in tools:
-                await call(cell, user, tool, value=tool)
-            kept = [(await call(cell, user, tool)).processed.value["results"] for tool in tools]
+                await call(toolset, user, tool, value=tool)
+            kept = [(await call(toolset, user, tool)).processed.value["results"] for tool in tools]
 
     assert len(tools) == 2
     assert kept == tools

@@ -43,7 +43,7 @@ def anybody() -> Iterator[tuple[Path, Path]]:
 
 @dataclass(frozen=True)
 class Driver:
-    """A process that holds a cell in one tier, and answers one call at a time."""
+    """A process that holds a toolset in one tier, and answers one call at a time."""
 
     process: "subprocess.Popen[str]"
     folder: Path
@@ -60,7 +60,7 @@ class Driver:
         self.begin(user, tool, **arguments)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the cell in tier {self.tier} has ended"
+        assert line, f"the toolset in tier {self.tier} has ended"
         return json.loads(line)
 
     def tries(self, user: str, *acts: str) -> list[Any]:
@@ -103,7 +103,7 @@ def driving(
 
 @pytest.fixture(scope="module")
 def process(anybody: tuple[Path, Path]) -> Iterator[Driver]:
-    """The control: a cell in the tier that gives users neither."""
+    """The control: a toolset in the tier that gives users neither."""
     with driving(anybody, "process") as driver:
         yield driver
 

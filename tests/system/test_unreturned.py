@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import TOOLS, Ran, becomes, call, open_cell, somebody
+from support import TOOLS, Ran, becomes, call, open_toolset, somebody
 
 from runner.call import Completed
 from runner.settings.model import Settings
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 FILE = TOOLS / "leaves.py"
 
 
-def open_leaves(folder: Path, **more: Any) -> AbstractAsyncContextManager[Cell]:
-    return open_cell(FILE, folder, **({"generated": "keep"} | more))
+def open_leaves(folder: Path, **more: Any) -> AbstractAsyncContextManager[Toolset]:
+    return open_toolset(FILE, folder, **({"generated": "keep"} | more))
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     async with open_leaves(tmp_path_factory.mktemp("leaves")) as it:
         yield it
 
@@ -38,9 +38,9 @@ def told(completed: Completed) -> list[dict[str, Any]]:
     return list(completed.processed.value.get("meta_data", {}).get("generated_files", []))
 
 
-async def kept(cell: Cell, user: str) -> dict[str, str]:
+async def kept(toolset: Toolset, user: str) -> dict[str, str]:
     """Return the contents of the user's files by name."""
-    files = cell.files(User(user))
+    files = toolset.files(User(user))
     found = {}
     for record in await files.all():
         async with files.open(record) as content:
@@ -48,11 +48,11 @@ async def kept(cell: Cell, user: str) -> dict[str, str]:
     return found
 
 
-async def test_a_file_that_is_not_returned_is_kept_and_listed(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "leaves_write", files={"out/report.csv": "a,b\n"})
+async def test_a_file_that_is_not_returned_is_kept_and_listed(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "leaves_write", files={"out/report.csv": "a,b\n"})
 
     [entry] = told(completed)
-    assert await kept(cell, user) == {"report.csv": "a,b\n"}
+    assert await kept(toolset, user) == {"report.csv": "a,b\n"}
     uri = entry.pop("uri")
     assert entry == {
         "name": "report.csv", "file": "out/report.csv", "size": 4, "mime": "text/csv", "kept": True
@@ -60,33 +60,33 @@ async def test_a_file_that_is_not_returned_is_kept_and_listed(cell: Cell, user: 
     assert uri.startswith("artifact://art_")
 
 
-async def test_a_file_that_is_returned_is_not_listed_again(cell: Cell, user: str) -> None:
+async def test_a_file_that_is_returned_is_not_listed_again(toolset: Toolset, user: str) -> None:
     files = {"a.txt": "returned", "b.txt": "not returned"}
 
-    completed = await call(cell, user, "leaves_write", files=files, returned=["a.txt"])
+    completed = await call(toolset, user, "leaves_write", files=files, returned=["a.txt"])
 
     assert [entry["name"] for entry in told(completed)] == ["b.txt"]
-    assert await kept(cell, user) == {"a.txt": "returned", "b.txt": "not returned"}
+    assert await kept(toolset, user) == {"a.txt": "returned", "b.txt": "not returned"}
 
 
 async def test_a_call_that_follows_at_once_is_not_given_what_the_call_before_wrote(
-    cell: Cell, user: str
+    toolset: Toolset, user: str
 ) -> None:
     for number in range(20):
         name = f"{number}.txt"
-        wrote = await call(cell, user, "leaves_write", files={name: "mine"}, returned=[name])
-        nothing = await call(cell, user, "leaves_nothing")
+        wrote = await call(toolset, user, "leaves_write", files={name: "mine"}, returned=[name])
+        nothing = await call(toolset, user, "leaves_nothing")
 
         assert told(wrote) == []
         assert told(nothing) == []
 
 
-async def test_a_plain_result_stays_as_it_is_and_its_file_is_kept(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "leaves_plain", name="notes.md")
+async def test_a_plain_result_stays_as_it_is_and_its_file_is_kept(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "leaves_plain", name="notes.md")
 
     assert completed.processed.value["results"] == "written"
     assert completed.processed.is_own
-    assert await kept(cell, user) == {"notes.md": "plain"}
+    assert await kept(toolset, user) == {"notes.md": "plain"}
 
 
 @pytest.mark.parametrize(
@@ -96,86 +96,88 @@ async def test_a_plain_result_stays_as_it_is_and_its_file_is_kept(cell: Cell, us
         "a.lock", "tmp/a.txt", "cache/a.txt", "fontlist-v390.json", "half.part",
     ],
 )  # fmt: skip
-async def test_what_nobody_calls_an_output_is_left_alone(cell: Cell, user: str, name: str) -> None:
-    beside = await call(cell, user, "leaves_write", files={"output.txt": "shown"})
-    completed = await call(cell, user, "leaves_write", files={name: "not shown"})
+async def test_what_nobody_calls_an_output_is_left_alone(toolset: Toolset, user: str, name: str) -> None:
+    beside = await call(toolset, user, "leaves_write", files={"output.txt": "shown"})
+    completed = await call(toolset, user, "leaves_write", files={name: "not shown"})
 
     assert [entry["name"] for entry in told(beside)] == ["output.txt"]
     assert told(completed) == []
-    assert await kept(cell, user) == {"output.txt": "shown"}
+    assert await kept(toolset, user) == {"output.txt": "shown"}
 
 
-async def test_a_file_that_each_call_changes_is_kept_once_as_it_is_now(cell: Cell, user: str) -> None:
+async def test_a_file_that_each_call_changes_is_kept_once_as_it_is_now(toolset: Toolset, user: str) -> None:
     for number in range(3):
-        await call(cell, user, "leaves_write", files={"state.json": f"{number}"})
+        await call(toolset, user, "leaves_write", files={"state.json": f"{number}"})
 
-    assert await kept(cell, user) == {"state.json": "2"}
-
-
-async def test_a_file_of_that_name_which_the_user_has_put_is_not_replaced(cell: Cell, user: str) -> None:
-    await call(cell, user, "leaves_write", files={"data.txt": "returned"}, returned=["data.txt"])
-
-    await call(cell, user, "leaves_write", files={"data.txt": "changed since"})
-
-    assert await kept(cell, user) == {"data.txt": "returned", "data_2.txt": "changed since"}
+    assert await kept(toolset, user) == {"state.json": "2"}
 
 
-async def test_a_renamed_file_is_found_under_its_new_name(cell: Cell, user: str) -> None:
-    await call(cell, user, "leaves_write", files={"first.txt": "content"})
+async def test_a_file_of_that_name_which_the_user_has_put_is_not_replaced(
+    toolset: Toolset, user: str
+) -> None:
+    await call(toolset, user, "leaves_write", files={"data.txt": "returned"}, returned=["data.txt"])
 
-    completed = await call(cell, user, "leaves_renamed", old="first.txt", new="second.txt")
+    await call(toolset, user, "leaves_write", files={"data.txt": "changed since"})
+
+    assert await kept(toolset, user) == {"data.txt": "returned", "data_2.txt": "changed since"}
+
+
+async def test_a_renamed_file_is_found_under_its_new_name(toolset: Toolset, user: str) -> None:
+    await call(toolset, user, "leaves_write", files={"first.txt": "content"})
+
+    completed = await call(toolset, user, "leaves_renamed", old="first.txt", new="second.txt")
 
     assert [entry["name"] for entry in told(completed)] == ["second.txt"]
 
 
 async def test_what_leads_out_of_the_home_or_has_two_names_is_not_read(
-    cell: Cell, user: str, tmp_path: Path
+    toolset: Toolset, user: str, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
 
-    completed = await call(cell, user, "leaves_odd", outside=str(secret))
+    completed = await call(toolset, user, "leaves_odd", outside=str(secret))
 
     assert completed.processed.value["results"] == "made"
     assert {entry["name"]: entry["reason"] for entry in told(completed)} == {
         "one.txt": "invalid_path", "two.txt": "invalid_path"
     }  # fmt: skip
-    assert await kept(cell, user) == {}
+    assert await kept(toolset, user) == {}
 
 
 async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_file(
-    cell: Cell, user: str
+    toolset: Toolset, user: str
 ) -> None:
-    slow = asyncio.create_task(call(cell, user, "leaves_slowly", name="slow.txt"))
+    slow = asyncio.create_task(call(toolset, user, "leaves_slowly", name="slow.txt"))
     assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").exists())
     assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").stat().st_size > 0)
 
-    beside = await call(cell, user, "leaves_look")
-    while_one_writes = await kept(cell, user)
-    go = await call(cell, user, "leaves_go")
+    beside = await call(toolset, user, "leaves_look")
+    while_one_writes = await kept(toolset, user)
+    go = await call(toolset, user, "leaves_go")
     last = await slow
 
     assert told(beside) == []
     assert while_one_writes == {}
     listed = {entry["name"] for completed in (go, last) for entry in told(completed)}
     assert listed == {"beside.txt", "look.txt", "slow.txt"}
-    assert await kept(cell, user) == {
+    assert await kept(toolset, user) == {
         "beside.txt": "whole", "look.txt": "whole", "slow.txt": "first half, second half"
     }  # fmt: skip
 
 
 async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_leaves(tmp_path, max_user_bytes=10) as cell:
+        async with open_leaves(tmp_path, max_user_bytes=10) as toolset:
             completed = await call(
-                cell, user, "leaves_write", files={"large.txt": "x" * 11, "small.txt": "x"}
+                toolset, user, "leaves_write", files={"large.txt": "x" * 11, "small.txt": "x"}
             )
 
             assert completed.processed.value["results"] == 2
             assert "is_error" not in completed.processed.value["meta_data"]
             reasons = {entry["name"]: entry.get("reason") for entry in told(completed)}
             assert reasons == {"large.txt": "quota_exceeded", "small.txt": None}
-            assert await kept(cell, user) == {"small.txt": "x"}
+            assert await kept(toolset, user) == {"small.txt": "x"}
 
 
 @pytest.mark.parametrize(
@@ -195,34 +197,34 @@ async def test_the_settings_and_the_author_say_what_becomes_of_them(
     tmp_path: Path, settings: dict[str, Any], tool: str, names: list[str], stored: list[str]
 ) -> None:
     with somebody() as user:
-        async with open_leaves(tmp_path, **settings) as cell:
-            completed = await call(cell, user, tool, name="a.txt")
+        async with open_leaves(tmp_path, **settings) as toolset:
+            completed = await call(toolset, user, tool, name="a.txt")
 
             assert [entry["name"] for entry in told(completed)] == names
-            assert list(await kept(cell, user)) == stored
+            assert list(await kept(toolset, user)) == stored
 
 
 async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_leaves(tmp_path, generated_except=("old",)) as cell:
-            await call(cell, user, "leaves_old", count=10_000)
+        async with open_leaves(tmp_path, generated_except=("old",)) as toolset:
+            await call(toolset, user, "leaves_old", count=10_000)
 
-            completed = await call(cell, user, "leaves_write", files={"new.txt": "new"})
+            completed = await call(toolset, user, "leaves_write", files={"new.txt": "new"})
 
             assert [entry["name"] for entry in told(completed)] == ["new.txt"]
 
 
 async def test_of_very_many_files_some_are_kept_and_how_many_are_not_is_said(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_leaves(tmp_path) as cell:
+        async with open_leaves(tmp_path) as toolset:
             completed = await call(
-                cell, user, "leaves_write", files={f"{n}.txt": f"{n}" for n in range(1100)}
+                toolset, user, "leaves_write", files={f"{n}.txt": f"{n}" for n in range(1100)}
             )
 
             meta = completed.processed.value["meta_data"]
             assert meta["generated_files_not_looked_at"] == 100
             assert len(meta["generated_files"]) + meta["generated_files_unlisted"] == 1000
-            assert 1 <= len(await kept(cell, user)) <= 100
+            assert 1 <= len(await kept(toolset, user)) <= 100
             assert "meta_data_truncated" not in completed.processed.value
 
 
@@ -260,7 +262,7 @@ async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(
 ) -> None:
     store = (tmp_path / "store").as_uri()
     states = [Settings(state_dir=tmp_path / name, store=store) for name in ("one", "other")]
-    async with Cell.open(states[0], [str(FILE)]) as one, Cell.open(states[1], [str(FILE)]) as other:
+    async with Toolset.open(states[0], [str(FILE)]) as one, Toolset.open(states[1], [str(FILE)]) as other:
         slow = asyncio.create_task(call(one, user, "leaves_slowly", name="slow.txt"))
         assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").exists())
 
@@ -276,15 +278,15 @@ async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(
 
 
 async def test_beside_a_job_that_goes_on_files_are_told_of_and_not_read(tmp_path: Path, user: str) -> None:
-    async with open_leaves(tmp_path, background_jobs=True) as cell:
-        begun = await call(cell, user, "leaves_job")
+    async with open_leaves(tmp_path, background_jobs=True) as toolset:
+        begun = await call(toolset, user, "leaves_job")
 
         assert [(entry["name"], entry["reason"]) for entry in told(begun)] == [("job.txt", "job_goes_on")]
-        assert await kept(cell, user) == {}
+        assert await kept(toolset, user) == {}
 
 
-async def test_a_tool_without_a_home_pays_nothing_for_the_look(cell: Cell, user: str) -> None:
-    completed = await call(cell, user, "leaves_homeless")
+async def test_a_tool_without_a_home_pays_nothing_for_the_look(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "leaves_homeless")
 
     assert completed.processed.value["results"] == "nothing"
     assert "meta_data" not in completed.processed.value

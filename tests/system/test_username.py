@@ -8,7 +8,7 @@ from fastmcp import Client
 from support import settings_in
 
 from runner.server.host import make_host
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -39,8 +39,8 @@ async def asked(folder: Path, user: str, calls: dict[str, dict[str, Any]], **mor
     file.write_text(SOURCE)
     settings = settings_in(folder, user=user, **more)
     async with (
-        Cell.open(settings, [str(file)], user=User(user)) as cell,
-        Client(make_host(cell, transport="stdio", download_url=None)) as client,
+        Toolset.open(settings, [str(file)], user=User(user)) as toolset,
+        Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
         tools = {tool.name: tool.input_schema for tool in await client.list_tools()}
         return tools, {name: (await client.call_tool(name, given)).data for name, given in calls.items()}

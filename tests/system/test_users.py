@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import TOOLS, Ran, becomes, call, open_cell, settings_in
+from support import TOOLS, Ran, becomes, call, open_toolset, settings_in
 
 from runner.cli.administration import Administration
 from runner.errors import UsageError
@@ -77,9 +77,9 @@ def test_what_makes_no_sense_ends_with_a_sentence(run: Run, words: tuple[str, ..
 @pytest.mark.anyio
 async def test_while_a_call_runs_a_user_is_removed_only_if_that_is_said(tmp_path: Path, user: str) -> None:
     administration = Administration(settings=settings_in(tmp_path))
-    async with open_cell(FILE, tmp_path) as cell:
-        await call(cell, user, "leaves_plain", name="first.txt")
-        slow = asyncio.create_task(call(cell, user, "leaves_slowly", name="slow.txt"))
+    async with open_toolset(FILE, tmp_path) as toolset:
+        await call(toolset, user, "leaves_plain", name="first.txt")
+        slow = asyncio.create_task(call(toolset, user, "leaves_slowly", name="slow.txt"))
         assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").exists())
 
         running = (await administration.account(user)).calls_running

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, Listening, call, error_code, open_cell, request
+from support import TOOLS, Listening, call, error_code, open_toolset, request
 
 from runner.call import execute
 from runner.store.protocol import Origin
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
 LINK = re.compile(r"(https?://[^/]+)?/api/files/download/art_[0-9a-f]{12}\?token=[\w.-]+")
@@ -32,22 +32,22 @@ def user() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     folder = tmp_path_factory.mktemp("events")
-    async with open_cell(TOOLS / "updates.py", folder, public_url="https://tools.example/") as it:
+    async with open_toolset(TOOLS / "updates.py", folder, public_url="https://tools.example/") as it:
         yield it
 
 
-async def upload(cell: Cell, user: str, name: str) -> None:
-    await cell.files(User(user)).put(b"words", name=name, origin=Origin.UPLOADED)
+async def upload(toolset: Toolset, user: str, name: str) -> None:
+    await toolset.files(User(user)).put(b"words", name=name, origin=Origin.UPLOADED)
 
 
-async def test_an_interface_hears_a_whole_call_in_order(cell: Cell, user: str) -> None:
-    await upload(cell, user, "in.txt")
+async def test_an_interface_hears_a_whole_call_in_order(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "in.txt")
     client = Listening()
 
-    with cell.events.subscribe(user=user, session="s") as listening:
-        await execute(cell, request(user, "draws", {"filename": "in.txt"}, client))
+    with toolset.events.subscribe(user=user, session="s") as listening:
+        await execute(toolset, request(user, "draws", {"filename": "in.txt"}, client))
         listening.close()
         events = [event async for event in listening]
 
@@ -69,11 +69,11 @@ async def test_an_interface_hears_a_whole_call_in_order(cell: Cell, user: str) -
     assert [params.get("message") for _method, params in client.heard] == ["half done"]
 
 
-async def test_nobody_else_hears_it(cell: Cell, user: str) -> None:
-    await upload(cell, user, "in.txt")
+async def test_nobody_else_hears_it(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "in.txt")
 
-    with cell.events.subscribe(user=f"{user}-2") as others, cell.events.subscribe(user=user) as own:
-        await call(cell, user, "draws", filename="in.txt")
+    with toolset.events.subscribe(user=f"{user}-2") as others, toolset.events.subscribe(user=user) as own:
+        await call(toolset, user, "draws", filename="in.txt")
         others.close()
         own.close()
 
@@ -81,32 +81,34 @@ async def test_nobody_else_hears_it(cell: Cell, user: str) -> None:
         assert [event async for event in own] != []
 
 
-async def test_file_names_reach_the_tool_as_links_and_filename_as_a_path(cell: Cell, user: str) -> None:
-    await upload(cell, user, "a.txt")
+async def test_file_names_reach_the_tool_as_links_and_filename_as_a_path(toolset: Toolset, user: str) -> None:
+    await upload(toolset, user, "a.txt")
 
-    completed = await call(cell, user, "echoes", filename="a.txt", file_names=["a.txt", "none.txt"])
+    completed = await call(toolset, user, "echoes", filename="a.txt", file_names=["a.txt", "none.txt"])
 
     path, (link, unknown), _note = results(completed)
     assert path == f"/tmp/{user}/input_files/a.txt"
     assert LINK.fullmatch(link)
     assert unknown == "none.txt"
     assert (
-        cell.links.tokens.verify(
+        toolset.links.tokens.verify(
             link.partition("token=")[2],
             purpose="download",
             key=link.partition("download/")[2].partition("?")[0],
-            now=cell.links.clock(),
+            now=toolset.links.clock(),
         )
         == user
     )
 
 
 async def test_by_setting_filename_is_a_link_too(user: str, tmp_path: Path) -> None:
-    async with open_cell(TOOLS / "updates.py", tmp_path, file_delivery="url") as cell:
-        await upload(cell, user, "a.txt")
+    async with open_toolset(TOOLS / "updates.py", tmp_path, file_delivery="url") as toolset:
+        await upload(toolset, user, "a.txt")
 
-        with cell.events.subscribe(user=user) as listening:
-            completed = await call(cell, user, "echoes", filename="a.txt", file_names=[], note="/x?token=t.t")
+        with toolset.events.subscribe(user=user) as listening:
+            completed = await call(
+                toolset, user, "echoes", filename="a.txt", file_names=[], note="/x?token=t.t"
+            )
             listening.close()
             (start,) = [event async for event in listening]
 
@@ -114,29 +116,33 @@ async def test_by_setting_filename_is_a_link_too(user: str, tmp_path: Path) -> N
     assert start["arguments"] == {"filename": "a.txt", "file_names": [], "note": "/x"}
 
 
-async def test_arguments_that_come_as_cut_off_text_are_repaired(cell: Cell, user: str) -> None:
+async def test_arguments_that_come_as_cut_off_text_are_repaired(toolset: Toolset, user: str) -> None:
     asked = request(user, "echoes", {})
     text = '{"filename": "new.txt", "file_names": ["other.txt", "o'
 
-    completed = await execute(cell, replace(asked, params={**asked.params, "arguments": text}))
+    completed = await execute(toolset, replace(asked, params={**asked.params, "arguments": text}))
 
     assert results(completed) == ["new.txt", ["other.txt", "o"], ""]
 
 
 @pytest.mark.parametrize("arguments", ["no json", '["a"]', ["a"], 5])
-async def test_arguments_that_are_no_object_are_refused(cell: Cell, user: str, arguments: object) -> None:
+async def test_arguments_that_are_no_object_are_refused(
+    toolset: Toolset, user: str, arguments: object
+) -> None:
     asked = request(user, "echoes", {})
 
-    completed = await execute(cell, replace(asked, params={**asked.params, "arguments": arguments}))
+    completed = await execute(toolset, replace(asked, params={**asked.params, "arguments": arguments}))
 
     assert error_code(completed) == "E_INVALID_ARGUMENT"
 
 
-async def test_a_helper_argument_that_a_tool_does_not_declare_is_not_sent(cell: Cell, user: str) -> None:
+async def test_a_helper_argument_that_a_tool_does_not_declare_is_not_sent(
+    toolset: Toolset, user: str
+) -> None:
     helped = await call(
-        cell, user, "echoes", filename="n", file_names=[], original_filename="n", username="x"
+        toolset, user, "echoes", filename="n", file_names=[], original_filename="n", username="x"
     )
-    mistaken = await call(cell, user, "echoes", filename="n", file_names=[], nota="n")
+    mistaken = await call(toolset, user, "echoes", filename="n", file_names=[], nota="n")
 
     assert results(helped) == ["n", [], ""]
     assert error_code(mistaken) == "E_INVALID_ARGUMENT"

@@ -9,7 +9,7 @@ from runner.check.source import Source
 from runner.check.text import check_text
 from runner.check.widget_facts import allowed_hosts, mime_fault, page_faults, tool_faults
 from runner.check.widgets import seen_of_widgets
-from runner.toolset.toolset import Access, Cell
+from runner.toolset.toolset import Access, Toolset
 from runner.users.identity import User
 
 HEAD = (
@@ -190,10 +190,10 @@ async def test_what_only_loading_shows_is_found_at_its_tool_once(tmp_path: Path)
     told = check_text(PUT_TOGETHER, tmp_path)
 
     async with (
-        Cell.open(settings_in(tmp_path), [str(file)], program="runner.check.program") as cell,
-        cell.seat(User("nobody"), cell.key(User("nobody"), access=Access.NONE)) as seat,
+        Toolset.open(settings_in(tmp_path), [str(file)], program="runner.check.program") as toolset,
+        toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=Access.NONE)) as user_pool,
     ):
-        hello = seat.pool.loaded.hello
+        hello = user_pool.pool.loaded.hello
     seen = list(seen_of_widgets(hello, told.offers, Source(PUT_TOGETHER), frozenset()))
     rest = list(seen_of_widgets(hello, told.offers, Source(PUT_TOGETHER), frozenset({"widget-visibility"})))
 

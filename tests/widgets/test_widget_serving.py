@@ -8,10 +8,10 @@ from fastmcp import Client, FastMCP
 from fastmcp.exceptions import McpError
 from fastmcp.server.middleware import Middleware
 from jsonschema import Draft202012Validator
-from support import SAMPLES, open_cell, settings_in
+from support import SAMPLES, open_toolset, settings_in
 
 from runner.server.host import make_host
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 from runner.widgets import Csp, Widget, add_widgets
 from runner.widgets.serving import served_pages
 
@@ -174,18 +174,18 @@ async def test_the_host_reads_a_page_without_a_worker_and_says_what_plain_fastmc
         expected = [await read(client, uri) for uri in uris]
         listed = [tool.model_dump(by_alias=True, mode="json") for tool in await client.list_tools()]
     async with (
-        open_cell(file, folder) as cell,
-        Client(make_host(cell, transport="stdio", download_url=None)) as client,
+        open_toolset(file, folder) as toolset,
+        Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
         # No call may start: whatever needs a worker is refused.
-        admission, cell.admission = (
-            cell.admission,
-            type(cell.admission)(max_calls=0, max_calls_per_user=0, max_queue=0, max_queue_per_user=0),
+        admission, toolset.admission = (
+            toolset.admission,
+            type(toolset.admission)(max_calls=0, max_calls_per_user=0, max_queue=0, max_queue_per_user=0),
         )
         found = [await read(client, uri) for uri in uris]
         with pytest.raises(McpError, match="waiting already"):
             await client.list_resources()
-        cell.admission = admission
+        toolset.admission = admission
         relayed = [tool.model_dump(by_alias=True, mode="json") for tool in await client.list_tools()]
 
     assert found == expected
@@ -199,8 +199,8 @@ async def test_tools_of_several_files_name_pages_where_they_then_are(folder: Pat
     files = [str(folder / f"{name}.py") for name in ("first", "second")]
 
     async with (
-        Cell.open(settings_in(folder), files) as cell,
-        Client(make_host(cell, transport="stdio", download_url=None)) as client,
+        Toolset.open(settings_in(folder), files) as toolset,
+        Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
         tools = {tool.name: tool.meta or {} for tool in await client.list_tools()}
         listed = {str(resource.uri) for resource in await client.list_resources()}
@@ -224,8 +224,8 @@ async def test_a_table_too_large_for_a_model_is_shortened_and_still_fits_its_sch
     rows = [{"name": f"pizza {number}", "note": "with olives " * 3} for number in range(3000)]
 
     async with (
-        open_cell(SAMPLES / "chatui.py", folder) as cell,
-        Client(make_host(cell, transport="stdio", download_url=None)) as client,
+        open_toolset(SAMPLES / "chatui.py", folder) as toolset,
+        Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
         [table] = [tool for tool in await client.list_tools() if tool.name == "display_table"]
         result = await client.call_tool_mcp("display_table", {"columns": ["name", "note"], "rows": rows})

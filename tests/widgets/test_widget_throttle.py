@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support import call, details, error_code, open_cell
+from support import call, details, error_code, open_toolset
 
 from runner.errors import CallError, Code
 from runner.toolset.throttle import Throttle
@@ -87,11 +87,11 @@ async def test_a_call_above_the_limit_of_its_tool_is_busy_and_other_users_are_no
         "@mcp.tool\ndef few() -> int:\n    return 1\n@mcp.tool\ndef many() -> int:\n    return 2\n"
     )
 
-    async with open_cell(file, tmp_path, tools={"few": {"calls_per_minute": 2}}) as cell:
-        codes = [error_code(await call(cell, "t-alice-rate", "few")) for _ in range(3)]
-        refused = await call(cell, "t-alice-rate", "few")
-        other_tool = error_code(await call(cell, "t-alice-rate", "many"))
-        other_user = error_code(await call(cell, "t-bob-rate", "few"))
+    async with open_toolset(file, tmp_path, tools={"few": {"calls_per_minute": 2}}) as toolset:
+        codes = [error_code(await call(toolset, "t-alice-rate", "few")) for _ in range(3)]
+        refused = await call(toolset, "t-alice-rate", "few")
+        other_tool = error_code(await call(toolset, "t-alice-rate", "many"))
+        other_user = error_code(await call(toolset, "t-bob-rate", "few"))
 
     assert codes == [None, None, "E_BUSY"]
     assert 0 < details(refused)["retry_after_seconds"] <= 60

@@ -12,7 +12,7 @@ from fastmcp import FastMCP
 from fastmcp.server.providers import aggregate
 from fastmcp.utilities.async_utils import gather
 from opentelemetry import trace
-from support import call, open_cell, somebody
+from support import call, open_toolset, somebody
 
 from runner.worker.internals.patches import ask_one_provider_directly, make_spans_if_recorded
 
@@ -172,7 +172,7 @@ async def test_a_tool_file_with_an_sdk_is_traced(
     file.write_text(TRACED.replace("EARLY", early).replace("LATE", late))
 
     with somebody() as user:
-        async with open_cell(file, tmp_path) as cell:
-            names = (await call(cell, user, "spans")).processed.value["results"]
+        async with open_toolset(file, tmp_path) as toolset:
+            names = (await call(toolset, user, "spans")).processed.value["results"]
 
     assert ("tools/call" in names) is recorded

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
-from support import call, open_cell
+from support import call, open_toolset
 
 from runner.users.identity import User
 from runner.worker.toolfile import load_tool_files
@@ -116,9 +116,9 @@ async def test_it_runs_in_the_worker_and_keeps_files_for_the_user(
 ) -> None:
     tmp_path.chmod(0o700)
 
-    async with open_cell(Path(file), tmp_path, user) as cell:
-        completed = await call(cell, user, "export")
-        kept = await cell.files(User(user)).all()
+    async with open_toolset(Path(file), tmp_path, user) as toolset:
+        completed = await call(toolset, user, "export")
+        kept = await toolset.files(User(user)).all()
 
     results = completed.processed.value["results"]
     assert (results["summary"], results["artifact"]["mime_type"]) == ("w", "application/pdf")

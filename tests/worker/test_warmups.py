@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, call, open_cell, somebody
+from support import TOOLS, call, open_toolset, somebody
 
-from runner.toolset.toolset import Cell
+from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -18,29 +18,29 @@ FILE = TOOLS / "warms_up.py"
 
 
 @pytest.fixture(scope="module")
-async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     # Each call a process, so that what they have in common is their zygote's.
-    async with open_cell(FILE, tmp_path_factory.mktemp("warms"), worker_reuse="call") as it:
+    async with open_toolset(FILE, tmp_path_factory.mktemp("warms"), worker_reuse="call") as it:
         yield it
 
 
-async def told(cell: Cell) -> dict[str, Any]:
+async def told(toolset: Toolset) -> dict[str, Any]:
     with somebody() as user:
-        results: dict[str, Any] = (await call(cell, user, "told")).processed.value["results"]
+        results: dict[str, Any] = (await call(toolset, user, "told")).processed.value["results"]
     return results
 
 
-async def test_a_function_is_called_once_for_all_workers_before_the_first(cell: Cell) -> None:
+async def test_a_function_is_called_once_for_all_workers_before_the_first(toolset: Toolset) -> None:
     with somebody() as user:
-        first, second = [(await call(cell, user, "told")).processed.value["results"] for _ in range(2)]
+        first, second = [(await call(toolset, user, "told")).processed.value["results"] for _ in range(2)]
 
     assert first["pid"] != second["pid"]
     assert first["parent"] == second["parent"]
     assert first["seen"] == second["seen"] == [["usual", first["parent"]]]
 
 
-async def test_what_starts_a_thread_is_left_out_so_workers_are_still_forked(cell: Cell) -> None:
-    results = await told(cell)
+async def test_what_starts_a_thread_is_left_out_so_workers_are_still_forked(toolset: Toolset) -> None:
+    results = await told(toolset)
 
     # Else each worker would be an interpreter of its own, which has loaded the file itself.
     assert results["seen"] == [["usual", results["parent"]]]
@@ -51,8 +51,8 @@ async def test_the_author_hears_what_was_left_out_and_why(
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    async with open_cell(FILE, tmp_path) as cell:
-        await told(cell)
+    async with open_toolset(FILE, tmp_path) as toolset:
+        await told(toolset)
 
     lines = [str(getattr(record, "line", "")) for record in caplog.records]
     assert "warm-up broken was left out: ValueError: no model here" in lines
@@ -62,16 +62,16 @@ async def test_the_author_hears_what_was_left_out_and_why(
     assert not any("warm-up usual" in line for line in lines)
 
 
-async def test_a_warm_up_may_write_no_more_than_an_import(cell: Cell) -> None:
-    await told(cell)
+async def test_a_warm_up_may_write_no_more_than_an_import(toolset: Toolset) -> None:
+    await told(toolset)
 
     assert not Path("/tmp/toolcell-burglar").exists()
 
 
 async def test_a_single_call_does_not_wait_for_warm_ups(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_cell(FILE, tmp_path, user, keep_s=60) as cell:
-            results = (await call(cell, user, "told")).processed.value["results"]
+        async with open_toolset(FILE, tmp_path, user, keep_s=60) as toolset:
+            results = (await call(toolset, user, "told")).processed.value["results"]
 
     assert results["seen"] == []
 
@@ -82,10 +82,10 @@ async def test_known_libraries_have_imported_what_they_import_late(tmp_path: Pat
     file.write_text(f"import pandas, matplotlib.figure\n{FILE.read_text()}")
 
     with somebody() as user:
-        async with open_cell(file, tmp_path) as cell:
-            late = (await call(cell, user, "late_imports")).processed.value["results"]
-        async with open_cell(file, tmp_path, user, keep_s=60) as cell:
-            cold = (await call(cell, user, "late_imports")).processed.value["results"]
+        async with open_toolset(file, tmp_path) as toolset:
+            late = (await call(toolset, user, "late_imports")).processed.value["results"]
+        async with open_toolset(file, tmp_path, user, keep_s=60) as toolset:
+            cold = (await call(toolset, user, "late_imports")).processed.value["results"]
 
     assert late == []
     assert cold

@@ -59,10 +59,10 @@ async def _loaded(target: str, user: str | None) -> int:
     Raises:
         LoadError: It cannot be served.
     """
-    from runner.toolset.toolset import Cell  # noqa: PLC0415 - only `install` needs it
+    from runner.toolset.toolset import Toolset  # noqa: PLC0415 - only `install` needs it
 
     with tempfile.TemporaryDirectory() as folder:
         own = {"state_dir": Path(folder, "state"), "store": Path(folder, "store").as_uri()}
         settings = start({"log_level": "error", **own, **({"user": user} if user else {})}, None)
-        async with Cell.open(settings, [target]):
+        async with Toolset.open(settings, [target]):
             return 0

@@ -85,13 +85,13 @@ def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, laun
 async def _load_and_serve(settings: Settings, targets: list[str], launched: Launched | None) -> int:
     # A wrong file name or setting is answered before these are imported.
     from runner.server.ahead import Ahead, first_user, transport_of  # noqa: PLC0415
-    from runner.toolset.toolset import Cell  # noqa: PLC0415
+    from runner.toolset.toolset import Toolset  # noqa: PLC0415
     from runner.users.identity import check_startable  # noqa: PLC0415
 
     transport = transport_of(settings)
     check_startable(settings, transport)
     user = first_user(settings, transport)
-    opened = Ahead(Cell.open(settings, targets, user=user, launched=launched))
+    opened = Ahead(Toolset.open(settings, targets, user=user, launched=launched))
     try:
         # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.server.serve")
