@@ -1,4 +1,4 @@
-"""The guise of another process's user, taken by one thread for one look at that process.
+"""One thread looks at a process as the user who owns it, for a moment.
 
 Root may look at every process only with the capability SYS_PTRACE, which containers do not give by default.
 Whoever has the same user and group id may look without it, and a thread of root can have them for a moment,

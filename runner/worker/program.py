@@ -47,7 +47,7 @@ class Program:
     def __init__(self) -> None:
         self._server: Served | None = None
         self._lists: object = None
-        self._witness = FailureCapture(Path())
+        self._failures = FailureCapture(Path())
         self._line: HostLine | None = None
         self._waiting: Waiting = {}
         self._state = RemoteState(self._request_host)
@@ -77,7 +77,7 @@ class Program:
         self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]
         self._is_lasting = bool(config["lasting"])
         server = self._server = served_by(load_tool_files(files))
-        self._witness = FailureCapture(entry_of(files[0]).beside[-1].parent)
+        self._failures = FailureCapture(entry_of(files[0]).beside[-1].parent)
         mend_returned_texts()
         make_spans_if_recorded()
         try:
@@ -111,8 +111,8 @@ class Program:
         # An earlier call of the same home may have removed it since this worker got ready.
         _make_folder(self._environment["TMPDIR"])
         self._line = HostLine(channel, self._loop, self._waiting)
-        self._witness.channel, self._witness.raised = channel, None
-        self._witness.most_bytes = int(call["answer_bytes"])
+        self._failures.channel, self._failures.raised = channel, None
+        self._failures.most_bytes = int(call["answer_bytes"])
         self._state.known = dict(call["known_state"])
         # What one call keeps in context variables, the next one does not find, as in plain FastMCP.
         serving = self._loop.create_task(self._serve(call), context=self._context.copy())
@@ -143,7 +143,7 @@ class Program:
         await loop.create_future()
 
     async def _catalog(self, server: Served) -> dict[str, object]:
-        await server.set_up(self._state, self._witness, self._publish)
+        await server.set_up(self._state, self._failures, self._publish)
         return await server.catalog()
 
     async def _enter(self) -> None:
@@ -176,7 +176,7 @@ class Program:
     def _seen(self) -> dict[str, object]:
         """Return what the host has to know of a request beside its answer."""
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
-        return {"raised": self._witness.raised, "own_lists": self._server.lists() != self._lists}
+        return {"raised": self._failures.raised, "own_lists": self._server.lists() != self._lists}
 
     async def _publish(self, method: str, uri: str | None) -> None:
         if self._line is not None:

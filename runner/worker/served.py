@@ -68,7 +68,7 @@ class Served(Protocol):
     def routes(self) -> list[BaseRoute]:
         """Return the HTTP routes that the file adds."""
 
-    async def set_up(self, state: Any, witness: FailureCapture, publish: Publish) -> None:
+    async def set_up(self, state: Any, failures: FailureCapture, publish: Publish) -> None:
         """Change it so that a worker can serve one request with it, and sees what tools raise."""
 
     async def catalog(self) -> dict[str, Any]:
@@ -101,10 +101,10 @@ class _FastMcp:
     def routes(self) -> list[BaseRoute]:
         return routes(self._server)
 
-    async def set_up(self, state: Any, witness: FailureCapture, publish: Publish) -> None:
+    async def set_up(self, state: Any, failures: FailureCapture, publish: Publish) -> None:
         del publish  # FastMCP has no bus of its own.
-        self._server.middleware.append(witness)
-        witness.masks = masks_errors(self._server)
+        self._server.middleware.append(failures)
+        failures.masks = masks_errors(self._server)
         self._tasks = await task_tools(self._server)
         await single_call_server(self._server, state)
         await warm_type_adapters(self._server)
@@ -150,10 +150,10 @@ class _Sdk:
     def routes(self) -> list[BaseRoute]:
         return [*routes_of(self._server)]
 
-    async def set_up(self, state: Any, witness: FailureCapture, publish: Publish) -> None:
+    async def set_up(self, state: Any, failures: FailureCapture, publish: Publish) -> None:
         del state  # The SDK keeps none.
         without_sealing(self._server)
-        watch_calls(self._server, witness.seen)
+        watch_calls(self._server, failures.seen)
         announce_with(self._server, publish)
         listing = listing_of(self._server)
 
