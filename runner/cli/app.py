@@ -1,6 +1,6 @@
 """The command line, from `runner serve` to `runner schema`. Its names and exit codes are a contract.
 
-What a command takes and does is in `runner.commands`.
+What a command takes and does is in `runner.cli.commands`.
 
 Source: `docs/cli.md`.
 """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.contract.context import available_files, files_block, human_facts, human_size
+from runner.contract.available_files import available_files, files_block, human_facts, human_size
 from runner.contract.envelope import envelope, file_not_found
 from runner.errors import CallError, UsageError
 from runner.files.paging import MOST, CursorError, page

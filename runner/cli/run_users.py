@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runner.cli.administration import Account, Administration
-from runner.contract.context import human_size
+from runner.contract.available_files import human_size
 from runner.contract.envelope import envelope
 from runner.errors import CallError, UsageError
 

@@ -13,7 +13,7 @@ from runner.doctor.report import Level, Line
 from runner.errors import CallError
 from runner.files.my_files import open_library
 from runner.settings.model import Settings
-from runner.store.asking import lost_records
+from runner.store.bucket_health import lost_records
 from runner.store.local.store import LocalStore, Missing
 from runner.store.protocol import Reason, Removal
 from runner.store.verifying import Damage, Verifiable

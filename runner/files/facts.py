@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from runner.formats.images import image_size
 from runner.formats.parquet import parquet_rows
 from runner.formats.pdf import pdf_pages
-from runner.formats.rows import count_rows
+from runner.formats.row_counts import count_rows
 
 __all__ = ["facts"]
 

@@ -37,8 +37,8 @@ from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system
 from runner.settings.model import Settings
 from runner.settings.rights import interpreters_of, with_rights
-from runner.system.environment import call_environment, framework_environment, planned_environment
 from runner.system.threads import in_thread
+from runner.system.tool_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.lending import lend
 from runner.toolset.policies import GUARD_ONLY, aliases
 from runner.users.identity import User

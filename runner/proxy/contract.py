@@ -9,7 +9,8 @@ Source: requirements S0-56, S0-70, S0-73, S1-31 and S1-104; `docs/proxy.md`, "Tw
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from runner.toolset.catalog import ToolSpec, without_parameter
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.hidden_identity import without_parameter
 
 __all__ = ["Contract", "Wish", "contract_of", "has_our_words", "without_identity"]
 

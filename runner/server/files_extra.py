@@ -3,7 +3,7 @@
 Source: document 001, section 4; requirement S1-38; `docs/files.md`.
 """
 
-from runner.contract.context import available_files, files_block
+from runner.contract.available_files import available_files, files_block
 from runner.files.file_events import FILES_URI
 from runner.server.extras import ExtraPrompt, ExtraResource
 from runner.steps.execution import Service

@@ -46,7 +46,7 @@ from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import authorize_widget, challenged, with_schemes
 from runner.steps.timing import REPORT, wants_report
-from runner.toolset.catalog import without_parameter
+from runner.toolset.hidden_identity import without_parameter
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
 from runner.worker.wire import WireError

@@ -19,9 +19,9 @@ from runner.http import browser_session as browser
 from runner.http import downloads, files, health
 from runner.http import events as stream
 from runner.http.context import Site
-from runner.http.kept_apart import KeptApart
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.http.readiness import Readiness
+from runner.http.response_headers import KeptApart
 from runner.http.responses import Refusal, fails, left, refuses
 from runner.http.shares import Shares, token_user
 from runner.http.under_way import EndsWithSession, UnderWay

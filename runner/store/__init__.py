@@ -1,1 +1,1 @@
-"""My Files: what users uploaded and tools produced, kept beyond the call."""
+"""Where bytes live: in a folder, in a bucket, in memory; what is kept, how long, and what goes."""

@@ -17,7 +17,6 @@ __all__ = [
     "WISHES_META",
     "Catalog",
     "ToolSpec",
-    "without_parameter",
 ]
 
 FILE_ARGUMENTS = ("filename", "filenames")
@@ -187,20 +186,6 @@ class Catalog:
         """Return the answer to reading a widget's page, or None if `uri` is not the address of one."""
         content = self.pages.get(unversioned(uri))
         return None if content is None else {"contents": [{"uri": uri, **content}]}
-
-
-def without_parameter(schema: Any, name: str) -> Any:
-    """Return the schema of a tool's arguments without one that no caller fills in."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping) or name not in properties:
-        return schema
-    left = {**schema, "properties": {key: item for key, item in properties.items() if key != name}}
-    required = schema.get("required")
-    if isinstance(required, list):
-        left["required"] = [key for key in required if key != name]
-        if not left["required"]:
-            del left["required"]
-    return left
 
 
 def _wish(meta: Any, name: str) -> Any:

@@ -14,7 +14,7 @@ from runner.homes.scratch import scratch_folder
 from runner.settings.isolation import unfit
 from runner.settings.model import Settings
 from runner.settings.targets import entry_of, tool_files
-from runner.system.environment import (
+from runner.system.tool_environment import (
     call_environment,
     homeless_environment,
     load_environment,

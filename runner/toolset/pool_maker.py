@@ -24,8 +24,8 @@ from runner.toolset.policies import Bounds
 from runner.toolset.user_pool import Access, PoolKey, UserPool, Workers
 from runner.users.identity import User
 from sandbox.host import descriptors
+from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.pool import Pool, Source
-from sandbox.host.pool_size import PoolSize
 
 __all__ = ["PoolMaker"]
 
@@ -149,7 +149,9 @@ class PoolMaker:
                 self.bounds.config(user, access, home, scratch),
                 home_fd=home.fd if home is not None and access is Access.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
-                stock=PoolSize(least=self.settings.idle_workers, most=self.settings.most_idle_workers),
+                idle_workers=IdleWorkers(
+                    least=self.settings.idle_workers, most=self.settings.most_idle_workers
+                ),
                 reuse=self.settings.reuse if self.keep_s == 0 else None,
                 forks=self.settings.worker_start == "fork",
             )

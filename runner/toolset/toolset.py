@@ -33,7 +33,7 @@ from runner.store.protocol import ArtifactStore
 from runner.store.room import told_of_no_room
 from runner.store.spool.store import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
-from runner.system.environment import framework_environment
+from runner.system.tool_environment import framework_environment
 from runner.toolset.admission import Admission
 from runner.toolset.background import warn_of_refused_jobs
 from runner.toolset.catalog import Catalog, ToolSpec

@@ -29,8 +29,8 @@ from runner.settings.targets import Entry, entry_of, module_line, proxy_line
 from runner.widgets.serving import MountedPages
 from runner.worker.internals.providers import FastMCPProvider
 from runner.worker.internals.server import inner_provider
+from runner.worker.output_transformer import NAME, ToolTransformer
 from runner.worker.own_modules import OwnModules
-from runner.worker.tool_transformer import NAME, ToolTransformer
 from sandbox.errors import LoadError
 
 __all__ = ["AnyServer", "author_frames", "load_tool_files"]

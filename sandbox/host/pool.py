@@ -14,8 +14,8 @@ from typing import Protocol
 
 from sandbox.errors import ZygoteDied
 from sandbox.host import descriptors
+from sandbox.host.idle_workers import CALM_S, IdleWorkers
 from sandbox.host.lease import Lease
-from sandbox.host.pool_size import CALM_S, PoolSize
 from sandbox.host.retirement import Reuse
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
@@ -67,7 +67,7 @@ class Pool:
     config: Mapping[str, object]
     home_fd: int | None
     load_timeout_s: float
-    stock: PoolSize
+    idle_workers: IdleWorkers
     loaded: Loaded
     zygote: Zygote
     forks: bool
@@ -88,7 +88,7 @@ class Pool:
         *,
         home_fd: int | None,
         load_timeout_s: float,
-        stock: PoolSize,
+        idle_workers: IdleWorkers,
         reuse: Reuse | None = None,
         forks: bool = True,
     ) -> "Pool":
@@ -100,7 +100,7 @@ class Pool:
             config: For the program's `load`.
             home_fd: Descriptor of the policy's home; must stay open as long as the pool.
             load_timeout_s: Seconds the program may take to load, and a worker to get ready.
-            stock: Says how many workers to keep parked.
+            idle_workers: Says how many workers to keep parked.
             reuse: How long workers stay with their user; by default each serves one call.
             forks: Whether workers may be forked from the zygote; if not, each loads the program for itself.
 
@@ -124,7 +124,7 @@ class Pool:
             config=config,
             home_fd=home_fd,
             load_timeout_s=load_timeout_s,
-            stock=stock,
+            idle_workers=idle_workers,
             loaded=loaded,
             zygote=zygote,
             forks=forks and loaded.threads == 1,
@@ -142,24 +142,24 @@ class Pool:
 
     def refill(self) -> None:
         """Order as many workers as are missing; they come when they come."""
-        self._trim(self.stock.most)
+        self._trim(self.idle_workers.most)
         self._calm_later()
         if self._closed or not descriptors.are_plenty():
             # A call that finds no worker orders one for itself.
             return
         if self.forks:
-            self.zygote.order(self.stock.size - self.zygote.idle)
+            self.zygote.order(self.idle_workers.size - self.zygote.idle)
             return
         # Each has imported the whole program for itself: too much to keep more of them for a while.
         kept = sum(zygote.at_hand for zygote in self._kept)
-        while len(self._oneshots) + kept < max(1, self.stock.least):
+        while len(self._oneshots) + kept < max(1, self.idle_workers.least):
             self._oneshots.append(asyncio.create_task(self._oneshot()))
 
     def refill_later(self) -> None:
         """Do the same in a moment, if somebody could still have a worker until then."""
         if not self.forks or self.zygote.idle == 0:
             self.refill()
-        elif self._resting is None and self.zygote.idle < self.stock.size:
+        elif self._resting is None and self.zygote.idle < self.idle_workers.size:
             self._resting = asyncio.get_running_loop().call_later(_REST_S, self._rested)
 
     def _rested(self) -> None:
@@ -230,7 +230,7 @@ class Pool:
         if self._is_new:
             self._is_new = False
             return
-        self.stock.found(self.zygote.at_hand, has_room=has_room)
+        self.idle_workers.found(self.zygote.at_hand, has_room=has_room)
         self._calm_later()
 
     def _trim(self, most: int) -> None:
@@ -249,7 +249,7 @@ class Pool:
         return self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._kept)
 
     def _calm_later(self) -> None:
-        is_more = self.stock.is_raised or self._waiting > max(1, self.stock.size)
+        is_more = self.idle_workers.is_raised or self._waiting > max(1, self.idle_workers.size)
         if is_more and not self._closed and self._calming is None:
             self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
 
@@ -257,8 +257,8 @@ class Pool:
         self._calming = None
         if self._closed:
             return
-        self.stock.calm()
-        self._trim(self.stock.size)
+        self.idle_workers.calm()
+        self._trim(self.idle_workers.size)
         self._calm_later()
 
     @property

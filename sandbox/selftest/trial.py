@@ -12,9 +12,9 @@ from pathlib import Path
 
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.host.forkserver import Forkserver
+from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
-from sandbox.host.pool_size import PoolSize
 from sandbox.host.retirement import Reuse
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
@@ -198,7 +198,7 @@ class Bench:
             {},
             home_fd=made.home_fd,
             load_timeout_s=_LOAD_S,
-            stock=PoolSize(least=0, most=0),
+            idle_workers=IdleWorkers(least=0, most=0),
             reuse=Reuse(calls=_CALLS if mode is Mode.USER else 1),
         )
         try:

@@ -10,7 +10,7 @@ from conformance_results import accept
 from conformance_world import World, described
 
 from runner.artifacts.accept import failed
-from runner.contract.context import AvailableFile, files_block
+from runner.contract.available_files import AvailableFile, files_block
 from runner.contract.normalise import normalise
 from runner.errors import CallError
 from runner.settings.model import Settings

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from runner.files.facts import facts
-from runner.formats import rows
+from runner.formats import row_counts as rows
 
 mpl.use("agg")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sandbox.deadlines import Rung
 from sandbox.host.forkserver import Forkserver
+from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.pool import Pool, Source
-from sandbox.host.pool_size import PoolSize
 from sandbox.host.retirement import Reuse
 from sandbox.policy import Limits, Policy
 from sandbox.readable import default_read
@@ -96,7 +96,7 @@ async def pool_of(
     net: tuple[str, ...] = (),
     reach: tuple[tuple[str, int], ...] = (),
     guard: bool = True,
-    stock: PoolSize | None = None,
+    idle_workers: IdleWorkers | None = None,
     reuse: Reuse | None = None,
     **config: object,
 ) -> AsyncIterator[Pool]:
@@ -111,7 +111,7 @@ async def pool_of(
         net: Where its workers may connect to.
         reach: What they may reach without asking.
         guard: Whether denials are explained.
-        stock: How many are parked; one if nothing is said.
+        idle_workers: How many are parked; one if nothing is said.
         reuse: How long they stay; for one call if nothing is said.
         config: What the program is told.
     """
@@ -140,7 +140,7 @@ async def pool_of(
             config,
             home_fd=home_fd,
             load_timeout_s=load_timeout_s,
-            stock=stock or PoolSize(least=1, most=1),
+            idle_workers=idle_workers or IdleWorkers(least=1, most=1),
             reuse=reuse or Reuse(),
         )
         try:

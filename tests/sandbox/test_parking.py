@@ -14,9 +14,9 @@ from support import becomes
 from sandbox.deadlines import Deadlines
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.freezer import is_frozen
+from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
-from sandbox.host.pool_size import PoolSize
 from sandbox.host.retirement import Reuse
 from sandbox.host.usage import read_process
 from sandbox.outcome import Ending, Outcome
@@ -435,7 +435,7 @@ async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)
-    async with kept_pool_of(forkserver, tmp_path, stock=PoolSize(least=2, most=3)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=2, most=3)) as pool:
         leases = [await leased(pool, "count") for _ in range(6)]
         for lease, _ in leases:
             lease.release()
@@ -454,7 +454,7 @@ async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and
 async def test_tools_with_limits_of_their_own_leave_no_more_workers(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, stock=PoolSize(least=1, most=2)) as pool:
+    async with kept_pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=2)) as pool:
         for number in range(6):
             await run(pool, "count", limits=replace(pool.policy.limits, cpu_s=10 + number))
             pool.refill()
@@ -465,7 +465,9 @@ async def test_no_more_one_shot_processes_stay_either(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)
-    async with kept_pool_of(forkserver, tmp_path, threads=True, stock=PoolSize(least=1, most=2)) as pool:
+    async with kept_pool_of(
+        forkserver, tmp_path, threads=True, idle_workers=IdleWorkers(least=1, most=2)
+    ) as pool:
         leases = [await leased(pool, "count") for _ in range(4)]
         for lease, _ in leases:
             lease.release()

@@ -19,9 +19,9 @@ from sandbox.deadlines import Deadlines
 from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
 from sandbox.frames import Kind, encode
 from sandbox.host.forkserver import Forkserver
+from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.launch import launch
 from sandbox.host.pool import Pool
-from sandbox.host.pool_size import PoolSize
 from sandbox.host.watch import FIRST_LOOK_S
 from sandbox.host.worker import children_of
 from sandbox.outcome import Denial, Ending, Outcome
@@ -182,7 +182,7 @@ async def parks(pool: Pool, count: int) -> None:
 async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_them(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path, stock=PoolSize(least=1, most=3)) as pool:
+    async with pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=3)) as pool:
         await pool.ready()
         outcomes = await asyncio.gather(*(run(pool, "echo", number) for number in range(6)))
         pool.refill()
@@ -203,15 +203,15 @@ async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_t
 async def test_the_call_that_a_pool_is_made_for_is_no_reason_to_keep_more_workers(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with pool_of(forkserver, tmp_path, stock=PoolSize(least=1, most=3)) as pool:
+    async with pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=3)) as pool:
         found = pool.zygote.at_hand
         await run(pool, "echo", 1)
-        size = pool.stock.size
+        size = pool.idle_workers.size
         pool.refill()
         await parks(pool, 1)
         await asyncio.gather(run(pool, "echo", 2), run(pool, "echo", 3))
 
-        assert (found, size, pool.stock.size) == (0, 1, 2)
+        assert (found, size, pool.idle_workers.size) == (0, 1, 2)
 
 
 def huge_bytes(pid: int) -> int:
@@ -243,7 +243,7 @@ async def test_a_layer_that_cannot_be_put_in_place_ends_the_zygote(
 
     with pytest.raises(ConfinementError, match="home"):
         await Pool.start(
-            forkserver, policy, {}, home_fd=None, load_timeout_s=20, stock=PoolSize(least=1, most=1)
+            forkserver, policy, {}, home_fd=None, load_timeout_s=20, idle_workers=IdleWorkers(least=1, most=1)
         )
 
 
@@ -401,7 +401,7 @@ async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_for_t
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     processors = len(os.sched_getaffinity(0))
-    async with pool_of(forkserver, tmp_path, stock=PoolSize(least=0, most=0)) as pool:
+    async with pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=0, most=0)) as pool:
         for _ in range(processors + 1):
             pool.zygote.order(1)
         assert await becomes(lambda: pool.zygote.at_hand == processors + 1)
@@ -484,7 +484,7 @@ async def test_a_process_launched_before_is_used_if_it_is_of_the_same_kind() -> 
 
 
 async def test_a_pool_rests_before_it_refills_unless_it_is_empty(pool: Pool) -> None:
-    pool.stock.size = 2
+    pool.idle_workers.size = 2
     pool.refill()
     leases = [await pool.lease(pool.policy.limits)]
 

@@ -13,8 +13,8 @@ from support import becomes
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.errors import SandboxError
 from sandbox.host.forkserver import Forkserver
+from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.pool import Pool
-from sandbox.host.pool_size import PoolSize
 from sandbox.outcome import Ending, Outcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -108,7 +108,7 @@ async def parks(pool: Pool, count: int) -> None:
 async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
     forkserver: Forkserver, folder: Path
 ) -> None:
-    async with homeless_pool_of(forkserver, folder, stock=PoolSize(least=2, most=2)) as pool:
+    async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=2, most=2)) as pool:
         await parks(pool, 2)
         dead = list(pool.zygote._parking._idle)
         for worker in dead:
@@ -123,11 +123,11 @@ async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
 
 
 async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver, folder: Path) -> None:
-    async with homeless_pool_of(forkserver, folder, stock=PoolSize(least=1, most=6)) as pool:
+    async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=6)) as pool:
         await parks(pool, 1)
         before = descriptors()
         for size in (6, 1, 6, 1):
-            pool.stock.size = size
+            pool.idle_workers.size = size
             pool.refill()
             if size == 6:
                 await parks(pool, size)
@@ -139,7 +139,7 @@ async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver
 
 
 async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, folder: Path) -> None:
-    async with homeless_pool_of(forkserver, folder, stock=PoolSize(least=2, most=2)) as pool:
+    async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=2, most=2)) as pool:
         await parks(pool, 2)
         lease = await pool.lease(pool.policy.limits)
         pool.zygote.dismiss(9)
@@ -153,7 +153,7 @@ async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, fol
 async def test_nobody_gets_a_worker_while_very_much_of_what_others_gave_is_being_closed(
     forkserver: Forkserver, folder: Path
 ) -> None:
-    async with homeless_pool_of(forkserver, folder, stock=PoolSize(least=1, most=1)) as pool:
+    async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         await parks(pool, 1)
         closer = pool.zygote.closer
         # Of these the kernel says that they are none; no thread sees to them until the next is closed.
@@ -171,7 +171,7 @@ async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
     forkserver: Forkserver, folder: Path
 ) -> None:
     before = descriptors()
-    async with homeless_pool_of(forkserver, folder, stock=PoolSize(least=3, most=3)) as pool:
+    async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=3, most=3)) as pool:
         await parks(pool, 3)
         pool.zygote.dismiss(2)
         pool.close()
@@ -183,7 +183,7 @@ async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
 async def test_a_client_that_never_takes_a_notification_gets_its_answer(
     forkserver: Forkserver, folder: Path
 ) -> None:
-    async with homeless_pool_of(forkserver, folder, stock=PoolSize(least=1, most=1)) as pool:
+    async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         outcome = await asyncio.wait_for(run(pool, "said", Deaf()), 20)
 
     assert outcome.answer == {"value": "said"}
@@ -195,7 +195,7 @@ async def test_a_call_that_is_cancelled_while_its_client_takes_a_notification_le
     def drains() -> bool:
         return any("Queue.join" in repr(task) for task in asyncio.all_tasks())
 
-    async with homeless_pool_of(forkserver, folder, stock=PoolSize(least=1, most=1)) as pool:
+    async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         listener = Deaf()
         call = asyncio.create_task(run(pool, "said", listener))
         await asyncio.wait_for(listener.told.wait(), 20)
@@ -225,7 +225,7 @@ async def test_why_no_worker_gets_ready_is_told_whatever_it_is(
     async with homeless_pool_of(
         forkserver,
         folder,
-        stock=PoolSize(least=0, most=0),
+        idle_workers=IdleWorkers(least=0, most=0),
         codes=codes,
     ) as pool:
         with pytest.raises(SandboxError) as raised:

@@ -8,7 +8,7 @@ from s3_servers import CuttingProxy
 from runner.doctor.report import Level, Line, report
 from runner.settings.model import Settings
 from runner.settings.sources import load
-from runner.store.asking import fault_of
+from runner.store.bucket_health import fault_of
 from runner.store.s3.bucket import Address
 
 

@@ -8,7 +8,7 @@ import pytest
 from test_s3_doctor import settings_for
 
 from runner.doctor.report import Level, Line, report
-from runner.store.asking import lost_records
+from runner.store.bucket_health import lost_records
 from runner.store.s3.bucket import Address, Bucket
 from runner.store.s3.sweep import Bounds, Lost, count_lost
 
@@ -60,9 +60,9 @@ def test_the_doctor_says_where_it_stopped_and_how_to_see_all(
         lines = report(settings, whole_bucket=whole_bucket).lines
         return next(line for line in lines if line.name == "records")
 
-    monkeypatch.setattr("runner.store.asking.LISTED_OBJECTS", 12)
+    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 12)
     cut, whole = line(whole_bucket=False), line(whole_bucket=True)
-    monkeypatch.setattr("runner.store.asking.LISTED_OBJECTS", 21)
+    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 21)
     bucket.delete(f"{rgw.prefix}ann/index/one/names/ann0/ticket")
     lost_and_cut = line(whole_bucket=False)
 

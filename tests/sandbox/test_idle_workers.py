@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.host.pool_size import PoolSize
+from sandbox.host.idle_workers import IdleWorkers
 
 
 def yes() -> bool:
@@ -14,87 +14,87 @@ def no() -> bool:
 
 
 def test_a_stock_begins_with_its_least() -> None:
-    assert (PoolSize(least=2, most=8).size, PoolSize(least=0, most=0).size) == (2, 0)
+    assert (IdleWorkers(least=2, most=8).size, IdleWorkers(least=0, most=0).size) == (2, 0)
 
 
 @pytest.mark.parametrize(("least", "most"), [(-1, 2), (3, 2)])
 def test_a_stock_that_makes_no_sense_is_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match=f"{least} to {most}"):
-        PoolSize(least=least, most=most)
+        IdleWorkers(least=least, most=most)
 
 
 def test_each_call_that_finds_nobody_raises_it_by_one_up_to_the_most() -> None:
-    stock = PoolSize(least=2, most=4)
+    idle_workers = IdleWorkers(least=2, most=4)
 
     sizes = []
     for _ in range(4):
-        stock.found(0, has_room=yes)
-        sizes.append(stock.size)
+        idle_workers.found(0, has_room=yes)
+        sizes.append(idle_workers.size)
 
     assert sizes == [3, 4, 4, 4]
 
 
 def test_a_call_that_finds_somebody_does_not_raise_it() -> None:
-    stock = PoolSize(least=2, most=4)
+    idle_workers = IdleWorkers(least=2, most=4)
 
-    stock.found(1, has_room=yes)
+    idle_workers.found(1, has_room=yes)
 
-    assert stock.size == 2
+    assert idle_workers.size == 2
 
 
 def test_without_memory_it_is_not_raised() -> None:
-    stock = PoolSize(least=2, most=4)
+    idle_workers = IdleWorkers(least=2, most=4)
 
-    stock.found(0, has_room=no)
+    idle_workers.found(0, has_room=no)
 
-    assert stock.size == 2
+    assert idle_workers.size == 2
 
 
 def test_memory_is_asked_for_only_where_it_decides() -> None:
     def asked() -> bool:
         raise AssertionError
 
-    full = PoolSize(least=1, most=1)
+    full = IdleWorkers(least=1, most=1)
 
-    PoolSize(least=1, most=2).found(1, has_room=asked)
+    IdleWorkers(least=1, most=2).found(1, has_room=asked)
     full.found(0, has_room=asked)
 
     assert full.size == 1
 
 
 def test_what_was_never_needed_is_given_up_one_at_a_time() -> None:
-    stock = PoolSize(least=1, most=4)
+    idle_workers = IdleWorkers(least=1, most=4)
     for _ in range(3):
-        stock.found(0, has_room=yes)
+        idle_workers.found(0, has_room=yes)
 
     sizes = []
     for _ in range(5):
-        stock.calm()
-        sizes.append(stock.size)
+        idle_workers.calm()
+        sizes.append(idle_workers.size)
 
     # The first time is the one in which calls found nobody.
     assert sizes == [4, 3, 2, 1, 1]
 
 
 def test_what_is_needed_stays() -> None:
-    stock = PoolSize(least=1, most=4)
-    stock.found(0, has_room=yes)
-    stock.calm()
+    idle_workers = IdleWorkers(least=1, most=4)
+    idle_workers.found(0, has_room=yes)
+    idle_workers.calm()
 
-    stock.found(1, has_room=yes)
-    stock.calm()
+    idle_workers.found(1, has_room=yes)
+    idle_workers.calm()
 
-    assert stock.size == 2
+    assert idle_workers.size == 2
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 10)), max_size=60))
 def test_it_stays_between_its_bounds(calls: list[int | None]) -> None:
-    stock = PoolSize(least=2, most=5)
+    idle_workers = IdleWorkers(least=2, most=5)
 
     for parked in calls:
         if parked is None:
-            stock.calm()
+            idle_workers.calm()
         else:
-            stock.found(parked, has_room=yes)
+            idle_workers.found(parked, has_room=yes)
 
-        assert 2 <= stock.size <= 5
+        assert 2 <= idle_workers.size <= 5

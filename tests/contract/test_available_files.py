@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.contract.context import (
+from runner.contract.available_files import (
     MOST_FILES,
     AvailableFile,
     available_files,

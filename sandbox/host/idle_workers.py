@@ -7,14 +7,14 @@ there is memory for it. Each time in which there was always one to spare lowers 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["CALM_S", "PoolSize"]
+__all__ = ["CALM_S", "IdleWorkers"]
 
 CALM_S = 30.0
 """Time after which what was never needed is given up, in seconds."""
 
 
 @dataclass(slots=True, kw_only=True)
-class PoolSize:
+class IdleWorkers:
     """The number of workers that a pool keeps parked.
 
     Attributes:
@@ -30,7 +30,7 @@ class PoolSize:
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:
-            raise ValueError(f"a stock of {self.least} to {self.most} workers")
+            raise ValueError(f"a number of {self.least} to {self.most} workers")
         self.size = self.least
         self._spare = self.size
 

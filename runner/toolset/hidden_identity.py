@@ -1,0 +1,23 @@
+"""The identity that the runner fills in, left out of the schemas that clients see.
+
+Source: contradiction C4 of the requirements; `docs/settings.md`, `show_username`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["without_parameter"]
+
+
+def without_parameter(schema: Any, name: str) -> Any:
+    """Return the schema of a tool's arguments without one that no caller fills in."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping) or name not in properties:
+        return schema
+    left = {**schema, "properties": {key: item for key, item in properties.items() if key != name}}
+    required = schema.get("required")
+    if isinstance(required, list):
+        left["required"] = [key for key in required if key != name]
+        if not left["required"]:
+            del left["required"]
+    return left
