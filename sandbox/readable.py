@@ -105,7 +105,7 @@ def default_read(
     # Modules lie beside the name that was given, also where that is a link to the file itself.
     tool = tool_file.parent.resolve() / tool_file.name
     beside, secrets = _tool(tool, denied, wide, homes)
-    parts = [carve(top, (*denied, *secrets)) for top in _system(denied)]
+    parts = [_of_system(carve(top, (*denied, *secrets))) for top in _system(denied)]
     parts += [carve(path, denied) for path in _libraries(extra)]
     # Each once: a checkout that is the working folder, too, stands twice in sys.path.
     folders = dict.fromkeys(_import_folders(wide, denied))
@@ -244,6 +244,12 @@ def _system(denied: Sequence[Path]) -> Iterator[Path]:
         is_elsewhere = len(top.parts) == 1 or top.parts[1] in _NOT_SYSTEM
         if not is_elsewhere and not _beneath(top, denied):
             yield top
+
+
+def _of_system(found: Readable) -> Readable:
+    """Return what is the system's: where /var was taken apart, /var/tmp is a part, and is other people's."""
+    others = _both_forms((Path("/var/tmp"),))  # noqa: S108
+    return Readable(*(tuple(path for path in paths if not _beneath(path, others)) for paths in found))
 
 
 def system_secrets() -> Iterator[Path]:

@@ -13,13 +13,14 @@ import logging
 import os
 import posixpath
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from runner.artifacts.accept import REASONS, Processed
 from runner.artifacts.collect import Collected, OpenHome, collect, relative_to_home
+from runner.contract.envelope import legible
 from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
 from runner.files.my_files import MyFiles
@@ -67,6 +68,7 @@ class Generated:
 
 @dataclass(slots=True)
 class _Kept:
+    earlier: Mapping[str, list[Record]]
     entries: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
     total_bytes: int = 0
@@ -107,7 +109,7 @@ async def keep_generated(
         rules: How to keep them.
         beyond: How many more there are, that nobody has looked at.
     """
-    kept, ends_at = _Kept(), rules.clock() + _MOST_S
+    kept, ends_at = _Kept(earlier=await _kept_before(rules)), rules.clock() + _MOST_S
     for change in found:
         if change.inode in processed.inodes:
             # Named by way of a link.
@@ -126,9 +128,15 @@ async def keep_generated(
 
 async def _take(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) -> None:
     name = posixpath.basename(change.file)
-    entry = {"name": name, "file": change.file, "size": change.size, "mime": guess(name), "kept": False}
+    entry = {
+        "name": legible(name),
+        "file": legible(change.file),
+        "size": change.size,
+        "mime": guess(name),
+        "kept": False,
+    }
     why_not = _refused(change, rules, kept, is_late=is_late)
-    done = why_not or await _tried(change, name, rules)
+    done = why_not or await _tried(change, name, rules, kept.earlier.get(legible(change.file), []))
     if isinstance(done, Record):
         kept.count += 1
         kept.total_bytes += done.size
@@ -149,9 +157,21 @@ def _refused(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) ->
     return "file_too_large" if kept.total_bytes + change.size > rules.total_max_bytes else None
 
 
-async def _tried(change: Change, name: str, rules: Generated) -> Record | str | None:
+async def _kept_before(rules: Generated) -> dict[str, list[Record]]:
+    """Return what was kept after earlier calls, by where it lay in the home."""
+    found: dict[str, list[Record]] = {}
+    if rules.mode == "keep" and rules.why_not is None:
+        for record in await rules.files.all():
+            if record.said.origin is Origin.GENERATED and _LAY_AT in record.said.source:
+                found.setdefault(str(record.said.source[_LAY_AT]), []).append(record)
+    return found
+
+
+async def _tried(
+    change: Change, name: str, rules: Generated, earlier: Sequence[Record]
+) -> Record | str | None:
     try:
-        return await _keep(change, name, rules)
+        return await _keep(change, name, rules, earlier)
     except CallError as error:
         return REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
     except (OSError, EOFError) as error:
@@ -159,22 +179,32 @@ async def _tried(change: Change, name: str, rules: Generated) -> Record | str | 
         return _UNREADABLE
 
 
-async def _keep(change: Change, name: str, rules: Generated) -> Record | str | None:
-    """Put a file into My Files; return why not, or None where it is there already under this name."""
+async def _keep(
+    change: Change, name: str, rules: Generated, earlier: Sequence[Record]
+) -> Record | str | None:
+    """Put a file into My Files in place of what was kept of it; return why not, or None where it is there."""
+
+    async def put(fd: int) -> Record:
+        about = {_LAY_AT: legible(change.file)}
+        return await rules.files.put(fd, name=name, origin=Origin.GENERATED, about=about)
+
     async with _opened(change, rules) as source:
         before = os.fstat(source.fd).st_ctime_ns
         there = await rules.files.find(safe_name(name))
         if there is not None and await _is_equal(there, source):
             return None
-        if there is not None and _is_earlier(there, change):
-            await rules.files.remove_found(there)
-        record = await rules.files.put(
-            source.fd, name=name, origin=Origin.GENERATED, about={_LAY_AT: change.file}
-        )
+        # Before the earlier version goes: where there is no room for this one, that one stays.
+        record = await put(source.fd)
         if os.fstat(source.fd).st_ctime_ns != before:
             # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
             await rules.files.remove_found(record)
             return "changed_meanwhile"
+        for old in earlier:
+            await rules.files.remove_found(old)
+        if there is not None and any(old.id == there.id for old in earlier):
+            # It had to take a number, and its own name is free by now.
+            numbered, record = record, await put(source.fd)
+            await rules.files.remove_found(numbered)
     return record
 
 
@@ -185,11 +215,6 @@ def _opened(change: Change, rules: Generated) -> Any:
 
 async def _is_equal(there: Record, source: Collected) -> bool:
     return there.size == source.size and there.sha256 == await finished(_digest, source.fd)
-
-
-def _is_earlier(there: Record, change: Change) -> bool:
-    """Say whether a stored file is what was kept of a file after an earlier call."""
-    return there.said.origin is Origin.GENERATED and there.said.source.get(_LAY_AT) == change.file
 
 
 def _digest(fd: int) -> str:

@@ -9,6 +9,7 @@ Source: flock(2); `docs/cli.md`, "Users".
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ __all__ = ["CallLocks"]
 
 _FOLDER = "calls"
 _RETRY_S = 5
+_ATTEMPTS = 4
+_LOOK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,8 @@ class CallLocks:
             yield
             return
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise _removed() from None
+            if not _shared(fd):
+                raise _removed()
             yield
         finally:
             # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
@@ -91,6 +92,18 @@ class CallLocks:
         except FileNotFoundError:
             make_folder(self.state, _FOLDER)
             return open_lock(path)
+
+
+def _shared(fd: int) -> bool:
+    """Take the lock shared; whoever only looks holds it alone for an instant."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_S * attempt)
+        else:
+            return True
+    return False
 
 
 def _removed() -> CallError:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -174,6 +174,12 @@ class Backend:
     def home(self) -> HomeLease | None:
         """The home of its user in which the server runs, if it is a command that has one."""
         return self._way.home if isinstance(self._way, HomedTransport) else None
+
+    def held_home(self) -> AbstractAsyncContextManager[HomeLease | None]:
+        """Hold that home for a call: its server may end, and another take its place, before the call does."""
+        if isinstance(self._way, HomedTransport) and self._way.home is not None:
+            return self._way.hold()
+        return nullcontext()
 
     async def connected(self) -> "Client[Any]":
         """Return the client, connected.

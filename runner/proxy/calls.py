@@ -27,13 +27,14 @@ from runner.protocol.failed_requests import told_result
 from runner.protocol.resource_tools import RemoteError, resource_result
 from runner.protocol.result_messages import ResultMessages, inline_limit_of
 from runner.protocol.sender import McpClient, request_facts
+from runner.proxy.backend import Backend
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task, remote_failure
-from runner.proxy.remote_call import RemoteCall, begun_task, reader_of
+from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_said, without_our_words
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_widget
-from runner.steps.execution import Request
+from runner.steps.execution import QUESTION, Completed, Request
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.render import Delivery, render
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update"})
 """What a client asks about calls that a server made tasks of, in either era."""
 
-_QUESTION = ("resultType", "inputRequests", "requestState")
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -102,7 +102,9 @@ class Calls:
         task = str(params.get("taskId"))
         servers = self.upstreams.names.servers
         backends = [self.upstreams.backend(ctx, user, server) for server in servers]
-        known = [backend for backend in backends if task in backend.tasks] or backends[: len(backends) == 1]
+        known = [backend for backend in backends if task in backend.tasks]
+        if not known and len(backends) == 1 and self._is_for_one(servers[0]):
+            known = backends
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
         backend = known[0]
@@ -124,12 +126,22 @@ class Calls:
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         servers = self.upstreams.names.servers
         if len(servers) == 1:
-            return await self.upstreams.backend(ctx, user, servers[0]).request(ctx.method, params)
+            backend = self.upstreams.backend(ctx, user, servers[0])
+            listed = await backend.request(ctx.method, params)
+            if self._is_for_one(servers[0]):
+                return listed
+            return {**listed, "tasks": _begun_by(backend, listed.get("tasks"))}
         found: list[Any] = []
         for server in servers:
             with contextlib.suppress(MCPError, RemoteError):
-                found += await self.upstreams.backend(ctx, user, server).pages(ctx.method, "tasks")
+                backend = self.upstreams.backend(ctx, user, server)
+                tasks = await backend.pages(ctx.method, "tasks")
+                found += tasks if self._is_for_one(server) else _begun_by(backend, tasks)
         return {"tasks": found}
+
+    def _is_for_one(self, server: str) -> bool:
+        """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only."""
+        return self.upstreams.ways[server].is_command or self.upstreams.settings.user is not None
 
     async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
         upstreams, params, user = self.upstreams, request.params, request.user
@@ -170,7 +182,12 @@ class Calls:
             tool=tool,
             backend=backend,
             spec=spec,
-            contract=contract_of(wish, spec, request.params.get("arguments")),
+            contract=contract_of(
+                wish,
+                spec,
+                request.params.get("arguments"),
+                identity=upstreams.settings.username_parameter,
+            ),
         )
 
     async def _guarded(self, call: RemoteCall) -> dict[str, Any]:
@@ -182,18 +199,24 @@ class Calls:
             listener = call.listener(client)
             user = request.user
             listener.publish = partial(upstreams.events.publish, user=user.segment, session=user.session)
-            return await call.asked(listener)
+            with upstreams.call_locks.calling(user.segment):
+                return await call.asked(listener)
 
-        wire = await call.reached(act)
+        wire: Any = await call.reached(act)
+        if isinstance(wire, Completed):
+            raise CallError(
+                Code.E_CRASHED,
+                f"The server {call.server} has changed its tool {call.tool!r} during the call; call it again",
+            )
         if wire.get("resultType") == "input_required":
-            return {key: wire[key] for key in _QUESTION if key in wire}
+            return {key: wire[key] for key in QUESTION if key in wire}
         task = begun_task(wire)
         if task is not None:
             call.backend.began(str(task.get("taskId")), call.tool)
-            return wire
+            return task_said(wire)
         await call.backend.schema(call.tool)
         guarded = call.guarded()
-        message = await call.linked(wire, guarded)
+        message = without_our_words(await call.linked(wire, guarded))
         tier = upstreams.ways[call.server].tier
         if tier is not None:
             message["_meta"] = {**(message.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
@@ -233,6 +256,12 @@ class Calls:
         reader = reader_of(self.upstreams, GuardedCall(tool=act, files=files))
         arguments = request.params.get("arguments")
         return await resource_result(act, arguments, backend.resources, await backend.remote(), reader)
+
+
+def _begun_by(backend: Backend, tasks: object) -> list[Any]:
+    """Return those of a server's tasks that calls of this client have begun."""
+    listed = tasks if isinstance(tasks, list) else []
+    return [task for task in listed if isinstance(task, Mapping) and task.get("taskId") in backend.tasks]
 
 
 def _texts(blocks: list[Any]) -> list[str]:

@@ -195,6 +195,11 @@ class ConfinedTransport(HomedTransport):
                             raise Unreached(await self._why(str(error), said)) from error
                         raise
 
+    def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
+        """Hold the home of its user for a call, which may outlive the command."""
+        homes = Homes.of(self._settings, uids_of(self._settings, self._tier))
+        return in_thread(homes.lease(self._user.name))
+
     @contextlib.asynccontextmanager
     async def _folders(self, uid: int | None) -> AsyncIterator[tuple[Path, HomeLease | None]]:
         """Yield a folder of the command's own and, if it is to run there, the home of its user.

@@ -21,7 +21,7 @@ Wish = Literal["auto", "full", "guard"]
 """What an operator says of a server; `auto` decides by the tool."""
 
 
-def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object) -> Contract:
+def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identity: str) -> Contract:
     """Return what holds for one call.
 
     Args:
@@ -29,11 +29,12 @@ def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object) -> Contrac
         spec: The tool, if the server lists it.
         arguments: What the client sent. An identity among them is never passed on, also to a tool that is
             not listed, or not as it is by now.
+        identity: Name of the parameter that says who calls, where the tool is not listed.
     """
     if wish != "auto":
         return wish
-    identity = "username" if spec is None else spec.identity
-    forged = isinstance(arguments, str) or (isinstance(arguments, Mapping) and identity in arguments)
+    name = identity if spec is None else spec.identity
+    forged = isinstance(arguments, str) or (isinstance(arguments, Mapping) and name in arguments)
     return "full" if forged or (spec is not None and has_our_words(spec)) else "guard"
 
 

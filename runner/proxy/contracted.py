@@ -12,12 +12,14 @@ from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, Code
 from runner.files.download_links import without_tokens
+from runner.homes.homes import HomeLease
 from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
 from runner.proxy.backend import Unreachable
-from runner.proxy.remote_call import RemoteCall, begun_task
+from runner.proxy.remote_call import RemoteCall, begun_task, task_said
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import (
+    QUESTION,
     SHORT_BYTES,
     Completed,
     Executed,
@@ -52,7 +54,17 @@ async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
             done = await call.reached(partial(_performed, call))
         except RemoteError as error:
             raise remote_failure(error) from error
-        return done if isinstance(done, Completed) else interim_of(done, call.spec)
+        if isinstance(done, Completed):
+            return done
+        if done.get("resultType") == "input_required":
+            return interim_of({key: done[key] for key in QUESTION if key in done}, call.spec)
+        if begun_task(done) is not None:
+            return interim_of(task_said(done), call.spec)
+        # A call that waited for its client goes on as it began, and its tool has another contract by now.
+        raise CallError(
+            Code.E_CRASHED,
+            f"The server {call.server} has changed its tool {call.tool!r} during the call; call it again",
+        )
 
     publish = call.listener(call.request.client).publish
     completed = await conclude(
@@ -71,9 +83,14 @@ async def answer_of_task(
         wire: What the server answers.
         messages: Makes the message.
     """
-    place, listener = await _place(call), call.listener(call.request.client)
-    spec, executed = _spec(call), Executed(wire=await call.linked(wire, call.guarded()))
-    completed = await settle(call.upstreams, call.request, spec, place, listener, executed)
+    spec, listener = _spec(call), call.listener(call.request.client)
+    if spec.takes_files or spec.takes_links:
+        # Which links it was given is forgotten by now.
+        wire = _untold(wire, ("token=",))
+    executed = Executed(wire=await call.linked(wire, call.guarded()))
+    async with call.backend.held_home() as home:
+        place = await _place(call, home)
+        completed = await settle(call.upstreams, call.request, spec, place, listener, executed)
     return await _message(call, completed, messages)
 
 
@@ -85,9 +102,11 @@ def remote_failure(error: RemoteError) -> CallError:
 
 async def _performed(call: RemoteCall, client: Client) -> Completed:
     listener = call.listener(client)
-    async with call.upstreams.files(call.request.user).in_use():
-        place, at_the_server = await _place(call), partial(_at_the_server, call, listener)
-        return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
+    user, locks = call.request.user, call.upstreams.call_locks
+    async with call.upstreams.files(user).in_use(), call.backend.held_home() as home:
+        place, at_the_server = await _place(call, home), partial(_at_the_server, call, listener)
+        with locks.calling(user.segment):
+            return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
 
 
 @asynccontextmanager
@@ -96,7 +115,13 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
 
     That harms nobody but itself: `runner.artifacts.collect` opens them as those of an enemy.
     """
-    wire = await call.asked(listener, arguments=inputs.arguments)
+    try:
+        wire = await call.asked(listener, arguments=inputs.arguments)
+    except MCPError as error:
+        told = error.error
+        raise MCPError(
+            code=told.code, message=without_tokens(told.message), data=_untold(told.data, ("token=",))
+        ) from error
     call.request.steps.done("run")
     links = tuple(place for place in inputs.names if "token=" in place)
     if links:
@@ -104,7 +129,7 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
     task = begun_task(wire)
     if task is not None:
         call.backend.began(str(task.get("taskId")), call.tool)
-        yield Executed(wire=wire, interim=wire)
+        yield Executed(wire=wire, interim=task_said(wire))
         return
     wire = await call.linked(wire, call.guarded())
     yield Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
@@ -133,14 +158,14 @@ def _spec(call: RemoteCall) -> ToolSpec:
     return ToolSpec(name=call.tool, parameters={}, output_schema=None, identity=identity)
 
 
-async def _place(call: RemoteCall) -> Place:
+async def _place(call: RemoteCall, home: HomeLease | None) -> Place:
     """Return where the files of a call are: in the home of a command, or behind links for a far server."""
     upstreams, way, files = (
         call.upstreams,
         call.upstreams.ways[call.server],
         call.upstreams.files(call.request.user),
     )
-    home, spec = call.backend.home, _spec(call)
+    spec = _spec(call)
     delivery = file_delivery_of(upstreams.settings) if way.is_command else "url"
     takes_links = spec.takes_links or (spec.takes_files and delivery == "url")
     links = await upstreams.links_for(call.server) if takes_links else None

@@ -6,6 +6,7 @@ what it can do, its answers. The only module that knows how a client can fail.
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,14 @@ class HomedTransport(ClientTransport):
     """
 
     home: HomeLease | None = None
+
+    def hold(self) -> AbstractAsyncContextManager[HomeLease]:
+        """Hold the home for a call, which outlives the command's own hold on it.
+
+        Raises:
+            NotImplementedError: The command runs in no home.
+        """
+        raise NotImplementedError
 
 
 class ConnectionLost(RemoteError):

@@ -26,9 +26,13 @@ from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["RemoteCall", "begun_task", "reader_of"]
+__all__ = ["RemoteCall", "begun_task", "reader_of", "task_said", "without_our_words"]
 
 R = TypeVar("R")
+
+
+_RESULTS = ("content", "structuredContent", "isError")
+_OURS = "toolcell/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +176,20 @@ def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the task that a server has made of a call, if it has, in either era."""
     begun = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
     return begun if isinstance(begun, Mapping) else None
+
+
+def task_said(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a client is told of a task that was begun: no result beside it, and no word in our name."""
+    said = {key: value for key, value in wire.items() if key not in _RESULTS}
+    return without_our_words(said)
+
+
+def without_our_words(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message of a server without what only we may say in its `_meta`."""
+    meta = message.get("_meta")
+    if not isinstance(meta, Mapping):
+        return dict(message)
+    return {**message, "_meta": {key: value for key, value in meta.items() if not key.startswith(_OURS)}}
 
 
 def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:

@@ -24,6 +24,7 @@ from runner.errors import CallError, UsageError
 from runner.files.download_links import DownloadLinks
 from runner.files.file_events import tell as tell_of_file
 from runner.files.my_files import Library, MyFiles, open_library
+from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.http.downloads import routes
@@ -151,6 +152,7 @@ class Upstreams:
         pausing: Calls that wait for answers of clients without sessions.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        call_locks: Say which users have calls under way.
         contracted: The servers of which some tool is treated like our own, as far as is known.
     """
 
@@ -170,6 +172,7 @@ class Upstreams:
     throttle: Throttle = field(default_factory=Throttle)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
+    call_locks: CallLocks = field(init=False)
     _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -178,6 +181,7 @@ class Upstreams:
     _loopback: "asyncio.Task[Loopback] | None" = None
 
     def __post_init__(self) -> None:
+        self.call_locks = CallLocks(self.settings.state_dir)
         for way in self.ways.values():
             if way.contract == "full":
                 self.contracted.add(way.name)
@@ -392,7 +396,7 @@ class Upstreams:
     def _learned(self, way: UpstreamSpec, tools: Iterable[ToolSpec]) -> None:
         """Note what a server needs for the tools that it lists."""
         for tool in tools:
-            if contract_of(way.contract, tool, {}) == "guard":
+            if contract_of(way.contract, tool, {}, identity=tool.identity) == "guard":
                 continue
             self.contracted.add(way.name)
             if tool.takes_username or tool.takes_files:

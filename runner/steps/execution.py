@@ -44,6 +44,7 @@ from runner.worker.wire import RequestFacts
 from sandbox.deadlines import Deadlines
 
 __all__ = [
+    "QUESTION",
     "SHORT_BYTES",
     "Completed",
     "Execute",
@@ -68,7 +69,7 @@ R = TypeVar("R")
 SHORT_BYTES = 64 * 1024
 """An answer that is longer is worth a thread, so that it holds up no other call."""
 
-_QUESTION = ("resultType", "inputRequests", "requestState")
+QUESTION = ("resultType", "inputRequests", "requestState")
 _FILES = ("artifacts", "deferred_artifacts")
 
 
@@ -268,7 +269,7 @@ async def settle(
         return interim_of(executed.interim, spec)
     if wire.get("resultType") == "input_required":
         # Only what the protocol says of a question: the rest would get past the contract.
-        return interim_of({key: wire[key] for key in _QUESTION if key in wire}, spec)
+        return interim_of({key: wire[key] for key in QUESTION if key in wire}, spec)
     read = asyncio.to_thread if executed.is_long else _at_once
     normalised = await read(_normalise, service.settings, wire, spec)
     left = executed.left.of(normalised) if executed.left is not None else ()

@@ -160,7 +160,8 @@ class Tokens:
             for user in users:
                 before_ms, prefixes = self._revoked(user)
                 if prefix:
-                    prefixes = sorted({*prefixes, prefix})
+                    # All tokens of a user begin alike: one made later is another token.
+                    prefixes = {**prefixes, prefix: int(now * 1000)}
                 else:
                     before_ms = int(now * 1000)
                 said = {"user": user, "before_ms": before_ms, "prefixes": prefixes}
@@ -168,16 +169,20 @@ class Tokens:
 
     def _is_revoked(self, token: str, user: str, made_ms: int) -> bool:
         before_ms, prefixes = self._revoked(user)
-        return made_ms <= before_ms or token.startswith(tuple(prefixes))
+        if made_ms <= before_ms:
+            return True
+        return any(token.startswith(prefix) and made_ms <= until for prefix, until in prefixes.items())
 
-    def _revoked(self, user: str) -> tuple[int, list[str]]:
+    def _revoked(self, user: str) -> tuple[int, dict[str, int]]:
         """Return until when tokens of a user were revoked, in ms since the epoch, and by which beginnings."""
         try:
             said = json.loads(read_whole(self._path.parent / _REVOKED / _note_of(user)))
-            return int(said["before_ms"]), list(map(str, said["prefixes"]))
+            return int(said["before_ms"]), {
+                str(prefix): int(until) for prefix, until in said["prefixes"].items()
+            }
         except FileNotFoundError:
-            return _NEVER, []
-        except (OSError, ValueError, LookupError, TypeError) as error:
+            return _NEVER, {}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             # Nobody knows what was revoked, so nothing of this user's holds.
             raise TokenError("this link cannot be checked at present; try again later") from error
 

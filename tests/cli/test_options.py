@@ -71,7 +71,7 @@ def test_only_what_was_given_becomes_a_setting() -> None:
     [
         ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE}),
         ("dev", {"--fresh", *ADDRESS, *WHOSE}),
-        ("proxy", {"--transport", *ADDRESS, *WHOSE}),
+        ("proxy", {"--transport", "--contract", *ADDRESS, *WHOSE}),
         (
             "call",
             {
@@ -88,7 +88,10 @@ def test_commands_that_run_tools_share_one_list_of_options(command: str, more: s
 
 
 def test_commands_that_run_no_tool_take_only_what_they_need() -> None:
-    assert options_of("doctor") == {"--json", "--repair", "--verify", "--isolation", "--config", *WHOSE}
+    assert options_of("doctor") == {
+        *("--json", "--repair", "--verify", "--whole-bucket", "--isolation", "--config"),
+        *WHOSE,
+    }
     assert options_of("files") == {
         *("--session", "--json", "--name", "--out", "--force", "--config"),
         *WHOSE,

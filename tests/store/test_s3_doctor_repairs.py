@@ -14,8 +14,8 @@ from runner.store.s3.bucket import Address, Bucket
 # A record counts as lost when its artifact is five minutes old; here, at once.
 AT_ONCE = """
 from datetime import timedelta
-from runner.store import s3, s3_rebuild, s3_sweep
-s3_rebuild.SETTLED_AFTER = s3_sweep.SETTLED_AFTER = timedelta(seconds=-5)
+from runner.store.s3 import rebuild, sweep
+rebuild.SETTLED_AFTER = sweep.SETTLED_AFTER = timedelta(seconds=-5)
 from runner.cli.app import main
 main()
 """
