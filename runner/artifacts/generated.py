@@ -109,12 +109,13 @@ async def keep_generated(
         rules: How to keep them.
         beyond: How many more there are, that nobody has looked at.
     """
-    kept, ends_at = _Kept(earlier=await _kept_before(rules)), rules.clock() + _MOST_S
-    for change in found:
-        if change.inode in processed.inodes:
-            # Named by way of a link.
-            continue
-        await _take(change, rules, kept, is_late=rules.clock() > ends_at)
+    try:
+        # Those named by way of a link are the result's.
+        kept = await _kept([each for each in found if each.inode not in processed.inodes], rules)
+    except Exception:  # noqa: BLE001
+        # Files that nobody asked for never cost the result of the call.
+        _log.exception("files that were not returned could not be kept")
+        return processed
     if not kept.entries and not beyond:
         return processed
     told = [entry for entry in kept.entries if not entry["kept"]]
@@ -124,6 +125,13 @@ async def keep_generated(
     meta |= _listed(kept.entries, meta, beyond)
     value = {**processed.value, "meta_data": meta}
     return replace(processed, value=value, generated=tuple(kept.entries))
+
+
+async def _kept(found: Collection[Change], rules: Generated) -> _Kept:
+    kept, ends_at = _Kept(earlier=await _kept_before(rules)), rules.clock() + _MOST_S
+    for change in found:
+        await _take(change, rules, kept, is_late=rules.clock() > ends_at)
+    return kept
 
 
 async def _take(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) -> None:
@@ -161,7 +169,12 @@ async def _kept_before(rules: Generated) -> dict[str, list[Record]]:
     """Return what was kept after earlier calls, by where it lay in the home."""
     found: dict[str, list[Record]] = {}
     if rules.mode == "keep" and rules.why_not is None:
-        for record in await rules.files.all():
+        try:
+            records = await rules.files.all()
+        except CallError:
+            # Each file says for itself that the store cannot be reached.
+            return found
+        for record in records:
             if record.said.origin is Origin.GENERATED and _LAY_AT in record.said.source:
                 found.setdefault(str(record.said.source[_LAY_AT]), []).append(record)
     return found

@@ -51,12 +51,12 @@ def note_wrong(request: Request, kind: str, *named: str) -> None:
         kind: What was wrong in one or two words, for the log.
         named: For whom or what it was tried, as far as it says so: users, keys.
     """
-    request.scope.setdefault(_NOTED, _Noted()).wrong.append(_Wrong(kind, named))
+    request.scope.setdefault(_NOTED, []).append(_Wrong(kind, named))
 
 
 def spare_tokens(request: Request) -> None:
     """Let the token of a request count as right, whatever its answer: it let its user in."""
-    request.scope.setdefault(_NOTED, _Noted()).let_in = True
+    request.scope.setdefault(_NOTED, []).append(_LET_IN)
 
 
 def of_address(host: str) -> str:
@@ -82,17 +82,8 @@ class _Wrong:
     named: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Noted:
-    """What is noted of one request.
-
-    Attributes:
-        wrong: What was wrong.
-        let_in: Whether its token was right.
-    """
-
-    wrong: list[_Wrong] = field(default_factory=list)
-    let_in: bool = False
+_LET_IN = None
+"""Noted of a request whose token was right. Notes are a plain list, in no circle of ours that would stay."""
 
 
 @dataclass(slots=True)
@@ -175,15 +166,16 @@ class WrongKeys:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        noted = _Noted()
+        noted: list[_Wrong | None] = []
         is_refused = False
 
         async def sent(message: Message) -> None:
             nonlocal is_refused
             if message["type"] == "http.response.start":
-                if message["status"] == 401 and not noted.let_in:
-                    noted.wrong.extend(_wrong_tokens(scope, self._claims))
-                is_refused = bool(noted.wrong) and not await self._waited(scope, noted.wrong[0])
+                wrong = [each for each in noted if each is not _LET_IN]
+                if message["status"] == 401 and _LET_IN not in noted:
+                    wrong.extend(_wrong_tokens(scope, self._claims))
+                is_refused = bool(wrong) and not await self._waited(scope, wrong[0])
                 if is_refused:
                     sentence = (
                         f"{_MOST_WAITING} wrong tokens or keys from your address, or for this user or key, "

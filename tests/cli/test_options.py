@@ -93,7 +93,7 @@ def test_commands_that_run_no_tool_take_only_what_they_need() -> None:
         *WHOSE,
     }
     assert options_of("files") == {
-        *("--session", "--json", "--name", "--out", "--force", "--config"),
+        *("--session", "--json", "--name", "--out", "--force", "--config", "--limit", "--cursor"),
         *WHOSE,
         *LOGS,
     }

@@ -74,7 +74,7 @@ def tools(tmp_path: Path) -> Path:
 
 
 def own(folder: Path) -> dict[str, object]:
-    return {"state_dir": str(folder / "state")}
+    return {"state_dir": str(folder / "state"), "generated": "ignore"}
 
 
 def test_the_example_of_the_document_prints_what_the_document_says(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_makes_no_sense_ends_with_a_sentence(run: Run, words: tuple[str, ..
 @pytest.mark.anyio
 async def test_while_a_call_runs_a_user_is_removed_only_if_that_is_said(tmp_path: Path, user: str) -> None:
     administration = Administration(settings=settings_in(tmp_path))
-    async with open_toolset(FILE, tmp_path) as toolset:
+    async with open_toolset(FILE, tmp_path, generated="keep") as toolset:
         await call(toolset, user, "leaves_plain", name="first.txt")
         slow = asyncio.create_task(call(toolset, user, "leaves_slowly", name="slow.txt"))
         assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").exists())
