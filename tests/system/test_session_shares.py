@@ -1,5 +1,6 @@
 """Two users with MCP sessions over HTTP: neither can hold all that a server has."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
@@ -113,13 +114,16 @@ async def test_sessions_in_use_are_not_ended_and_another_users_begin(serves: Ser
             refused = await served.ann.begins()
             others = await served.bob.asks(await served.bob.session())
             in_use = [await served.ann.asks(session) for session in anns]
-        begun = await served.ann.asks(await served.ann.session())
+        # The server hears of it in a moment that the stream is closed.
+        async with asyncio.timeout(60):
+            while (await served.ann.begins()).status_code == 429:
+                await asyncio.sleep(0.05)
         after = [await served.ann.asks(session) for session in anns]
 
     assert refused.status_code == 429
     assert "max_sessions_per_user" in refused.json()["error"]
     assert "Retry-After" in refused.headers
-    assert (others, in_use, begun) == (200, [200] * SHARE, 200)
+    assert (others, in_use) == (200, [200] * SHARE)
     assert after == [404, 200, 200]
 
 
