@@ -196,28 +196,22 @@ async def _keep(
     change: Change, name: str, rules: Generated, earlier: Sequence[Record]
 ) -> Record | str | None:
     """Put a file into My Files in place of what was kept of it; return why not, or None where it is there."""
-
-    async def put(fd: int) -> Record:
-        about = {_LAY_AT: legible(change.file)}
-        return await rules.files.put(fd, name=name, origin=Origin.GENERATED, about=about)
-
     async with _opened(change, rules) as source:
         before = os.fstat(source.fd).st_ctime_ns
         there = await rules.files.find(safe_name(name))
         if there is not None and await _is_equal(there, source):
             return None
-        # Before the earlier version goes: where there is no room for this one, that one stays.
-        record = await put(source.fd)
+        # Before the earlier version goes, which stays where this one cannot be kept; so it may take a number.
+        about = {_LAY_AT: legible(change.file)}
+        record = await rules.files.put(source.fd, name=name, origin=Origin.GENERATED, about=about)
         if os.fstat(source.fd).st_ctime_ns != before:
             # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
-            await rules.files.remove_found(record)
+            if all(old.id != record.id for old in earlier):
+                await rules.files.remove_found(record)
             return "changed_meanwhile"
         for old in earlier:
-            await rules.files.remove_found(old)
-        if there is not None and any(old.id == there.id for old in earlier):
-            # It had to take a number, and its own name is free by now.
-            numbered, record = record, await put(source.fd)
-            await rules.files.remove_found(numbered)
+            if old.id != record.id:
+                await rules.files.remove_found(old)
     return record
 
 

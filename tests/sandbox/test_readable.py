@@ -332,3 +332,24 @@ def test_modules_are_found_in_many_threads_at_once():
         # The control: without taking turns, CPython 3.11 fails.
         unguarded, _ = faults_in_threads(lambda: ast.parse(file.read_bytes()), enough=1, within_s=60)
         assert any("recursion depth mismatch" in fault for fault in unguarded)
+
+
+def test_where_state_lies_below_var_what_others_keep_in_its_temporary_folder_stays_unreadable(tmp_path):
+    state = Path("/var/lib/toolcell-of-a-test/state")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as others:
+        plain = carve(Path("/var"), [state.parents[1]])
+        found = default_read(deny=[state.parents[1]], tool_file=tmp_path / "tool.py")
+
+        assert covered(Path(others), plain.read)
+        assert not covered(Path(others), found.read)
+        assert covered(Path("/var/cache"), found.read)
+
+
+def test_a_tool_file_in_that_folder_is_readable_all_the_same(tmp_path):
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        tool = Path(folder) / "tool.py"
+        tool.write_text("")
+
+        found = default_read(deny=[Path("/var/lib")], tool_file=tool)
+
+        assert covered(tool, found.read)

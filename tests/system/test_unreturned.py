@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -178,6 +179,33 @@ async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path:
             reasons = {entry["name"]: entry.get("reason") for entry in told(completed)}
             assert reasons == {"large.txt": "quota_exceeded", "small.txt": None}
             assert await kept(toolset, user) == {"small.txt": "x"}
+
+
+async def test_an_earlier_version_stays_where_there_is_no_room_for_the_next(tmp_path: Path) -> None:
+    with somebody() as user:
+        async with open_leaves(tmp_path, max_user_bytes=12) as toolset:
+            for text in ("first", "second", "x" * 11):
+                completed = await call(toolset, user, "leaves_write", files={"state.txt": text})
+
+            assert [entry.get("reason") for entry in told(completed)] == ["quota_exceeded"]
+            assert list((await kept(toolset, user)).values()) == ["second"]
+
+
+async def test_files_of_one_name_in_two_folders_are_kept_once_each(toolset: Toolset, user: str) -> None:
+    for round_ in ("1", "2", "3"):
+        await call(
+            toolset, user, "leaves_write", files={"a/out.txt": f"a{round_}", "b/out.txt": f"b{round_}"}
+        )
+
+    assert sorted((await kept(toolset, user)).values()) == ["a3", "b3"]
+
+
+async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Toolset, user: str) -> None:
+    completed = await call(toolset, user, "leaves_unreadable_name")
+
+    assert completed.processed.value["results"] == "written"
+    assert json.loads(json.dumps(told(completed), ensure_ascii=False).encode())[0]["kept"] is True
+    assert list((await kept(toolset, user)).values()) == ["old"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,14 @@ def leaves_plain(username: str, name: str) -> str:
     return "written"
 
 
+@mcp.tool
+def leaves_unreadable_name(username: str) -> str:
+    """Write a file whose name is no UTF-8, as archives of old have them."""
+    with open(f"/tmp/{username}/".encode() + b"\xe9t\xe9.txt", "w") as file:
+        file.write("old")
+    return "written"
+
+
 @mcp.tool(meta={"toolcell": {"generated": "ignore"}})
 def leaves_unminded(username: str, name: str) -> str:
     """Write a file that its author says is nobody's business."""

@@ -1,0 +1,30 @@
+"""Which contract a call of another server's tool has, and what a server may not say in our name."""
+
+from runner.proxy.contract import contract_of
+from runner.proxy.remote_call import begun_task, task_said, without_our_words
+
+
+def test_an_identity_of_any_name_is_never_passed_on_to_a_tool_that_is_not_listed():
+    forged = {"user_id": "bob"}
+
+    assert contract_of("auto", None, forged, identity="user_id") == "full"
+    assert contract_of("auto", None, forged, identity="username") == "guard"
+    assert contract_of("guard", None, forged, identity="user_id") == "guard"
+
+
+def test_a_task_that_was_begun_brings_no_result_and_no_word_of_ours():
+    wire = {
+        "task": {"taskId": "1"},
+        "content": [{"type": "text", "text": "x" * 1000}],
+        "structuredContent": {"result": 1},
+        "isError": False,
+        "_meta": {"toolcell/display": {"open": True}, "theirs": 1},
+    }
+
+    assert begun_task(wire) == {"taskId": "1"}
+    assert task_said(wire) == {"task": {"taskId": "1"}, "_meta": {"theirs": 1}}
+
+
+def test_a_message_without_meta_stays_as_it_is():
+    assert without_our_words({"content": []}) == {"content": []}
+    assert without_our_words({"_meta": None}) == {"_meta": None}
