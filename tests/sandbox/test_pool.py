@@ -401,7 +401,9 @@ async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_for_t
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     processors = len(os.sched_getaffinity(0))
-    async with pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=0, most=0)) as pool:
+    # Room for all of them: one too many would be ended after the first call.
+    enough = IdleWorkers(least=0, most=processors + 1)
+    async with pool_of(forkserver, tmp_path, idle_workers=enough) as pool:
         for _ in range(processors + 1):
             pool.zygote.order(1)
         assert await becomes(lambda: pool.zygote.at_hand == processors + 1)
