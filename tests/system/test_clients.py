@@ -20,7 +20,7 @@ from fastmcp.client.transports import StdioTransport
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from support import ROOT, TOOLS, server_url, stop
 
-from runner.toolset.catalog import without_parameter
+from runner.toolset.hidden_identity import without_parameter
 
 pytestmark = [
     pytest.mark.anyio,
