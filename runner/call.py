@@ -35,6 +35,7 @@ from runner.steps.execution import (
     file_delivery_of,
     listener_of,
     perform,
+    traced,
 )
 from runner.steps.inputs import check_json
 from runner.steps.listener import CallListener, Nobody, widened
@@ -75,7 +76,7 @@ async def execute(toolset: Toolset, request: Request) -> Completed:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
     with CallScope(request.id):
-        return await _execute(toolset, request)
+        return await _execute(toolset, traced(toolset, request))
 
 
 async def _execute(toolset: Toolset, request: Request) -> Completed:

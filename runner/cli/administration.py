@@ -7,6 +7,7 @@ Source: `docs/cli.md`, "Users"; `docs/store.md`.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -21,6 +22,7 @@ from runner.files.sessions import Session
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.http.logins import Logins
+from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Record, Retention
@@ -210,6 +212,7 @@ class Administration:
             "left": left,
         }
         _log.info("user removed", extra={key: value for key, value in said.items() if key != "left"})
+        self._audit("user deleted", {key: said[key] for key in ("user", "files", "bytes", "home_removed")})
         return said
 
     def revoke(self, user: str, *, prefix: str = "") -> Revoked:
@@ -240,7 +243,15 @@ class Administration:
             user=user, links=f"{prefix[:MIN_PREFIX_CHARS]}…" if prefix else "all", browser_sessions=ended
         )
         _log.info("tokens revoked", extra=asdict(revoked))
+        told = {"user": user, "links": "one" if prefix else "all", "browser_sessions": ended}
+        self._audit("tokens revoked", told)
         return revoked
+
+    def _audit(self, act: str, said: Mapping[str, Any]) -> None:
+        """Note in the audit log, if there is one, what an operator did."""
+        with contextlib.closing(Observers.of(self.settings)) as observers:
+            if observers.audit is not None:
+                observers.audit.add({"kind": "administration", "act": act, **said})
 
     async def _remove_files(self, library: Library, user: str) -> Sequence[Record]:
         return [

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from runner.cli.commands.audit import audit
 from runner.cli.commands.call import call
 from runner.cli.commands.files import files
 from runner.cli.commands.project import init, install
@@ -38,6 +39,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "install": install,
     "files": files,
     "users": users,
+    "audit": audit,
     "selftest": selftest,
     "schema": schema,
 }

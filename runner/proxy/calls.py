@@ -34,7 +34,7 @@ from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_sai
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_widget
-from runner.steps.execution import QUESTION, Completed, Request
+from runner.steps.execution import QUESTION, Completed, Request, observe_guarded, traced
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.render import Delivery, render
@@ -68,16 +68,20 @@ class Calls:
 
     async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         """Return the result of a `tools/call`, by the contract or guarded."""
-        request = self._request(ctx, params, user)
+        request = traced(self.upstreams, self._request(ctx, params, user))
         with CallScope(request.id):
             offered = user.name in self.upstreams.guard.keepers
             try:
-                result = await self._result(ctx, replace(request, params=_tellable(params)))
+                self.upstreams.observers.check()
+                result = await self._result(ctx, replace(request, params=_tellable(dict(request.params))))
+            except asyncio.CancelledError:
+                observe_guarded(self.upstreams, request, Code.E_CANCELLED.name)
+                raise
             except (RemoteError, CallError) as error:
                 ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
                 result = await self.upstreams.guard.message(_failure(error), ours, media_stay=False)
-                _log_call(request, result)
+                _log_call(self.upstreams, request, _code_of(error))
             result = told_result(self.upstreams.own_paths, result)
         if not offered and user.name in self.upstreams.guard.keepers and self.upstreams.settings.extras:
             await self.upstreams.tell(ctx, user, "notifications/tools/list_changed")
@@ -149,7 +153,7 @@ class Calls:
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
-            _log_call(request, message)
+            _log_call(upstreams, request, _outcome(message))
             return message
         found = upstreams.names.inside(request.tool)
         if found is None:
@@ -225,7 +229,7 @@ class Calls:
             # Behind what the server says, which stays as it is.
             message["content"] += [{"type": "text", "text": hint}] if hint else []
         message = await upstreams.guard.message(message, guarded, media_stay=False)
-        _log_call(request, message)
+        _log_call(upstreams, request, _outcome(message))
         return message
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
@@ -283,14 +287,22 @@ def _tellable(params: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+def _code_of(error: RemoteError | CallError) -> str:
+    return (remote_failure(error) if isinstance(error, RemoteError) else error).code.name
+
+
+def _outcome(result: Mapping[str, Any]) -> str:
+    return "error" if result.get("isError") else "ok"
+
+
 def _failure(error: RemoteError | CallError) -> dict[str, Any]:
     if isinstance(error, RemoteError):
         error = remote_failure(error)
     return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
 
 
-def _log_call(request: Request, result: Mapping[str, Any]) -> None:
-    outcome = "error" if result.get("isError") else "ok"
+def _log_call(upstreams: Upstreams, request: Request, outcome: str) -> None:
+    observe_guarded(upstreams, request, outcome)
     facts = {"user": request.user.name, "tool": request.tool, "outcome": outcome}
     # Once the answer is on its way: nobody waits for a line of the log.
     asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

@@ -28,6 +28,8 @@ from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.http.downloads import routes
+from runner.observation.metrics import Gauges
+from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
 from runner.protocol.internals.connection import connection_of
 from runner.protocol.resource_tools import RemoteResources
@@ -152,6 +154,7 @@ class Upstreams:
         pausing: Calls that wait for answers of clients without sessions.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        observers: Who hears of each call that has ended.
         call_locks: Say which users have calls under way.
         contracted: The servers of which some tool is treated like our own, as far as is known.
     """
@@ -170,6 +173,7 @@ class Upstreams:
     pausing: Pausing = field(default_factory=Pausing)
     drain: Drain = field(default_factory=Drain)
     throttle: Throttle = field(default_factory=Throttle)
+    observers: Observers = field(default_factory=Observers)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
     call_locks: CallLocks = field(init=False)
@@ -226,8 +230,10 @@ class Upstreams:
             ),
             guard=OutputGuard.of(settings),
             admission=Admission.of(settings),
+            observers=Observers.of(settings),
         )
         sweepers = [
+            asyncio.create_task(upstreams.observers.run()),
             asyncio.create_task(upstreams._sweep()),
             asyncio.create_task(sweep_now_and_then(library.store)),
         ]
@@ -240,6 +246,7 @@ class Upstreams:
             for sweeper in sweepers:
                 sweeper.cancel()
             await upstreams.pausing.close()
+            await asyncio.to_thread(upstreams.observers.close)
             left = (*upstreams._of_users.values(), *upstreams._met.values())
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
             if upstreams._loopback is not None:
@@ -343,8 +350,18 @@ class Upstreams:
             await self.library.end_sessions_named(session)
 
     async def faults(self) -> Mapping[str, str]:
-        """Say nothing: who cannot reach one server is told so, and calls of the others work."""
-        return {}
+        """Say why no call can be taken; who cannot reach one server is told so, and calls of others work."""
+        return self.observers.faults()
+
+    async def gauges(self) -> Gauges:
+        """Return what there is now, for whoever watches the proxy."""
+        running, waiting = self.admission.counts
+        return Gauges(
+            running=running,
+            waiting=waiting,
+            faults=tuple(self.observers.faults()),
+            audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
+        )
 
     def _of_user(self, user: User, server: str, announced: Announced) -> Backend:
         key = (user.name, server, announced.key)

@@ -26,6 +26,9 @@ from runner.http.connections import protocol_of
 from runner.http.context import Site
 from runner.http.session_ends import SessionEnds
 from runner.http.under_way import UnderWay
+from runner.observation.metrics import Gauges
+from runner.observation.metrics_server import metrics_served
+from runner.observation.observers import Observers
 from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
@@ -65,6 +68,7 @@ class Served(Protocol):
     drain: Drain
     library: Library
     events: Events
+    observers: Observers
 
     @property
     def kind(self) -> str:
@@ -93,6 +97,9 @@ class Served(Protocol):
 
     async def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+
+    async def gauges(self) -> Gauges:
+        """Return what there is now, for whoever watches the server."""
 
 
 S = TypeVar("S", bound=Served)
@@ -151,7 +158,12 @@ async def serve_application(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
-    async with opened as served:
+    async with (
+        opened as served,
+        metrics_served(
+            settings.metrics_address, served.observers.metrics, served.gauges, hosts=settings.allowed_hosts
+        ),
+    ):
         if listener is None:
             app = make(served, None)
             unanswered = Unanswered()

@@ -21,6 +21,7 @@ from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Varia
 from runner.settings.values import (
     Count,
     Folder,
+    HostPort,
     KeyUrl,
     Names,
     Seconds,
@@ -349,6 +350,22 @@ class Settings(BaseSettings):
         "info", description="Least important record logged."
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of a log record on standard error.")
+    audit_dir: Folder | None = Field(
+        None, description="Folder of the audit log, which has a line for each call; by default there is none."
+    )
+    audit_max_bytes: int = Field(
+        64 * MIB, ge=4096, description="Size at which a file of the audit log is full, and the next begins."
+    )
+    audit_max_files: Count | None = Field(
+        None, description="Files of the audit log that are kept; by default all."
+    )
+    metrics_address: HostPort | None = Field(
+        None, description="Address of its own, HOST:PORT, at which Prometheus finds `/metrics`."
+    )
+    spans: Literal["none", "otlp"] = Field(
+        "none",
+        description="Whether spans of calls go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.",
+    )
     tools: Mapping[str, ToolSettings] = Field(
         default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
     )
@@ -416,8 +433,8 @@ class Settings(BaseSettings):
 
     @property
     def private_paths(self) -> tuple[Path, ...]:
-        """Return what no worker may ever read: state and keys, the store, tokens, the configuration file."""
-        paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config)
+        """Return what no worker may ever read: state, keys, store, tokens, audit log, configuration file."""
+        paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config, self.audit_dir)
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)

@@ -29,6 +29,8 @@ from runner.files.my_files import Deferral, MyFiles
 from runner.homes.changes import Change
 from runner.homes.homes import HomeLease
 from runner.http.last_resort import unexpected
+from runner.observation.call_record import CallRecord, FileFacts
+from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
 from runner.steps.listener import CallListener, Client
@@ -42,6 +44,7 @@ from runner.users.events import LIST_CHANGED, UPDATED, Events
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 from sandbox.deadlines import Deadlines
+from sandbox.probe.machine import Tier
 
 __all__ = [
     "QUESTION",
@@ -57,8 +60,10 @@ __all__ = [
     "file_delivery_of",
     "interim_of",
     "listener_of",
+    "observe_guarded",
     "perform",
     "settle",
+    "traced",
 ]
 
 log = logging.getLogger(__name__)
@@ -88,6 +93,7 @@ class Request:
         is_awaited: Whether its client waits for the answer: then silence ends the call.
         id: Ours, on every log record of the call.
         steps: How long each step took.
+        span: Its span for OpenTelemetry, where spans are made.
     """
 
     user: User
@@ -100,6 +106,7 @@ class Request:
     is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
     steps: Steps = field(default_factory=Steps)
+    span: Any = None
 
     @property
     def tool(self) -> str:
@@ -138,6 +145,14 @@ class Service(Protocol):
     @property
     def state(self) -> SessionState:
         """Return the session state of tools."""
+
+    @property
+    def observers(self) -> Observers:
+        """Return who hears of each call that has ended."""
+
+    @property
+    def tier(self) -> Tier:
+        """Return the isolation tier that tools run in."""
 
     @property
     def claims(self) -> Path:
@@ -239,6 +254,7 @@ async def perform(
         file_delivery=place.file_delivery,
     )
     async with staging as inputs:
+        request.steps.inputs = inputs.files
         if service.events.heard(user=request.user.segment, session=request.facts.session_id):
             listener.publish({"type": "tool_start", "arguments": inputs.shown()})
         request.steps.done("stage")
@@ -316,10 +332,16 @@ async def conclude(
         publish: Takes events of the call for the user's interface.
         through: What a server answered with a JSON-RPC error is raised as; it goes to the client as it is.
     """
-    started = time.monotonic()
+    began, started = time.time(), time.monotonic()
+    observe = partial(_observe, service, request, began=began, started=started)
     try:
+        service.observers.check()
         completed = await act()
     except through:
+        observe(None, is_known=spec is not None, outcome="error")
+        raise
+    except asyncio.CancelledError:
+        observe(None, is_known=spec is not None, outcome=Code.E_CANCELLED.name)
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
         if isinstance(error, CallError) and error.withheld is not None:
@@ -327,9 +349,31 @@ async def conclude(
             log.warning("a tool raised what its client is not told", extra=facts)
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
         completed = Completed(processed=await _failure(service, request, error), wire=said, spec=spec)
+    observe(completed, is_known=completed.spec is not None, outcome=_outcome(completed))
     _announce(service, request, completed, publish)
     _log_call(request, completed, time.monotonic() - started)
     return completed
+
+
+def traced(service: Service, request: Request) -> Request:
+    """Return a request that tells the tool's server of its span, where spans are made."""
+    if service.observers.spans is None:
+        return request
+    span, params = service.observers.began(request.params, began=time.time())
+    return replace(request, span=span, params=params)
+
+
+def observe_guarded(service: Service, request: Request, outcome: str) -> None:
+    """Tell the observers of a call whose result has only been guarded.
+
+    Args:
+        service: What served it.
+        request: The call.
+        outcome: How it ended: `ok`, `error`, or a code.
+    """
+    took = request.steps.elapsed_s()
+    began, started = time.time() - took, time.monotonic() - took
+    _observe(service, request, None, is_known=True, outcome=outcome, began=began, started=started)
 
 
 def listener_of(service: Service, request: Request, tool: str | None, deadlines: Deadlines) -> CallListener:
@@ -438,13 +482,55 @@ def _announce(
         publish(event)
 
 
-def _log_call(request: Request, completed: Completed, elapsed_s: float) -> None:
+def _observe(
+    service: Service,
+    request: Request,
+    completed: Completed | None,
+    *,
+    is_known: bool,
+    outcome: str,
+    began: float,
+    started: float,
+) -> None:
+    """Tell whoever is to hear of each call; before its answer, so that none is without its record."""
+    if not service.observers:
+        return
+    steps, processed = request.steps, completed.processed if completed is not None else None
+    ours = steps.outcome
+    record = CallRecord(
+        id=request.id,
+        user=request.user.name,
+        tool=request.tool,
+        is_known=is_known,
+        method=request.method,
+        outcome=outcome,
+        began=began,
+        elapsed_s=time.monotonic() - started,
+        steps=steps.since_begin(),
+        arguments=request.params.get("arguments"),
+        inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
+        outputs=[
+            FileFacts(sha256=file.sha256, size=file.size)
+            for file in ((*processed.files, *processed.deferred) if processed is not None else ())
+        ],
+        tier=service.tier.value if ours is not None else None,
+        worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
+        denials=[(denial.operation, denial.layer) for denial in (() if ours is None else ours.denials)],
+    )
+    service.observers.call_ended(record, request.span)
+
+
+def _outcome(completed: Completed) -> str:
     failure, said_no = completed.processed.failure, completed.processed.is_error
+    return failure.code.name if failure is not None else "error" if said_no else "ok"
+
+
+def _log_call(request: Request, completed: Completed, elapsed_s: float) -> None:
     facts = {
         "user": request.user.name,
         "tool": request.tool,
         "elapsed_ms": round(elapsed_s * 1000, 1),
-        "outcome": failure.code.name if failure is not None else "error" if said_no else "ok",
+        "outcome": _outcome(completed),
         "files": len(completed.processed.files),
     }
     # Once the answer is on its way: nobody waits for a line of the log.

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,12 @@ async def prepare_inputs(
         if wanted and home is not None:
             staging = stage(home, files, list(wanted.values()), claims=claims)
             staged = await stack.enter_async_context(staging)
-        yield rewriting.finish(
+        inputs = rewriting.finish(
             paths={name: str(staged[file.shown]) for name, file in found.items() if file.shown in staged},
             links={name: link(found[name]) for name in rewriting.by_link if name in found},
             names={name: file.shown for name, file in found.items()},
         )
+        yield replace(inputs, files=tuple(found.values()))
 
 
 def _object(given: object) -> dict[str, Any]:

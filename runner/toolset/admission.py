@@ -68,6 +68,11 @@ class Admission:
         if not self._queue.starts(user):
             await self._wait(user)
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many calls run now, and how many wait."""
+        return self._queue.counts
+
     def running(self, user: str) -> int:
         """Return how many calls of `user` run now."""
         return self._queue.running(user)

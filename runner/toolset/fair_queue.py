@@ -65,6 +65,11 @@ class FairQueue(Generic[T]):
     _waiting: int = field(init=False, default=0)
     _clock: float = field(init=False, default=0.0)
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many calls run now, and how many wait."""
+        return self._running, self._waiting
+
     def running(self, user: str) -> int:
         """Return how many calls of a user run now."""
         known = self._users.get(user)

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from runner.files.my_files import Library, MyFiles, open_library
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
+from runner.observation.metrics import Gauges
+from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.limits import warn_of_memory
@@ -53,6 +56,7 @@ from sandbox.host.launch import Launched
 from sandbox.host.memory_guard import MemoryGuard
 from sandbox.host.server_memory import find_server_memory
 from sandbox.host.supervisor import Supervisor
+from sandbox.host.usage import processes_below, read_process
 from sandbox.layers.mounts import EMPTY
 from sandbox.probe.machine import Tier
 
@@ -77,6 +81,7 @@ class Toolset:
         library: My Files of every user.
         state: Session state of the tools.
         events: What happens, for the users' interfaces.
+        observers: Who hears of each call that has ended.
         links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
         claims: Folder of the locks that say which call owns a staged name.
@@ -102,6 +107,7 @@ class Toolset:
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
     drain: Drain = field(default_factory=Drain)
+    observers: Observers = field(default_factory=Observers)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)
     admission: Admission = field(init=False)
@@ -181,6 +187,7 @@ class Toolset:
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
+        observers = Observers.of(settings)
         forkserver = await Supervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
@@ -193,8 +200,9 @@ class Toolset:
             environment=environment,
             tier=tier,
             keep_s=keep_s,
+            observers=observers,
         )
-        sweepers: list[asyncio.Task[None]] = []
+        sweepers = [asyncio.create_task(observers.run())]
         try:
             await toolset._load(user)
             await asyncio.to_thread(toolset._sweep_after_crash)
@@ -211,6 +219,7 @@ class Toolset:
             for sweeper in sweepers:
                 sweeper.cancel()
             await toolset._close()
+            await asyncio.to_thread(observers.close)
 
     @property
     def call_locks(self) -> CallLocks:
@@ -432,7 +441,23 @@ class Toolset:
             "forkserver": await self.forkserver.fault(),
             "tools": self.load_check.fault,
         }
-        return {part: fault for part, fault in found.items() if fault is not None}
+        known = {part: fault for part, fault in found.items() if fault is not None}
+        return {**known, **self.observers.faults()}
+
+    async def gauges(self) -> Gauges:
+        """Return what there is now, for whoever watches the server."""
+        running, waiting = self.admission.counts
+        pools = [pool for pool in self._made_pools() if pool.pool.alive]
+        return Gauges(
+            running=running,
+            waiting=waiting,
+            workers=sum(pool.pool.zygote.at_hand for pool in pools),
+            user_pools=len(pools),
+            retired=dict(self.forkserver.retired),
+            user_memory=await asyncio.to_thread(_memory_by_user, pools),
+            faults=tuple(await self.faults()),
+            audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
+        )
 
     def _start(self, key: PoolKey, user: User | None) -> "asyncio.Task[UserPool]":
         task = asyncio.create_task(self._make(user, key))
@@ -545,6 +570,16 @@ def _stay_for_now() -> Iterator[None]:
         yield
     except CallError as error:
         log.warning("files of ended sessions stay for now", extra={"reason": error.message})
+
+
+def _memory_by_user(pools: Sequence[UserPool]) -> Mapping[str, int]:
+    """Return what the processes of each user have that no other process has, in bytes."""
+    found: Counter[str] = Counter()
+    for pool in pools:
+        for pid in processes_below(pool.pool.zygote.pid):
+            process = read_process(pid)
+            found[pool.key.segment] += process.private_bytes if process is not None else 0
+    return found
 
 
 def _homes(settings: Settings, tier: Tier) -> Homes:
