@@ -48,6 +48,8 @@ MOST_PENDING = 1000
 
 _KEY_BYTES = 32
 _HEAD_CHARS = 256
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +70,13 @@ class Head:
 
     def line(self) -> bytes:
         """Return it as `head.json` has it: of one length, so that it is written over in one piece."""
-        told = json.dumps({"file": self.file, "size": self.size, "seq": self.seq, "hash": self.hash})
+        told = f'{{"file":{self.file},"size":{self.size},"seq":{self.seq},"hash":"{self.hash}"}}'
         return told.ljust(_HEAD_CHARS).encode() + b"\n"
 
 
 def chained(said: Mapping[str, Any], before: Head) -> tuple[bytes, str]:
     """Return the line that follows another one, and its hash."""
-    body = json.dumps({"seq": before.seq + 1, **said, "prev": before.hash}, separators=(",", ":"))[:-1]
+    body = _COMPACT.encode({"seq": before.seq + 1, **said, "prev": before.hash})[:-1]
     digest = hashlib.sha256(body.encode()).hexdigest()
     return f'{body},"hash":"{digest}"}}\n'.encode(), digest
 
@@ -150,8 +152,7 @@ class AuditLog:
 
     def digest(self, value: object) -> str:
         """Return what stands for a value: equal for equal values, and of no use without the folder's key."""
-        told = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-        return "hmac-sha256:" + hmac.new(self._key, told.encode(), hashlib.sha256).hexdigest()
+        return "hmac-sha256:" + hmac.digest(self._key, _SORTED.encode(value).encode(), "sha256").hex()
 
     def check(self) -> None:
         """Refuse a call of which nothing could be recorded.
