@@ -4,11 +4,9 @@ Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-8
 "One call, in order", of which they have steps 1, 2 and 10.
 """
 
-import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,16 +32,15 @@ from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_sai
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_widget
-from runner.steps.execution import QUESTION, Completed, Request
+from runner.steps.execution import QUESTION, Completed, Request, log_call
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.render import Delivery, render
+from runner.steps.timing import REPORT, wants_report
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User
 
 __all__ = ["TASKS", "Calls"]
-
-log = logging.getLogger(__name__)
 
 TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update"})
 """What a client asks about calls that a server made tasks of, in either era."""
@@ -72,16 +69,25 @@ class Calls:
         with CallScope(request.id):
             offered = user.name in self.upstreams.guard.keepers
             try:
-                result = await self._result(ctx, replace(request, params=_tellable(params)))
+                async with self.upstreams.upkeep.in_use(user):
+                    result = await self._result(ctx, replace(request, params=_tellable(params)))
             except (RemoteError, CallError) as error:
+                failure = remote_failure(error) if isinstance(error, RemoteError) else error
                 ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
-                result = await self.upstreams.guard.message(_failure(error), ours, media_stay=False)
-                _log_call(request, result)
+                result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
+                log_call(request, failure.code.name)
             result = told_result(self.upstreams.own_paths, result)
+            if wants_report(params) and "content" in result:
+                result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
         if not offered and user.name in self.upstreams.guard.keepers and self.upstreams.settings.extras:
             await self.upstreams.tell(ctx, user, "notifications/tools/list_changed")
         return result
+
+    def _report(self, request: Request) -> dict[str, Any]:
+        """Return how a call went, as far as it is known here, for whoever asked."""
+        deadlines = asdict(self.upstreams.settings.deadlines(request.tool))
+        return {"call": request.id, "steps_ms": request.steps.in_ms(), "deadlines": deadlines}
 
     def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
         facts = request_facts(ctx)
@@ -149,7 +155,7 @@ class Calls:
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
-            _log_call(request, message)
+            _log_answer(request, message)
             return message
         found = upstreams.names.inside(request.tool)
         if found is None:
@@ -225,7 +231,7 @@ class Calls:
             # Behind what the server says, which stays as it is.
             message["content"] += [{"type": "text", "text": hint}] if hint else []
         message = await upstreams.guard.message(message, guarded, media_stay=False)
-        _log_call(request, message)
+        _log_answer(request, message)
         return message
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
@@ -283,14 +289,9 @@ def _tellable(params: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _failure(error: RemoteError | CallError) -> dict[str, Any]:
-    if isinstance(error, RemoteError):
-        error = remote_failure(error)
+def _failure(error: CallError) -> dict[str, Any]:
     return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
 
 
-def _log_call(request: Request, result: Mapping[str, Any]) -> None:
-    outcome = "error" if result.get("isError") else "ok"
-    facts = {"user": request.user.name, "tool": request.tool, "outcome": outcome}
-    # Once the answer is on its way: nobody waits for a line of the log.
-    asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))
+def _log_answer(request: Request, result: Mapping[str, Any]) -> None:
+    log_call(request, "error" if result.get("isError") else "ok")

@@ -9,7 +9,6 @@ Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-b
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -316,7 +315,6 @@ async def conclude(
         publish: Takes events of the call for the user's interface.
         through: What a server answered with a JSON-RPC error is raised as; it goes to the client as it is.
     """
-    started = time.monotonic()
     try:
         completed = await act()
     except through:
@@ -328,7 +326,9 @@ async def conclude(
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
         completed = Completed(processed=await _failure(service, request, error), wire=said, spec=spec)
     _announce(service, request, completed, publish)
-    _log_call(request, completed, time.monotonic() - started)
+    failure, said_no = completed.processed.failure, completed.processed.is_error
+    outcome = failure.code.name if failure is not None else "error" if said_no else "ok"
+    log_call(request, outcome, files=len(completed.processed.files))
     return completed
 
 
@@ -438,14 +438,20 @@ def _announce(
         publish(event)
 
 
-def _log_call(request: Request, completed: Completed, elapsed_s: float) -> None:
-    failure, said_no = completed.processed.failure, completed.processed.is_error
+def log_call(request: Request, outcome: str, *, files: int = 0) -> None:
+    """Write the line of the log that each call has.
+
+    Args:
+        request: The call.
+        outcome: The error's code, `error` where the tool said so, or `ok`.
+        files: How many files came of it.
+    """
     facts = {
         "user": request.user.name,
         "tool": request.tool,
-        "elapsed_ms": round(elapsed_s * 1000, 1),
-        "outcome": failure.code.name if failure is not None else "error" if said_no else "ok",
-        "files": len(completed.processed.files),
+        "elapsed_ms": request.steps.elapsed_ms,
+        "outcome": outcome,
+        "files": files,
     }
     # Once the answer is on its way: nobody waits for a line of the log.
     asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

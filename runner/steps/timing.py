@@ -28,6 +28,7 @@ class Steps:
     outcome: Outcome | None = None
     is_fresh: bool = True
     goes_on: bool | None = None
+    _began: float = field(default_factory=time.perf_counter)
     _last: float = field(default_factory=time.perf_counter)
     _laps: dict[str, float] = field(default_factory=dict)
 
@@ -36,6 +37,11 @@ class Steps:
         now = time.perf_counter()
         self._laps[step] = self._laps.get(step, 0.0) + now - self._last
         self._last = now
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Return how long ago the call began, in milliseconds."""
+        return round((time.perf_counter() - self._began) * 1000, 1)
 
     def in_ms(self) -> dict[str, float]:
         """Return the time of each step in milliseconds, in the order in which they came."""
