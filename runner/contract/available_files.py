@@ -85,15 +85,12 @@ def human_size(size: int) -> str:
 
 def human_facts(facts: Mapping[str, Any]) -> Iterator[str]:
     """Say for people what is known of a content; a value that is no such number says nothing."""
-    rows, pages = _number(facts, "rows"), _number(facts, "pages")
-    width, height = _number(facts, "width"), _number(facts, "height")
+    rows, width, height = (_number(facts, name) for name in ("rows", "width", "height"))
     if rows is not None:
         about = "~" if facts.get("rows_estimated") else ""
         yield f"{about}{_scaled(rows, 1000, _SCALES)} {'row' if rows == 1 else 'rows'}"
     if width is not None and height is not None:
         yield f"{width}x{height}"
-    if pages is not None:
-        yield f"{pages} {'page' if pages == 1 else 'pages'}"
 
 
 def _available(record: Record) -> AvailableFile:

@@ -7,8 +7,6 @@ Source: flock(2); `docs/cli.md`, "Users".
 """
 
 import contextlib
-import fcntl
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import CallError, Code
+from runner.system import locks
 from runner.system.state_files import make_folder, open_lock
 
 __all__ = ["CallLocks"]
@@ -56,9 +55,7 @@ class CallLocks:
                 raise _removed()
             yield
         finally:
-            # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+            locks.let_go(fd)
 
     def is_calling(self, segment: str) -> bool:
         """Say whether a call of a user is under way."""
@@ -75,15 +72,9 @@ class CallLocks:
         """
         fd = self._open(segment)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                alone = True
-            except BlockingIOError:
-                alone = False
-            yield alone
+            yield locks.try_lock(fd)
         finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+            locks.let_go(fd)
 
     def _open(self, segment: str) -> int:
         path = self.state / _FOLDER / f"{segment}.lock"
@@ -97,12 +88,9 @@ class CallLocks:
 def _shared(fd: int) -> bool:
     """Take the lock shared; whoever only looks holds it alone for an instant."""
     for attempt in range(_ATTEMPTS):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOOK_S * attempt)
-        else:
+        if locks.try_lock(fd, shared=True):
             return True
+        time.sleep(_LOOK_S * attempt)
     return False
 
 

@@ -14,9 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mcp.server.connection import Connection
-from mcp.shared.dispatcher import DispatchContext
-from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     LOG_LEVEL_META_KEY,
@@ -28,6 +25,7 @@ from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.types import Scope
 
 from runner.protocol.internals.dispatch import Connected, Own
+from runner.protocol.internals.types import Connection, DispatchContext, TransportContext
 
 __all__ = ["Answer", "Ask", "DirectCall", "Notify", "is_traced", "is_usual", "take"]
 

@@ -6,9 +6,8 @@ Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-8
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,16 +33,15 @@ from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_sai
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_widget
-from runner.steps.execution import QUESTION, Completed, Request, observe_guarded, traced
+from runner.steps.execution import QUESTION, Completed, Request, log_call, observe_guarded, traced
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.render import Delivery, render
+from runner.steps.timing import REPORT, wants_report
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User
 
 __all__ = ["TASKS", "Calls"]
-
-log = logging.getLogger(__name__)
 
 TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update"})
 """What a client asks about calls that a server made tasks of, in either era."""
@@ -73,19 +71,29 @@ class Calls:
             offered = user.name in self.upstreams.guard.keepers
             try:
                 self.upstreams.observers.check()
-                result = await self._result(ctx, replace(request, params=_tellable(dict(request.params))))
+                async with self.upstreams.upkeep.in_use(user):
+                    told = replace(request, params=_tellable(dict(request.params)))
+                    result = await self._result(ctx, told)
             except asyncio.CancelledError:
                 observe_guarded(self.upstreams, request, Code.E_CANCELLED.name)
                 raise
             except (RemoteError, CallError) as error:
+                failure = remote_failure(error) if isinstance(error, RemoteError) else error
                 ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
-                result = await self.upstreams.guard.message(_failure(error), ours, media_stay=False)
-                _log_call(self.upstreams, request, _code_of(error))
+                result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
+                _note(self.upstreams, request, failure.code.name)
             result = told_result(self.upstreams.own_paths, result)
+            if wants_report(params) and "content" in result:
+                result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
         if not offered and user.name in self.upstreams.guard.keepers and self.upstreams.settings.extras:
             await self.upstreams.tell(ctx, user, "notifications/tools/list_changed")
         return result
+
+    def _report(self, request: Request) -> dict[str, Any]:
+        """Return how a call went, as far as it is known here, for whoever asked."""
+        deadlines = asdict(self.upstreams.settings.deadlines(request.tool))
+        return {"call": request.id, "steps_ms": request.steps.in_ms(), "deadlines": deadlines}
 
     def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
         facts = request_facts(ctx)
@@ -153,7 +161,7 @@ class Calls:
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
-            _log_call(upstreams, request, _outcome(message))
+            _note(upstreams, request, _outcome(message))
             return message
         found = upstreams.names.inside(request.tool)
         if found is None:
@@ -229,7 +237,7 @@ class Calls:
             # Behind what the server says, which stays as it is.
             message["content"] += [{"type": "text", "text": hint}] if hint else []
         message = await upstreams.guard.message(message, guarded, media_stay=False)
-        _log_call(upstreams, request, _outcome(message))
+        _note(upstreams, request, _outcome(message))
         return message
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
@@ -287,22 +295,15 @@ def _tellable(params: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _code_of(error: RemoteError | CallError) -> str:
-    return (remote_failure(error) if isinstance(error, RemoteError) else error).code.name
+def _failure(error: CallError) -> dict[str, Any]:
+    return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
 
 
 def _outcome(result: Mapping[str, Any]) -> str:
     return "error" if result.get("isError") else "ok"
 
 
-def _failure(error: RemoteError | CallError) -> dict[str, Any]:
-    if isinstance(error, RemoteError):
-        error = remote_failure(error)
-    return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
-
-
-def _log_call(upstreams: Upstreams, request: Request, outcome: str) -> None:
+def _note(upstreams: Upstreams, request: Request, outcome: str) -> None:
+    """Tell the observers and the log how a call ended that does not come through `conclude`."""
     observe_guarded(upstreams, request, outcome)
-    facts = {"user": request.user.name, "tool": request.tool, "outcome": outcome}
-    # Once the answer is on its way: nobody waits for a line of the log.
-    asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))
+    log_call(request, outcome)

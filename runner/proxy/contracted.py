@@ -103,7 +103,7 @@ def remote_failure(error: RemoteError) -> CallError:
 async def _performed(call: RemoteCall, client: Client) -> Completed:
     listener = call.listener(client)
     user, locks = call.request.user, call.upstreams.call_locks
-    async with call.upstreams.files(user).in_use(), call.backend.held_home() as home:
+    async with call.upstreams.upkeep.in_use(user), call.backend.held_home() as home:
         place, at_the_server = await _place(call, home), partial(_at_the_server, call, listener)
         with locks.calling(user.segment):
             return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
@@ -122,7 +122,6 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
         raise MCPError(
             code=told.code, message=without_tokens(told.message), data=_untold(told.data, ("token=",))
         ) from error
-    call.request.steps.done("run")
     links = tuple(place for place in inputs.names if "token=" in place)
     if links:
         wire = _untold(wire, tuple(link.partition("token=")[2] for link in links))

@@ -18,7 +18,6 @@ from fastmcp.client.transports import ClientTransport
 from fastmcp.client.transports.base import TransportOptions
 from fastmcp.exceptions import FastMCPError
 from mcp import ClientSession
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -33,6 +32,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from runner.contract.widget_dialects import WIDGET_CALL_META
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session
+from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.resource_tools import RemoteError
 
 __all__ = [

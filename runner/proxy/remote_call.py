@@ -151,6 +151,8 @@ class RemoteCall:
                 # It was asked to stop; a process that does not listen is ended, and started anew.
                 await self.backend.drop()
             raise
+        finally:
+            self.request.steps.done("run")
 
     async def linked(self, wire: Mapping[str, Any], guarded: GuardedCall) -> dict[str, Any]:
         """Return a result whose links to resources are written as clients know them, or read."""

@@ -10,7 +10,8 @@ architecture, "One call, in order", of which it has steps 1, 2 and 10.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,7 @@ from runner.proxy.contract import without_identity
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
+from runner.steps.inputs import check_json
 from runner.steps.render import MESSAGE_MAX_BYTES
 from runner.users.identity import User, auth_provider
 
@@ -124,8 +126,11 @@ class _Proxy:
             return await call_next(ctx)
         try:
             result = await act(ctx, dict(ctx.params or {}), self.user_of(ctx))
-        except (RemoteError, CallError) as error:
+        except RemoteError as error:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
+        except CallError as error:
+            said = {"error_code": error.code.name, **error.details}
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
         return _in_its_era(ctx, result)
 
     async def _heard(self, ctx: _Context) -> None:
@@ -159,6 +164,19 @@ class _Proxy:
         for server, inner in self._upstreams.names.uri_inside(uri):
             await self._upstreams.backend(ctx, user, server).unsubscribe(inner)
 
+    @asynccontextmanager
+    async def _admitted(self, ctx: _Context, user: User) -> AsyncIterator[None]:
+        """Hold a place for a request that a server answers, as for such a one that our own files answer.
+
+        Raises:
+            CallError: `E_BUSY`, too many wait; `E_INVALID_ARGUMENT`, its params are no JSON.
+        """
+        upstreams = self._upstreams
+        check_json(ctx.params or {})
+        async with upstreams.drain.call(_untold, of_tool=False), upstreams.admission.admit(user.segment):
+            with upstreams.call_locks.calling(user.segment):
+                yield
+
     async def _list(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         key, names = _LISTS[ctx.method], self._upstreams.names
         if key.startswith("resource") and not self._upstreams.guard.config.resources.enabled:
@@ -166,7 +184,8 @@ class _Proxy:
         if not names.prefixed:
             result = await self._listed(ctx, user, names.servers[0], params)
         else:
-            result = {key: await self._joined(ctx, user, key)}
+            async with self._admitted(ctx, user):
+                result = {key: await self._joined(ctx, user, key)}
         if result.get("nextCursor") is None:
             items = result.get(key)
             listed = items if isinstance(items, list) else []
@@ -176,7 +195,8 @@ class _Proxy:
     async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
             backend = self._upstreams.backend(ctx, user, server)
-            result = await backend.request(ctx.method, params)
+            async with self._admitted(ctx, user):
+                result = await backend.request(ctx.method, params)
             key = _LISTS[ctx.method]
             return {**result, key: self._shown(backend, key, result.get(key))}
         except MCPError as error:
@@ -294,7 +314,8 @@ class _Proxy:
         async def send(params: dict[str, Any]) -> dict[str, Any]:
             return await backend.request(ctx.method, params)
 
-        return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)
+        async with self._admitted(ctx, user):
+            return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)
 
     def _announced(self, ctx: _Context, result: HandlerResult) -> HandlerResult:
         """Announce what the servers announce beside what every FastMCP server does."""
@@ -306,6 +327,10 @@ class _Proxy:
         special = {key: able[key] for key in ("completions", "experimental", of_era) if key in able}
         resources = {**(result.get("capabilities", {}).get("resources") or {}), "subscribe": True}
         return {**result, "capabilities": {**result["capabilities"], "resources": resources, **special}}
+
+
+async def _untold(_notice: str) -> None:
+    """Tell nobody that the server is being stopped: only calls of tools are ended for it."""
 
 
 def _in_its_era(ctx: _Context, result: dict[str, Any]) -> dict[str, Any]:

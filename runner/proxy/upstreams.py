@@ -17,13 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fastmcp.client.transports import ClientTransport
-from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 
-from runner.errors import CallError, UsageError
+from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
 from runner.files.file_events import tell as tell_of_file
 from runner.files.my_files import Library, MyFiles, open_library
+from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
@@ -32,6 +32,7 @@ from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
 from runner.protocol.internals.connection import connection_of
+from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteResources
 from runner.protocol.sender import has_sessions
 from runner.proxy.backend import Backend, Unreachable
@@ -43,8 +44,6 @@ from runner.settings.isolation import in_force
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
-from runner.store.spool.store import SpoolingStore
-from runner.store.sweeper import sweep_now_and_then
 from runner.toolset.admission import Admission
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.drain import Drain
@@ -176,6 +175,7 @@ class Upstreams:
     observers: Observers = field(default_factory=Observers)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
+    upkeep: Upkeep = field(init=False)
     call_locks: CallLocks = field(init=False)
     _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
@@ -186,6 +186,7 @@ class Upstreams:
 
     def __post_init__(self) -> None:
         self.call_locks = CallLocks(self.settings.state_dir)
+        self.upkeep = Upkeep(library=self.library, idle_s=self.settings.session_idle_s)
         for way in self.ways.values():
             if way.contract == "full":
                 self.contracted.add(way.name)
@@ -212,13 +213,7 @@ class Upstreams:
         await asyncio.to_thread(sweep, settings.homes, settings.uids)
         if any(way.is_command and way.contract != "guard" for way in ways):
             await asyncio.to_thread(Homes.of(settings).sweep)
-        library = open_library(settings)
-        library = Library(
-            store=library.store,
-            sessions=library.sessions,
-            persist=library.persist,
-            changed=partial(tell_of_file, events),
-        )
+        library = replace(open_library(settings), changed=partial(tell_of_file, events))
         upstreams = cls(
             settings=settings,
             ways={way.name: way for way in ways},
@@ -232,25 +227,22 @@ class Upstreams:
             admission=Admission.of(settings),
             observers=Observers.of(settings),
         )
-        sweepers = [
-            asyncio.create_task(upstreams.observers.run()),
-            asyncio.create_task(upstreams._sweep()),
-            asyncio.create_task(sweep_now_and_then(library.store)),
-        ]
-        if isinstance(library.store, SpoolingStore):
-            sweepers.append(asyncio.create_task(library.store.run()))
+        observing = asyncio.create_task(upstreams.observers.run())
+        sweeper = asyncio.create_task(upstreams._sweep())
         try:
-            await upstreams._meet(first or User("nobody"))
-            yield upstreams
+            async with upstreams.upkeep.running(sweeps=True):
+                await upstreams._meet(first or User("nobody"))
+                yield upstreams
         finally:
-            for sweeper in sweepers:
-                sweeper.cancel()
+            sweeper.cancel()
+            observing.cancel()
             await upstreams.pausing.close()
             await asyncio.to_thread(upstreams.observers.close)
             left = (*upstreams._of_users.values(), *upstreams._met.values())
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
             if upstreams._loopback is not None:
                 await (await upstreams._loopback).close()
+            await upstreams.upkeep.end_all()
 
     @property
     def tier(self) -> Tier:
@@ -346,8 +338,7 @@ class Upstreams:
 
     async def end_session(self, session: str) -> None:
         """End a session: its files go, where files do not persist. Connections end with their clients."""
-        with contextlib.suppress(CallError):
-            await self.library.end_sessions_named(session)
+        await self.upkeep.end(session)
 
     async def faults(self) -> Mapping[str, str]:
         """Say why no call can be taken; who cannot reach one server is told so, and calls of others work."""
@@ -472,8 +463,7 @@ class Upstreams:
             for key, backend in list(self._of_users.items()):
                 if now - backend.used_at > self.settings.session_idle_s and not backend.busy:
                     self._end(self._of_users.pop(key))
-            with contextlib.suppress(CallError):
-                await self.library.end_idle_sessions(self.settings.session_idle_s)
+            await self.upkeep.end_idle()
 
     def make_room(self) -> bool:
         """Begin to end the connection that nobody has used for longest; False, since that takes a moment."""

@@ -332,8 +332,7 @@ async def conclude(
         publish: Takes events of the call for the user's interface.
         through: What a server answered with a JSON-RPC error is raised as; it goes to the client as it is.
     """
-    began, started = time.time(), time.monotonic()
-    observe = partial(_observe, service, request, began=began, started=started)
+    observe = partial(_observe, service, request)
     try:
         service.observers.check()
         completed = await act()
@@ -349,9 +348,11 @@ async def conclude(
             log.warning("a tool raised what its client is not told", extra=facts)
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
         completed = Completed(processed=await _failure(service, request, error), wire=said, spec=spec)
-    observe(completed, is_known=completed.spec is not None, outcome=_outcome(completed))
+    failure, said_no = completed.processed.failure, completed.processed.is_error
+    outcome = failure.code.name if failure is not None else "error" if said_no else "ok"
+    observe(completed, is_known=completed.spec is not None, outcome=outcome)
     _announce(service, request, completed, publish)
-    _log_call(request, completed, time.monotonic() - started)
+    log_call(request, outcome, files=len(completed.processed.files))
     return completed
 
 
@@ -371,9 +372,7 @@ def observe_guarded(service: Service, request: Request, outcome: str) -> None:
         request: The call.
         outcome: How it ended: `ok`, `error`, or a code.
     """
-    took = request.steps.elapsed_s()
-    began, started = time.time() - took, time.monotonic() - took
-    _observe(service, request, None, is_known=True, outcome=outcome, began=began, started=started)
+    _observe(service, request, None, is_known=True, outcome=outcome)
 
 
 def listener_of(service: Service, request: Request, tool: str | None, deadlines: Deadlines) -> CallListener:
@@ -483,20 +482,13 @@ def _announce(
 
 
 def _observe(
-    service: Service,
-    request: Request,
-    completed: Completed | None,
-    *,
-    is_known: bool,
-    outcome: str,
-    began: float,
-    started: float,
+    service: Service, request: Request, completed: Completed | None, *, is_known: bool, outcome: str
 ) -> None:
     """Tell whoever is to hear of each call; before its answer, so that none is without its record."""
     if not service.observers:
         return
     steps, processed = request.steps, completed.processed if completed is not None else None
-    ours = steps.outcome
+    ours, took = steps.outcome, steps.elapsed_s()
     record = CallRecord(
         id=request.id,
         user=request.user.name,
@@ -504,8 +496,8 @@ def _observe(
         is_known=is_known,
         method=request.method,
         outcome=outcome,
-        began=began,
-        elapsed_s=time.monotonic() - started,
+        began=time.time() - took,
+        elapsed_s=took,
         steps=steps.since_begin(),
         arguments=request.params.get("arguments"),
         inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
@@ -520,18 +512,20 @@ def _observe(
     service.observers.call_ended(record, request.span)
 
 
-def _outcome(completed: Completed) -> str:
-    failure, said_no = completed.processed.failure, completed.processed.is_error
-    return failure.code.name if failure is not None else "error" if said_no else "ok"
+def log_call(request: Request, outcome: str, *, files: int = 0) -> None:
+    """Write the line of the log that each call has.
 
-
-def _log_call(request: Request, completed: Completed, elapsed_s: float) -> None:
+    Args:
+        request: The call.
+        outcome: The error's code, `error` where the tool said so, or `ok`.
+        files: How many files came of it.
+    """
     facts = {
         "user": request.user.name,
         "tool": request.tool,
-        "elapsed_ms": round(elapsed_s * 1000, 1),
-        "outcome": _outcome(completed),
-        "files": len(completed.processed.files),
+        "elapsed_ms": request.steps.elapsed_ms,
+        "outcome": outcome,
+        "files": files,
     }
     # Once the answer is on its way: nobody waits for a line of the log.
     asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.contract.envelope import invalid_argument, legible
 from runner.files.my_files import MyFiles
-from runner.formats.json_repair import parse_object
+from runner.formats.cut_json import parse_object
 from runner.homes.homes import HomeLease
 from runner.steps.rewriting import FileDelivery, Inputs, Rewriting
 from runner.steps.staging import stage

@@ -46,6 +46,11 @@ class Steps:
         """Return when each step was done, in seconds since the first began; one that came twice, twice."""
         return tuple(self._done)
 
+    @property
+    def elapsed_ms(self) -> float:
+        """Return how long ago the call began, in milliseconds."""
+        return round((time.perf_counter() - self._began) * 1000, 1)
+
     def in_ms(self) -> dict[str, float]:
         """Return the time of each step in milliseconds, in the order in which they came."""
         laps: dict[str, float] = {}

@@ -17,10 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import CallError, RunnerError
+from runner.errors import RunnerError
 from runner.files.download_links import DownloadLinks
 from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles, open_library
+from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
@@ -34,8 +35,6 @@ from runner.settings.rights import program_files
 from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
 from runner.store.room import told_of_no_room
-from runner.store.spool.store import SpoolingStore
-from runner.store.sweeper import sweep_now_and_then
 from runner.system.tool_environment import framework_environment
 from runner.toolset.admission import Admission
 from runner.toolset.background import warn_of_refused_jobs
@@ -79,6 +78,7 @@ class Toolset:
         targets: The tool files, as given.
         homes: Where users' homes are made.
         library: My Files of every user.
+        upkeep: Looks after them.
         state: Session state of the tools.
         events: What happens, for the users' interfaces.
         observers: Who hears of each call that has ended.
@@ -108,6 +108,7 @@ class Toolset:
     throttle: Throttle = field(default_factory=Throttle)
     drain: Drain = field(default_factory=Drain)
     observers: Observers = field(default_factory=Observers)
+    upkeep: Upkeep = field(init=False)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)
     admission: Admission = field(init=False)
@@ -121,7 +122,6 @@ class Toolset:
     _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
-    _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.forkserver.renewed = self._revive
@@ -129,6 +129,7 @@ class Toolset:
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self.library = replace(self.library, changed=partial(tell, self.events))
+        self.upkeep = Upkeep(library=self.library, idle_s=self.settings.session_idle_s)
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
         self._effective = {
@@ -202,22 +203,20 @@ class Toolset:
             keep_s=keep_s,
             observers=observers,
         )
-        sweepers = [asyncio.create_task(observers.run())]
+        observing = asyncio.create_task(observers.run())
         try:
             await toolset._load(user)
             await asyncio.to_thread(toolset._sweep_after_crash)
-            await toolset._end_idle_files()
-            sweepers.append(asyncio.create_task(toolset._sweep()))
-            if isinstance(toolset.library.store, SpoolingStore):
-                sweepers.append(asyncio.create_task(toolset.library.store.run()))
             if keep_s == 0:
                 warn_of_memory(settings, toolset.memory_guard.memory)
-                # A single call has no time for it: a server, or `runner doctor --repair`, does it.
-                sweepers.append(asyncio.create_task(sweep_now_and_then(toolset.library.store)))
-            yield toolset
+            async with toolset.upkeep.running(sweeps=keep_s == 0):
+                sweeper = asyncio.create_task(toolset._sweep())
+                try:
+                    yield toolset
+                finally:
+                    sweeper.cancel()
         finally:
-            for sweeper in sweepers:
-                sweeper.cancel()
+            observing.cancel()
             await toolset._close()
             await asyncio.to_thread(observers.close)
 
@@ -311,13 +310,11 @@ class Toolset:
             user_pool = await self._user_pool(user, key)
         user_pool.key = key
         user_pool.calls += 1
-        if user.session is not None and not self.library.persist:
-            self._spoken.add((user.name, user.session))
         try:
             # Counted before: whoever waits for workers must not lose the user pool meanwhile.
             with self._doubting():
                 await user_pool.ready()
-            async with self.files(user).in_use():
+            async with self.upkeep.in_use(user):
                 yield user_pool
         finally:
             user_pool.calls -= 1
@@ -520,7 +517,7 @@ class Toolset:
                     # One of a user's pools may be idle for long while the other is used.
                     if all(other.segment != key.segment for other in self._user_pools):
                         self.state.forget(key.segment)
-            await self._end_idle_files()
+            await self.upkeep.end_idle()
 
     def has_jobs(self, segment: str) -> bool:
         """Say whether something that a call of this user began goes on between calls."""
@@ -534,16 +531,9 @@ class Toolset:
 
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""
-        # Whoever only uploaded files in it has not been heard of here.
-        self._spoken = {spoken for spoken in self._spoken if spoken[1] != session}
         for user_pool in self._made_pools():
             user_pool.pool.end_jobs(session)
-        with _stay_for_now():
-            await self.library.end_sessions_named(session)
-
-    async def _end_idle_files(self) -> None:
-        with _stay_for_now():
-            await self.library.end_idle_sessions(self.settings.session_idle_s)
+        await self.upkeep.end(session)
 
     async def _close(self) -> None:
         await self.load_check.close()
@@ -558,18 +548,7 @@ class Toolset:
         if self._loopback is not None:
             await (await self._loopback).close()
         if self.keep_s == 0:
-            # The connections are gone, and with them the sessions.
-            for session in {session for _, session in self._spoken}:
-                await self.end_session(session)
-
-
-@contextlib.contextmanager
-def _stay_for_now() -> Iterator[None]:
-    """Go on where the store is out of reach: what ended is noted, and its files go at another time."""
-    try:
-        yield
-    except CallError as error:
-        log.warning("files of ended sessions stay for now", extra={"reason": error.message})
+            await self.upkeep.end_all()
 
 
 def _memory_by_user(pools: Sequence[UserPool]) -> Mapping[str, int]:
