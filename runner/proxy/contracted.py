@@ -17,9 +17,7 @@ from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
 from runner.proxy.backend import Unreachable
 from runner.proxy.remote_call import RemoteCall, begun_task, task_said
-from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import (
-    QUESTION,
     SHORT_BYTES,
     Completed,
     Executed,
@@ -28,6 +26,7 @@ from runner.steps.execution import (
     file_delivery_of,
     interim_of,
     perform,
+    question_of,
     settle,
 )
 from runner.steps.listener import CallListener, Client
@@ -56,15 +55,12 @@ async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
             raise remote_failure(error) from error
         if isinstance(done, Completed):
             return done
-        if done.get("resultType") == "input_required":
-            return interim_of({key: done[key] for key in QUESTION if key in done}, call.spec)
+        question = question_of(done)
+        if question is not None:
+            return interim_of(question, call.spec)
         if begun_task(done) is not None:
             return interim_of(task_said(done), call.spec)
-        # A call that waited for its client goes on as it began, and its tool has another contract by now.
-        raise CallError(
-            Code.E_CRASHED,
-            f"The server {call.server} has changed its tool {call.tool!r} during the call; call it again",
-        )
+        raise call.tool_has_changed()
 
     publish = call.listener(call.request.client).publish
     completed = await conclude(
@@ -186,17 +182,8 @@ async def _place(call: RemoteCall, home: HomeLease | None) -> Place:
 async def _message(call: RemoteCall, completed: Completed, messages: ResultMessages) -> dict[str, Any]:
     if completed.interim is not None:
         return dict(completed.interim)
-    upstreams, request, way = call.upstreams, call.request, call.upstreams.ways[call.server]
-    files = upstreams.files(request.user, trace=request.id)
-    message = await messages.of(completed, request, files, tool=call.tool, server=call.server)
-    if way.tier is not None:
-        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation_meta(way.tier)}
-    if message["isError"]:
-        texts = [block["text"] for block in message["content"] if block.get("type") == "text"]
-        hint = way.hint("\n".join(texts))
-        # Behind what the server says, which stays as it is.
-        message["content"] += [{"type": "text", "text": hint}] if hint else []
-    return message
+    files = call.upstreams.files(call.request.user, trace=call.request.id)
+    return call.noted(await messages.of(completed, call.request, files, tool=call.tool, server=call.server))
 
 
 def _length(wire: Mapping[str, Any]) -> int:

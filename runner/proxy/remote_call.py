@@ -1,18 +1,18 @@
 """One call of a tool of another server: whom it counts for, how it gets there, and what is heard meanwhile.
 
-Source: requirements S1-113 to S1-128, S3-141; architecture, "The proxy runs steps 1 to 2 and 7 to 11 around
-a remote server".
+Source: requirements S1-113 to S1-128, S3-141; architecture, "One call, in order": it is admitted as there
+(step 2), and a server stands in the place of the worker (step 5).
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
 
-from runner.errors import CallError
+from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.resource_tools import Reader, blocks_of
 from runner.protocol.sender import has_sessions
@@ -22,6 +22,7 @@ from runner.proxy.deadline_watch import Watched, watch
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
 from runner.proxy.upstreams import Upstreams
+from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
 from runner.toolset.catalog import ToolSpec
@@ -166,10 +167,32 @@ class RemoteCall:
             blocks += blocks_of({**read, **outside})
         return {**wire, "content": blocks}
 
+    def noted(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a message with how its command is kept apart and, behind a failure, what may cure it."""
+        way, said = self.upstreams.ways[self.server], dict(message)
+        if way.tier is not None:
+            said["_meta"] = {**(said.get("_meta") or {}), ISOLATION_META: isolation_meta(way.tier)}
+        hint = way.hint("\n".join(_texts(said["content"]))) if said.get("isError") else None
+        if hint:
+            said["content"] = [*said["content"], {"type": "text", "text": hint}]
+        return said
+
+    def tool_has_changed(self) -> CallError:
+        """Return the error of a call that waited for its client while its tool got another contract."""
+        return CallError(
+            Code.E_CRASHED,
+            f"The server {self.server} has changed its tool {self.tool!r} during the call; call it again",
+        )
+
     def guarded(self) -> GuardedCall:
         """Return it as the output guard knows it."""
         files = self.upstreams.files(self.request.user, trace=self.request.id)
         return GuardedCall(tool=self.tool, server=self.server, files=files, schema=self.schema)
+
+
+def _texts(blocks: Sequence[Any]) -> list[str]:
+    texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fastmcp import Client
 from mcp.client import session
 from support import ROOT, settings_in, stop, until
@@ -23,6 +24,7 @@ from runner.store.protocol import Origin
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
 SESSION, NEWEST = "2025-06-18", "2026-07-28"
+VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 
 import mcp_types
 import pytest
-from contracting import NEWEST, SESSION, Front, client_of, front_of, upstream_over_http, value_of
+from contracting import NEWEST, SESSION, VERSIONS, Front, client_of, front_of, value_of
 from support import until
 
 pytestmark = [
@@ -23,7 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
 
-VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
 HOMED = Path(__file__).parent / "homed.py"
 
 LIMITS = """
@@ -39,10 +37,9 @@ THROTTLES = "".join(
 
 
 @pytest.fixture(scope="module")
-def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with ExitStack() as stack:
-        url = stack.enter_context(upstream_over_http(tmp_path_factory.mktemp("upstream")))
-        yield stack.enter_context(front_of(url, settings=LIMITS + THROTTLES))
+def bounded(address: str) -> Iterator[Front]:
+    with front_of(address, settings=LIMITS + THROTTLES) as front:
+        yield front
 
 
 @pytest.fixture(scope="module")
