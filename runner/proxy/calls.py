@@ -106,7 +106,13 @@ class Calls:
             known = backends
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
-        backend = known[0]
+        with self.upstreams.call_locks.calling(user.segment):
+            return await self._asked_of(ctx, params, user, known[0], task)
+
+    async def _asked_of(
+        self, ctx: _Context, params: dict[str, Any], user: User, backend: Backend, task: str
+    ) -> dict[str, Any]:
+        """Return what the server says of a task that is this client's."""
         result = await backend.request(ctx.method, params)
         whole = ctx.method == "tasks/result"
         # The later era has the result of the call inside of what is said of the task.
