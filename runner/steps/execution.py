@@ -333,7 +333,10 @@ async def conclude(
             facts = {"tool": request.tool, **error.withheld}
             log.warning("a tool raised what its client is not told", extra=facts)
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
-        completed = Completed(processed=await _failure(service, request, error), wire=said, spec=spec)
+        processed = await _failure(service, request, error)
+        if isinstance(error, CallError) and error.beside:
+            processed.value["meta_data"] = {**processed.value["meta_data"], **error.beside}
+        completed = Completed(processed=processed, wire=said, spec=spec)
     _announce(service, request, completed, publish)
     _log_call(request, completed, time.monotonic() - started)
     return completed

@@ -21,6 +21,7 @@ from runner.files.download_links import DownloadLinks
 from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles, open_library
 from runner.homes.call_locks import CallLocks
+from runner.homes.handed_over import HandedOver
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.settings.effective import EffectiveToolSettings
@@ -99,6 +100,7 @@ class Toolset:
     tier: Tier
     keep_s: float = 0
     state: SessionState = field(default_factory=SessionState)
+    handed_over: HandedOver = field(default_factory=HandedOver)
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
     drain: Drain = field(default_factory=Drain)
@@ -495,6 +497,7 @@ class Toolset:
                     # One of a user's pools may be idle for long while the other is used.
                     if all(other.segment != key.segment for other in self._user_pools):
                         self.state.forget(key.segment)
+                        self.handed_over.forget(key.segment)
             await self._end_idle_files()
 
     def has_jobs(self, segment: str) -> bool:
