@@ -34,6 +34,7 @@ from runner.store.protocol import ArtifactStore
 from runner.store.room import told_of_no_room
 from runner.store.spool.store import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
+from runner.system.once import Once
 from runner.system.tool_environment import framework_environment
 from runner.toolset.admission import Admission
 from runner.toolset.background import warn_of_refused_jobs
@@ -114,13 +115,14 @@ class Toolset:
     _pool_maker: PoolMaker = field(init=False)
     _effective: Mapping[str | None, EffectiveToolSettings] = field(init=False)
     _user_pools: "dict[PoolKey, asyncio.Task[UserPool]]" = field(init=False, default_factory=dict)
-    _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
+    _loopback: "Once[Loopback]" = field(init=False)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
     _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.forkserver.renewed = self._revive
+        self._loopback = Once(self._open_loopback)
         self.memory_guard = MemoryGuard(memory=find_server_memory())
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
@@ -444,7 +446,7 @@ class Toolset:
         return task
 
     async def _make(self, user: User | None, key: PoolKey) -> UserPool:
-        return await self._pool_maker.make(user, key, await self._open_loopback() if key.links else None)
+        return await self._pool_maker.make(user, key, await self._loopback.get() if key.links else None)
 
     def _made_pools(self) -> Iterator[UserPool]:
         """Yield the user pools that there are."""
@@ -453,15 +455,12 @@ class Toolset:
                 yield task.result()
 
     async def _open_loopback(self) -> "Loopback":
-        """Return the address where tools fetch files, opened with the first tool that needs it."""
-        if self._loopback is None:
-            # Only here: few tools take links, and a server takes a while to import.
-            from runner.http.downloads import routes  # noqa: PLC0415
-            from runner.toolset.loopback import Loopback  # noqa: PLC0415
+        """Open the address where tools fetch files, with the first tool that needs it."""
+        # Only here: few tools take links, and a server takes a while to import.
+        from runner.http.downloads import routes  # noqa: PLC0415
+        from runner.toolset.loopback import Loopback  # noqa: PLC0415
 
-            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
-            self._loopback = asyncio.create_task(Loopback.open(downloads))
-        return await asyncio.shield(self._loopback)
+        return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
 
     async def _drop(self, key: PoolKey) -> None:
         if self._apart.get(key.segment) == key:
@@ -533,8 +532,7 @@ class Toolset:
             self._user_pools[key].cancel()
             await self._drop(key)
         await self.forkserver.close()
-        if self._loopback is not None:
-            await (await self._loopback).close()
+        await self._loopback.end(lambda loopback: loopback.close())
         if self.keep_s == 0:
             # The connections are gone, and with them the sessions.
             for session in {session for _, session in self._spoken}:
