@@ -30,7 +30,8 @@ from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.backend import Backend
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task, remote_failure
-from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_said, without_our_words
+from runner.proxy.foreign_words import told_beside
+from runner.proxy.remote_call import RESULTS, RemoteCall, begun_task, reader_of, task_said
 from runner.proxy.upstreams import Upstreams
 from runner.steps.authorization import authorize_widget
 from runner.steps.execution import Completed, Request, question_of
@@ -118,22 +119,22 @@ class Calls:
         # The later era has the result of the call inside of what is said of the task.
         wire = result if whole else result.get("result")
         if not isinstance(wire, Mapping):
-            return result
+            return told_beside(result)
         tool = backend.tasks.get(task, "task")
         said = {"name": self.upstreams.names.outside(backend.name, tool)}
         call = await self._remote(ctx, self._request(ctx, said, user), backend.name, tool)
         if call.contract == "full":
             message = await answer_of_task(call, wire, self.messages)
         else:
-            message = await self.upstreams.guard.message(wire, call.guarded(), media_stay=False)
-        return message if whole else {**result, "result": message}
+            message = await self._guarded_message(call, wire)
+        return message if whole else {**told_beside(result), "result": message}
 
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         servers = self.upstreams.names.servers
         if len(servers) == 1:
             backend = self.upstreams.backend(ctx, user, servers[0])
             listed = await backend.request(ctx.method, params)
-            return {**listed, "tasks": self._own_tasks(backend, listed.get("tasks"))}
+            return {**told_beside(listed), "tasks": self._own_tasks(backend, listed.get("tasks"))}
         found: list[Any] = []
         for server in servers:
             with contextlib.suppress(MCPError, RemoteError):
@@ -144,9 +145,8 @@ class Calls:
     def _own_tasks(self, backend: Backend, tasks: object) -> list[Any]:
         """Return those of a server's tasks that are this client's, or this user's alone."""
         listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
-        if self._is_for_one(backend.name):
-            return listed
-        return [task for task in listed if task.get("taskId") in backend.tasks]
+        is_for_one = self._is_for_one(backend.name)
+        return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in backend.tasks]
 
     def _is_for_one(self, server: str) -> bool:
         """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only."""
@@ -222,11 +222,14 @@ class Calls:
             call.backend.began(str(task.get("taskId")), call.tool)
             return task_said(wire)
         await call.backend.schema(call.tool)
-        guarded = call.guarded()
-        message = call.noted(without_our_words(await call.linked(wire, guarded)))
-        message = await upstreams.guard.message(message, guarded, media_stay=False)
+        message = await self._guarded_message(call, wire)
         _log_call(request, message)
         return message
+
+    async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:
+        guarded = call.guarded()
+        said = told_beside(await call.linked(wire, guarded), *RESULTS, "_meta")
+        return await self.upstreams.guard.message(call.noted(said), guarded, media_stay=False)
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
         """Return the result of one of our own tools; None if it is none, or a server's of that name."""

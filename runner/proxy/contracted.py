@@ -11,11 +11,11 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, Code
-from runner.files.download_links import without_tokens
 from runner.homes.homes import HomeLease
 from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
 from runner.proxy.backend import Unreachable
+from runner.proxy.foreign_words import without_secrets
 from runner.proxy.remote_call import RemoteCall, begun_task, task_said
 from runner.steps.execution import (
     SHORT_BYTES,
@@ -35,9 +35,6 @@ from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["answer", "answer_of_task", "remote_failure"]
-
-# What nests deeper nobody reads, and it could hold a token.
-_MAX_DEPTH = 50
 
 
 async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
@@ -82,7 +79,7 @@ async def answer_of_task(
     spec, listener = _spec(call), call.listener(call.request.client)
     if spec.takes_files or spec.takes_links:
         # Which links it was given is forgotten by now.
-        wire = _untold(wire, ("token=",))
+        wire = without_secrets(dict(wire))
     executed = Executed(wire=await call.linked(wire, call.guarded()))
     async with call.backend.held_home() as home:
         place = await _place(call, home)
@@ -111,17 +108,16 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
 
     That harms nobody but itself: `runner.artifacts.collect` opens them as those of an enemy.
     """
+    tokens = tuple(token for place in inputs.names if (token := place.partition("token=")[2]))
     try:
         wire = await call.asked(listener, arguments=inputs.arguments)
     except MCPError as error:
         told = error.error
-        raise MCPError(
-            code=told.code, message=without_tokens(told.message), data=_untold(told.data, ("token=",))
-        ) from error
+        message, data = (without_secrets(said, tokens) for said in (told.message, told.data))
+        raise MCPError(code=told.code, message=message, data=data) from error
     call.request.steps.done("run")
-    links = tuple(place for place in inputs.names if "token=" in place)
-    if links:
-        wire = _untold(wire, tuple(link.partition("token=")[2] for link in links))
+    if tokens:
+        wire = without_secrets(wire, tokens)
     task = begun_task(wire)
     if task is not None:
         call.backend.began(str(task.get("taskId")), call.tool)
@@ -129,21 +125,6 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
         return
     wire = await call.linked(wire, call.guarded())
     yield Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
-
-
-def _untold(value: Any, tokens: tuple[str, ...], depth: int = 0) -> Any:
-    """Return a result without the tokens of links that the call was given: no model reads those."""
-    match value:
-        case str():
-            return without_tokens(value) if any(token in value for token in tokens) else value
-        case dict() if depth < _MAX_DEPTH:
-            return {key: _untold(item, tokens, depth + 1) for key, item in value.items()}
-        case list() if depth < _MAX_DEPTH:
-            return [_untold(item, tokens, depth + 1) for item in value]
-        case dict() | list():
-            return None
-        case _:
-            return value
 
 
 def _spec(call: RemoteCall) -> ToolSpec:

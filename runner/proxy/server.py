@@ -33,6 +33,7 @@ from runner.protocol.sender import McpClient, Transport, asker, has_sessions
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
+from runner.proxy.foreign_words import told_error
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
@@ -124,6 +125,8 @@ class _Proxy:
             return await call_next(ctx)
         try:
             result = await act(ctx, dict(ctx.params or {}), self.user_of(ctx))
+        except MCPError as error:
+            raise told_error(error) from error
         except (RemoteError, CallError) as error:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
         return _in_its_era(ctx, result)
