@@ -15,11 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from runner.artifacts.accept import Processed
 from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.envelope import lost, no_process, tool_not_found
+from runner.contract.normalise import Normalised
 from runner.errors import CallError, Code
-from runner.homes.changes import Changes
+from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
 from runner.settings.lendable import flag_for
@@ -251,22 +253,28 @@ async def _in_a_worker(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes
         )
         is_last = changes is not None and changes.end()
+    left = _left(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
     try:
-        wire = judge(
-            outcome,
-            listener,
-            home=home.path if home is not None else None,
-            unknown=inputs.unknown,
-            limits=toolset.effective(spec.name).limits,
-            homes=toolset.settings.homes,
-            unseen=toolset.unseen,
-        )
+        try:
+            wire = judge(
+                outcome,
+                listener,
+                home=home.path if home is not None else None,
+                unknown=inputs.unknown,
+                limits=toolset.effective(spec.name).limits,
+                homes=toolset.settings.homes,
+                unseen=toolset.unseen,
+            )
+        except CallError as error:
+            if is_last and home is not None:
+                error.beside = await _left_by_others(toolset, request, spec, home, lease)
+            raise
         yield Executed(
             wire=wire,
             is_long=outcome.answer_bytes > SHORT_BYTES,
             at_rest=lease.at_rest,
             facts=_noted(toolset, outcome),
-            left=_left(toolset, request, spec, home, changes, puts, lease) if is_last else None,
+            left=left,
         )
     finally:
         _release(toolset, lease)
@@ -362,9 +370,11 @@ async def _led(
     finally:
         # Partial results are discarded, but never beside another call or a job, whose files they might be.
         ended = outcome is None or outcome.ending in _ENDED
-        alone = user_pool.calls == 1 and not user_pool.pool.has_jobs
-        if ended and leftovers is not None and user_pool.home is not None and alone:
-            await asyncio.to_thread(leftovers.discard, user_pool.home.fd)
+        changes = None if leftovers is None else leftovers.changes
+        alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
+        if ended and alone and leftovers is not None and user_pool.home is not None:
+            others = toolset.handed_over.seen(user_pool.home.segment)
+            await asyncio.to_thread(leftovers.beside(others).discard, user_pool.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
@@ -403,24 +413,68 @@ def _left(
     changes: Changes | None,
     puts: RunningPuts,
     lease: Lease,
+    *,
+    is_last: bool,
 ) -> Left | None:
-    """Return what becomes of files that a call has changed in its home and does not return, if any are."""
-    if home is None or changes is None or not changes.found:
+    """Return what becomes of files that calls have changed in a home and do not return, if any are.
+
+    Args:
+        toolset: The tools.
+        request: The call.
+        spec: Its tool.
+        home: The home, if the tool may write into one.
+        changes: What has changed there.
+        puts: What the tool has put into My Files itself.
+        lease: The worker.
+        is_last: Whether no other call is under way there; else the one that is then has what changed.
+    """
+    if home is None or changes is None:
         return None
     mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
-    if mode == "ignore":
+    found = [] if mode == "ignore" else changes.found
+
+    def of(normalised: Normalised) -> list[Change]:
+        if not is_last:
+            during = [] if mode == "ignore" else changes.found_since_begin
+            toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
+            return []
+        seen = {change.file for change in found}
+        others = [each for each in toolset.handed_over.take(home) if each.file not in seen]
+        return not_returned([*found, *others], normalised, home, put=puts.kept)
+
+    if not (found or toolset.handed_over.seen(home.segment)):
         return None
-    rules = Generated(
-        mode="report" if mode == "report" else "keep",
+    rules = _rules(toolset, request, spec, home, lease)
+    return Left(
+        of=of, keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond)
+    )
+
+
+async def _left_by_others(
+    toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
+) -> Mapping[str, Any] | None:
+    """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
+    others = toolset.handed_over.take(home)
+    if not others:
+        return None
+    await lease.at_rest()
+    rules = replace(_rules(toolset, request, spec, home, lease), as_seen=True)
+    processed = await keep_generated(Processed(value={}), others, rules)
+    said: Mapping[str, Any] | None = processed.value.get("meta_data")
+    return said
+
+
+def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease) -> Generated:
+    """Return how files that are not returned are kept, where any call says that they are."""
+    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
+    return Generated(
+        # Of a tool whose files are ignored those of others come here only.
+        mode="report" if "report" in (mode, toolset.settings.generated) and mode != "keep" else "keep",
         home=home,
         files=toolset.files(request.user, trace=request.id),
         max_bytes=toolset.settings.max_artifact_bytes,
         total_max_bytes=toolset.settings.max_call_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
-    )
-    return Left(
-        of=lambda normalised: not_returned(changes.found, normalised, home, put=puts.kept),
-        keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond),
     )
 
 

@@ -9,7 +9,7 @@ Source: flock(2); `docs/cli.md`, "Users".
 import contextlib
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,17 +45,12 @@ class CallLocks:
         Raises:
             CallError: `E_BUSY`: the user is being removed.
         """
-        try:
-            fd = self._open(segment)
-        except OSError:
+        with ExitStack() as held:
+            with contextlib.suppress(OSError):
+                fd = held.enter_context(self._opened(segment))
+                if not _shared(fd):
+                    raise _removed()
             yield
-            return
-        try:
-            if not _shared(fd):
-                raise _removed()
-            yield
-        finally:
-            locks.let_go(fd)
 
     def is_calling(self, segment: str) -> bool:
         """Say whether a call of a user is under way."""
@@ -70,19 +65,22 @@ class CallLocks:
         Raises:
             OSError: The lock cannot be made.
         """
-        fd = self._open(segment)
-        try:
+        with self._opened(segment) as fd:
             yield locks.try_lock(fd)
-        finally:
-            locks.let_go(fd)
 
-    def _open(self, segment: str) -> int:
+    @contextmanager
+    def _opened(self, segment: str) -> Iterator[int]:
+        """Open the file of a lock, and let go of the lock at the end."""
         path = self.state / _FOLDER / f"{segment}.lock"
         try:
-            return open_lock(path)
+            fd = open_lock(path)
         except FileNotFoundError:
             make_folder(self.state, _FOLDER)
-            return open_lock(path)
+            fd = open_lock(path)
+        try:
+            yield fd
+        finally:
+            locks.let_go(fd)
 
 
 def _shared(fd: int) -> bool:

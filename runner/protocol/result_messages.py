@@ -113,11 +113,11 @@ class ResultMessages:
 
 def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
     """Decide how artifacts reach a client: by setting, else as it asks, else by its name."""
-    if settings.artifact_delivery != "auto":
-        return Delivery(settings.artifact_delivery)
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
         return Delivery.INLINE
+    if settings.artifact_delivery != "auto":
+        return Delivery(settings.artifact_delivery)
     meta = params.get("_meta")
     asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
     named = (facts.client_info or {}).get("name") in settings.inline_clients

@@ -29,11 +29,11 @@ from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.backend import Backend
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task, remote_failure
-from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_said, without_our_words
+from runner.proxy.foreign_words import told_beside
+from runner.proxy.remote_call import RESULTS, RemoteCall, begun_task, reader_of, task_said
 from runner.proxy.upstreams import Upstreams
-from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_widget
-from runner.steps.execution import QUESTION, Completed, Request, log_call, observe_guarded, traced
+from runner.steps.execution import Completed, Request, log_call, observe_guarded, question_of, traced
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.render import Delivery, render
@@ -119,37 +119,46 @@ class Calls:
             known = backends
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
-        backend = known[0]
+        with self.upstreams.call_locks.calling(user.segment):
+            return await self._asked_of(ctx, params, user, known[0], task)
+
+    async def _asked_of(
+        self, ctx: _Context, params: dict[str, Any], user: User, backend: Backend, task: str
+    ) -> dict[str, Any]:
+        """Return what the server says of a task that is this client's."""
         result = await backend.request(ctx.method, params)
         whole = ctx.method == "tasks/result"
         # The later era has the result of the call inside of what is said of the task.
         wire = result if whole else result.get("result")
         if not isinstance(wire, Mapping):
-            return result
+            return told_beside(result)
         tool = backend.tasks.get(task, "task")
         said = {"name": self.upstreams.names.outside(backend.name, tool)}
         call = await self._remote(ctx, self._request(ctx, said, user), backend.name, tool)
         if call.contract == "full":
             message = await answer_of_task(call, wire, self.messages)
         else:
-            message = await self.upstreams.guard.message(wire, call.guarded(), media_stay=False)
-        return message if whole else {**result, "result": message}
+            message = await self._guarded_message(call, wire)
+        return message if whole else {**told_beside(result), "result": message}
 
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         servers = self.upstreams.names.servers
         if len(servers) == 1:
             backend = self.upstreams.backend(ctx, user, servers[0])
             listed = await backend.request(ctx.method, params)
-            if self._is_for_one(servers[0]):
-                return listed
-            return {**listed, "tasks": _begun_by(backend, listed.get("tasks"))}
+            return {**told_beside(listed), "tasks": self._own_tasks(backend, listed.get("tasks"))}
         found: list[Any] = []
         for server in servers:
             with contextlib.suppress(MCPError, RemoteError):
                 backend = self.upstreams.backend(ctx, user, server)
-                tasks = await backend.pages(ctx.method, "tasks")
-                found += tasks if self._is_for_one(server) else _begun_by(backend, tasks)
+                found += self._own_tasks(backend, await backend.pages(ctx.method, "tasks"))
         return {"tasks": found}
+
+    def _own_tasks(self, backend: Backend, tasks: object) -> list[Any]:
+        """Return those of a server's tasks that are this client's, or this user's alone."""
+        listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+        is_for_one = self._is_for_one(backend.name)
+        return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in backend.tasks]
 
     def _is_for_one(self, server: str) -> bool:
         """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only."""
@@ -216,29 +225,23 @@ class Calls:
 
         wire: Any = await call.reached(act)
         if isinstance(wire, Completed):
-            raise CallError(
-                Code.E_CRASHED,
-                f"The server {call.server} has changed its tool {call.tool!r} during the call; call it again",
-            )
-        if wire.get("resultType") == "input_required":
-            return {key: wire[key] for key in QUESTION if key in wire}
+            raise call.tool_has_changed()
+        question = question_of(wire)
+        if question is not None:
+            return question
         task = begun_task(wire)
         if task is not None:
             call.backend.began(str(task.get("taskId")), call.tool)
             return task_said(wire)
         await call.backend.schema(call.tool)
-        guarded = call.guarded()
-        message = without_our_words(await call.linked(wire, guarded))
-        tier = upstreams.ways[call.server].tier
-        if tier is not None:
-            message["_meta"] = {**(message.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
-        if message.get("isError"):
-            hint = upstreams.ways[call.server].hint("\n".join(_texts(message["content"])))
-            # Behind what the server says, which stays as it is.
-            message["content"] += [{"type": "text", "text": hint}] if hint else []
-        message = await upstreams.guard.message(message, guarded, media_stay=False)
+        message = await self._guarded_message(call, wire)
         _note(upstreams, request, _outcome(message))
         return message
+
+    async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:
+        guarded = call.guarded()
+        said = told_beside(await call.linked(wire, guarded), *RESULTS, "_meta")
+        return await self.upstreams.guard.message(call.noted(said), guarded, media_stay=False)
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
         """Return the result of one of our own tools; None if it is none, or a server's of that name."""
@@ -268,17 +271,6 @@ class Calls:
         reader = reader_of(self.upstreams, GuardedCall(tool=act, files=files))
         arguments = request.params.get("arguments")
         return await resource_result(act, arguments, backend.resources, await backend.remote(), reader)
-
-
-def _begun_by(backend: Backend, tasks: object) -> list[Any]:
-    """Return those of a server's tasks that calls of this client have begun."""
-    listed = tasks if isinstance(tasks, list) else []
-    return [task for task in listed if isinstance(task, Mapping) and task.get("taskId") in backend.tasks]
-
-
-def _texts(blocks: list[Any]) -> list[str]:
-    texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
-    return [text for text in texts if isinstance(text, str)]
 
 
 def _tellable(params: dict[str, Any]) -> dict[str, Any]:

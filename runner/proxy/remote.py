@@ -4,9 +4,8 @@ What comes back is the server's own result, key by key, and what goes there is t
 what it can do, its answers. The only module that knows how a client can fail.
 """
 
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +161,7 @@ class _Way(ClientTransport):
         self._inner = inner
         self._options = options
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
     ) -> AsyncIterator[ClientSession]:
@@ -254,5 +253,5 @@ def _check(method: str, version: str | None, result: Mapping[str, Any]) -> None:
     if isinstance(result.get("task"), Mapping) or result.get("resultType", "complete") == "task":
         # The SDK does not know tasks of the handshake era, and leaves those of later ones to extensions.
         return
-    with contextlib.suppress(KeyError):
+    with suppress(KeyError):
         validate_server_result(method, version or "", result)

@@ -34,12 +34,13 @@ from runner.protocol.sender import McpClient, Transport, asker, has_sessions
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
-from runner.proxy.contract import without_identity
+from runner.proxy.foreign_words import told_error
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
 from runner.steps.inputs import check_json
 from runner.steps.render import MESSAGE_MAX_BYTES
+from runner.toolset.hidden_identity import without_identity
 from runner.users.identity import User, auth_provider
 
 __all__ = ["make_proxy"]
@@ -126,6 +127,8 @@ class _Proxy:
             return await call_next(ctx)
         try:
             result = await act(ctx, dict(ctx.params or {}), self.user_of(ctx))
+        except MCPError as error:
+            raise told_error(error) from error
         except RemoteError as error:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
         except CallError as error:
@@ -213,7 +216,7 @@ class _Proxy:
         backend.learn(items)
         if settings.show_username or self._upstreams.ways[backend.name].contract == "guard":
             return items
-        return [without_identity(item, settings.username_parameter) for item in items]
+        return without_identity(items, settings.username_parameter)
 
     async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
         """Return the items of all servers; one that fails does not take the others down."""

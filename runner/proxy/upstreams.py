@@ -44,6 +44,7 @@ from runner.settings.isolation import in_force
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
+from runner.system.once import Once
 from runner.toolset.admission import Admission
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.drain import Drain
@@ -182,7 +183,7 @@ class Upstreams:
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
     _homed: set[str] = field(default_factory=set)
     _fetching: set[str] = field(default_factory=set)
-    _loopback: "asyncio.Task[Loopback] | None" = None
+    _loopback: "Once[Loopback]" = field(init=False)
 
     def __post_init__(self) -> None:
         self.call_locks = CallLocks(self.settings.state_dir)
@@ -192,6 +193,7 @@ class Upstreams:
                 self.contracted.add(way.name)
                 self._homed.add(way.name)
         self.own_paths = OwnPaths.of(self.settings, self.named_files)
+        self._loopback = Once(self._open_loopback)
 
     @classmethod
     @asynccontextmanager
@@ -240,8 +242,7 @@ class Upstreams:
             await asyncio.to_thread(upstreams.observers.close)
             left = (*upstreams._of_users.values(), *upstreams._met.values())
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
-            if upstreams._loopback is not None:
-                await (await upstreams._loopback).close()
+            await upstreams._loopback.end(Loopback.close)
             await upstreams.upkeep.end_all()
 
     @property
@@ -284,7 +285,7 @@ class Upstreams:
         """Return what makes links that a server can fetch; None if this proxy has no address for it."""
         way = self.ways[server]
         if way.is_command or (way.is_near and self.settings.public_url is None):
-            return replace(self.links, base=(await self._opened()).url)
+            return replace(self.links, base=(await self._loopback.get()).url)
         # Over HTTP without `public_url` the base is where we listen, which may be this machine's alone.
         host = urlsplit(self.links.base).hostname or ""
         is_open = self.settings.public_url is not None or (
@@ -399,7 +400,7 @@ class Upstreams:
 
     async def _reach(self, server: str) -> Sequence[tuple[str, int]]:
         """Return the address at which a command fetches files, if a tool of it is given links."""
-        return ((await self._opened()).address,) if server in self._fetching else ()
+        return ((await self._loopback.get()).address,) if server in self._fetching else ()
 
     def _learned(self, way: UpstreamSpec, tools: Iterable[ToolSpec]) -> None:
         """Note what a server needs for the tools that it lists."""
@@ -413,12 +414,9 @@ class Upstreams:
                 self._fetching.add(way.name)
                 self._homed.add(way.name)
 
-    async def _opened(self) -> "Loopback":
-        """Return where servers on this machine fetch files, opened with the first that needs it."""
-        if self._loopback is None:
-            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
-            self._loopback = asyncio.create_task(Loopback.open(downloads))
-        return await asyncio.shield(self._loopback)
+    async def _open_loopback(self) -> Loopback:
+        """Open where servers on this machine fetch files, with the first that needs it."""
+        return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
 
     def _publish_list(self, user: User, method: str) -> None:
         event = {"type": LIST_CHANGED, "list": method.split("/")[1]}

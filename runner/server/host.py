@@ -46,7 +46,7 @@ from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import authorize_widget, challenged, with_schemes
 from runner.steps.timing import REPORT, wants_report
-from runner.toolset.hidden_identity import without_parameter
+from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
 from runner.worker.wire import WireError
@@ -370,14 +370,7 @@ class _Relay:
         settings, tools = self._toolset.settings, answered.get("tools")
         if settings.show_username or not isinstance(tools, list):
             return answered
-        name = settings.username_parameter
-        shown = [
-            {**tool, "inputSchema": without_parameter(tool.get("inputSchema"), name)}
-            if isinstance(tool, Mapping)
-            else tool
-            for tool in tools
-        ]
-        return {**answered, "tools": shown}
+        return {**answered, "tools": without_identity(tools, settings.username_parameter)}
 
     def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
         """Return a list of tools with ours: to read resources, and what was taken out of results."""

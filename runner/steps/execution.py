@@ -1,6 +1,6 @@
 """The steps that every tool call takes, whoever executes the tool: a worker of ours, or another server.
 
-`runner.call` has tools of our own files executed, `runner.proxy.contract` those of other servers. Both come
+`runner.call` has tools of our own files executed, `runner.proxy.contracted` those of other servers. Both come
 through here: inputs before the tool, then its result into one contract value, then events and the log.
 
 Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-both-executors.md`.
@@ -47,7 +47,6 @@ from sandbox.deadlines import Deadlines
 from sandbox.probe.machine import Tier
 
 __all__ = [
-    "QUESTION",
     "SHORT_BYTES",
     "Completed",
     "Execute",
@@ -62,6 +61,7 @@ __all__ = [
     "listener_of",
     "observe_guarded",
     "perform",
+    "question_of",
     "settle",
     "traced",
 ]
@@ -74,7 +74,7 @@ R = TypeVar("R")
 SHORT_BYTES = 64 * 1024
 """An answer that is longer is worth a thread, so that it holds up no other call."""
 
-QUESTION = ("resultType", "inputRequests", "requestState")
+_QUESTION = ("resultType", "inputRequests", "requestState")
 _FILES = ("artifacts", "deferred_artifacts")
 
 
@@ -229,7 +229,7 @@ async def perform(
     listener: CallListener,
     execute: Execute,
 ) -> Completed:
-    """Do steps 3 to 9 of a call: stage, run, end, normalise, collect, route.
+    """Do steps 4 to 9 of a call: stage, run, normalise, end, collect, route.
 
     Args:
         service: What serves the call.
@@ -270,7 +270,7 @@ async def settle(
     listener: CallListener,
     executed: Executed,
 ) -> Completed:
-    """Do steps 6 to 9 of a call: end, normalise, collect, route.
+    """Do steps 6 to 9 of a call: normalise, end, collect, route.
 
     Args:
         service: What serves the call.
@@ -283,9 +283,9 @@ async def settle(
     wire = executed.wire
     if executed.interim is not None:
         return interim_of(executed.interim, spec)
-    if wire.get("resultType") == "input_required":
-        # Only what the protocol says of a question: the rest would get past the contract.
-        return interim_of({key: wire[key] for key in QUESTION if key in wire}, spec)
+    question = question_of(wire)
+    if question is not None:
+        return interim_of(question, spec)
     read = asyncio.to_thread if executed.is_long else _at_once
     normalised = await read(_normalise, service.settings, wire, spec)
     left = executed.left.of(normalised) if executed.left is not None else ()
@@ -306,6 +306,13 @@ async def settle(
         processed = await executed.left.keep(processed, left)
     request.steps.done("collect")
     return Completed(processed=_annotated(processed, listener, executed.facts), wire=wire, spec=spec)
+
+
+def question_of(wire: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a result asks its client for, if it does: the rest of it would get past the contract."""
+    if wire.get("resultType") != "input_required":
+        return None
+    return {key: wire[key] for key in _QUESTION if key in wire}
 
 
 def interim_of(said: Mapping[str, Any], spec: ToolSpec | None) -> Completed:
@@ -347,7 +354,10 @@ async def conclude(
             facts = {"tool": request.tool, **error.withheld}
             log.warning("a tool raised what its client is not told", extra=facts)
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
-        completed = Completed(processed=await _failure(service, request, error), wire=said, spec=spec)
+        processed = await _failure(service, request, error)
+        if isinstance(error, CallError) and error.beside:
+            processed.value["meta_data"] = {**processed.value["meta_data"], **error.beside}
+        completed = Completed(processed=processed, wire=said, spec=spec)
     failure, said_no = completed.processed.failure, completed.processed.is_error
     outcome = failure.code.name if failure is not None else "error" if said_no else "ok"
     observe(completed, is_known=completed.spec is not None, outcome=outcome)

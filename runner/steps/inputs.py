@@ -48,6 +48,9 @@ def check_json(params: Mapping[str, Any]) -> None:
             message = f"{where} is {word}, which is no JSON value; send a finite number, null or text"
             raise invalid_argument(message, argument=where) from error
         raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
+    except TypeError as error:
+        # Of a program that calls `runner.api`; what comes from elsewhere was read from JSON.
+        raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
 
 
 def read_arguments(given: object, *, edited: object = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.artifacts.accept import ArtifactFile, Processed
+from runner.artifacts.accept import ArtifactFile, Processed, without_lost
 from runner.artifacts.route import NEVER_INLINE
 from runner.contract.display import decide
 from runner.contract.jsonable import NotJsonError, jsonable
@@ -145,12 +145,12 @@ def render(
     """
     closed = not is_open_schema(output_schema)
     named = (*processed.files, *processed.deferred)
-    paths = Replacements.of((file.origin, file.uri) for file in named) if named else _NO_FILES
+    paths = Replacements.of((file.origin, _standing_for(file)) for file in named) if named else _NO_FILES
     sent = _sent(wire)
     message: dict[str, Any] = {}
     for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
         draft = _Draft(
-            processed=processed,
+            processed=processed if form.bytes_inline else without_lost(processed),
             wire=sent,
             closed=closed,
             form=form,
@@ -187,6 +187,7 @@ def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def referenced(processed: Processed) -> dict[str, Any]:
     """Return a contract value whose artifacts are described, with their URIs, and not carried."""
+    processed = without_lost(processed)
     return {**processed.value, **_entries(processed, bytes_inline=False)}
 
 
@@ -363,6 +364,11 @@ def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> li
 def _stays(block: Mapping[str, Any], form: _Form) -> bool:
     """Say whether the bytes of a block stay in it: what models see or hear does, other files do not."""
     return form.media_inline and (form.bytes_inline or block.get("type") != "resource")
+
+
+def _standing_for(file: ArtifactFile) -> str:
+    """Return what stands where a tool named a file; what was not kept has no address."""
+    return file.uri if file.is_kept else file.name
 
 
 def _link(file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles, open_library
 from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
+from runner.homes.handed_over import HandedOver
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.observation.metrics import Gauges
@@ -35,6 +36,7 @@ from runner.settings.rights import program_files
 from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
 from runner.store.room import told_of_no_room
+from runner.system.once import Once
 from runner.system.tool_environment import framework_environment
 from runner.toolset.admission import Admission
 from runner.toolset.background import warn_of_refused_jobs
@@ -104,6 +106,7 @@ class Toolset:
     tier: Tier
     keep_s: float = 0
     state: SessionState = field(default_factory=SessionState)
+    handed_over: HandedOver = field(default_factory=HandedOver)
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
     drain: Drain = field(default_factory=Drain)
@@ -119,12 +122,13 @@ class Toolset:
     _pool_maker: PoolMaker = field(init=False)
     _effective: Mapping[str | None, EffectiveToolSettings] = field(init=False)
     _user_pools: "dict[PoolKey, asyncio.Task[UserPool]]" = field(init=False, default_factory=dict)
-    _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
+    _loopback: "Once[Loopback]" = field(init=False)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.forkserver.renewed = self._revive
+        self._loopback = Once(self._open_loopback)
         self.memory_guard = MemoryGuard(memory=find_server_memory())
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
@@ -464,7 +468,7 @@ class Toolset:
         return task
 
     async def _make(self, user: User | None, key: PoolKey) -> UserPool:
-        return await self._pool_maker.make(user, key, await self._open_loopback() if key.links else None)
+        return await self._pool_maker.make(user, key, await self._loopback.get() if key.links else None)
 
     def _made_pools(self) -> Iterator[UserPool]:
         """Yield the user pools that there are."""
@@ -473,15 +477,12 @@ class Toolset:
                 yield task.result()
 
     async def _open_loopback(self) -> "Loopback":
-        """Return the address where tools fetch files, opened with the first tool that needs it."""
-        if self._loopback is None:
-            # Only here: few tools take links, and a server takes a while to import.
-            from runner.http.downloads import routes  # noqa: PLC0415
-            from runner.toolset.loopback import Loopback  # noqa: PLC0415
+        """Open the address where tools fetch files, with the first tool that needs it."""
+        # Only here: few tools take links, and a server takes a while to import.
+        from runner.http.downloads import routes  # noqa: PLC0415
+        from runner.toolset.loopback import Loopback  # noqa: PLC0415
 
-            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
-            self._loopback = asyncio.create_task(Loopback.open(downloads))
-        return await asyncio.shield(self._loopback)
+        return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
 
     async def _drop(self, key: PoolKey) -> None:
         if self._apart.get(key.segment) == key:
@@ -517,6 +518,7 @@ class Toolset:
                     # One of a user's pools may be idle for long while the other is used.
                     if all(other.segment != key.segment for other in self._user_pools):
                         self.state.forget(key.segment)
+                        self.handed_over.forget(key.segment)
             await self.upkeep.end_idle()
 
     def has_jobs(self, segment: str) -> bool:
@@ -545,8 +547,7 @@ class Toolset:
             self._user_pools[key].cancel()
             await self._drop(key)
         await self.forkserver.close()
-        if self._loopback is not None:
-            await (await self._loopback).close()
+        await self._loopback.end(lambda loopback: loopback.close())
         if self.keep_s == 0:
             await self.upkeep.end_all()
 

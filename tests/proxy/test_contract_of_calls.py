@@ -15,15 +15,7 @@ from urllib.parse import urlsplit
 
 import mcp_types
 import pytest
-from contracting import (
-    NEWEST,
-    SESSION,
-    Front,
-    client_of,
-    front_of,
-    upstream_over_http,
-    value_of,
-)
+from contracting import NEWEST, SESSION, VERSIONS, Front, client_of, front_of, value_of
 from mcp.shared.exceptions import MCPError
 from proxying import messages_of_call
 from support import ROOT, until
@@ -36,7 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
 
-VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
 HOMED = Path(__file__).parent / "homed.py"
 
 LIMITS = """
@@ -52,14 +43,8 @@ THROTTLES = "".join(
 
 
 @pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with upstream_over_http(tmp_path_factory.mktemp("upstream")) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def bounded(upstream: str) -> Iterator[Front]:
-    with front_of(upstream, settings=LIMITS + THROTTLES) as front:
+def bounded(address: str) -> Iterator[Front]:
+    with front_of(address, settings=LIMITS + THROTTLES) as front:
         yield front
 
 
@@ -237,12 +222,12 @@ async def test_other_requests_take_places_too_and_are_refused_where_there_is_non
     assert afterwards == "a note"
 
 
-def test_files_of_a_session_over_stdio_end_with_the_proxy(upstream: str, tmp_path: Path) -> None:
+def test_files_of_a_session_over_stdio_end_with_the_proxy(address: str, tmp_path: Path) -> None:
     (tmp_path / "runner.toml").write_text(
         "persist_files_across_sessions = false\n"
         f'state_dir = "{tmp_path / "state"}"\nstore = "{(tmp_path / "store").as_uri()}"\n'
     )
-    command = [sys.executable, "-m", "runner", "proxy", "--user", f"t-{uuid.uuid4().hex[:12]}", upstream]
+    command = [sys.executable, "-m", "runner", "proxy", "--user", f"t-{uuid.uuid4().hex[:12]}", address]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     asked = {"protocolVersion": SESSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     # The handshake era, in which a connection is a session; no client of a library that ends us in a hurry.

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from contracting import (
     NEWEST,
-    SESSION,
+    VERSIONS,
     Front,
     client_of,
     front_of,
     read_by_model,
-    upstream_over_http,
     value_of,
 )
 from upstream import ENCODED, TOKEN
@@ -25,14 +24,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
-
-VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with upstream_over_http(tmp_path_factory.mktemp("upstream")) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +128,57 @@ async def test_an_adapted_store_keeps_every_promise_but_holds_no_bytes_itself() 
     assert len(keeper.held) == 4
 
 
-async def test_a_keeper_that_fails_leaves_nothing_half_done() -> None:
+async def test_a_keeper_that_fails_leaves_nothing_half_done(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Keeper):
         async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
-            raise ConnectionError("no route")
+            raise ConnectionError("no route to postgres://app:hunter2@db")
 
     store = discover(Failing())
     assert store is not None
 
-    with pytest.raises(CallError, match="put_artifact failed: no route") as raised:
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(CallError, match=r"put_artifact failed \(ConnectionError\)") as raised,
+    ):
         await keep(store, b"x", "a.txt")
 
     assert raised.value.code is Code.E_STORE
+    assert "hunter2" not in raised.value.message
+    assert "hunter2" in caplog.text
     assert await store.list(scope=ALICE) == []
+
+
+async def test_a_keeper_that_does_not_answer_holds_up_nobody_for_ever() -> None:
+    class Silent(Keeper):
+        async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+            if content == b"stuck":
+                await asyncio.Event().wait()
+            await super().put_artifact(content, artifact_id=artifact_id, **said)
+
+    store = discover(Silent(), answer_s=0.05)
+    assert store is not None
+
+    with pytest.raises(CallError, match=r"put_artifact did not answer within 0.05 s") as raised:
+        await keep(store, b"stuck", "a.txt")
+
+    assert raised.value.code is Code.E_STORE
+    kept = await keep(store, b"other", "b.txt")
+    assert await content_of(store, kept) == b"other"
+
+
+async def test_what_a_keeper_returns_in_place_of_bytes_is_named() -> None:
+    class Text(Keeper):
+        async def get_artifact(self, artifact_id: str) -> Any:
+            return "text"
+
+    store = discover(Text())
+    assert store is not None
+    record = await keep(store, b"text", "a.txt")
+
+    with pytest.raises(CallError, match="get_artifact returned str, not bytes") as raised:
+        await content_of(store, record)
+
+    assert raised.value.code is Code.E_STORE
 
 
 # The five failures of requirement S4-102, each with the same thing succeeding.

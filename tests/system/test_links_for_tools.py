@@ -86,8 +86,7 @@ async def test_no_other_address_answers(toolset: Toolset) -> None:
 
 async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(toolset: Toolset) -> None:
     await call(toolset, ANN, "fetch", file_names=["a.txt"])
-    assert toolset._loopback is not None
-    host, port = (await toolset._loopback).address
+    host, port = (await toolset._loopback.get()).address
 
     with_links = await call(toolset, ANN, "reach", file_names=["a.txt"], host=host, port=port)
     without = await call(toolset, ANN, "reach_without_links", host=host, port=port)
