@@ -74,6 +74,8 @@ def test_files_are_shown_with_their_category(seen: Seen) -> None:
     call = called(seen, "sorted_out")
 
     expect(call.locator("figure .badge")).to_have_text("dataset")
+    # No hint says otherwise, so rows are shown as a table.
+    expect(call.locator("figure th").first).to_contain_text("region")
     call.get_by_role("tab", name="b.txt").click()
     expect(call.locator("figure .badge")).to_have_text("draft")
 

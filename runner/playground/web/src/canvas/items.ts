@@ -16,6 +16,8 @@ export interface Item {
   /** The moment at which it is gone, as an ISO time; null where none is said. */
   expires: string | null;
   viewer: Viewer;
+  /** Whether its tool said how to show it. */
+  hinted?: boolean;
   /** What kind of file it is, in the tool's word; null where nobody says. */
   category?: string | null;
   /** Why it is kept for later, and what its tool proposes to do with it. */
@@ -57,7 +59,8 @@ export function shownOf(run: Run): Shown {
   const meta = isObject(run.result?.["_meta"]) ? run.result["_meta"] : {};
   const display = isObject(meta["toolcell/display"]) ? meta["toolcell/display"] : {};
   const order = Array.isArray(display["order"]) ? display["order"] : [];
-  const category = isObject(contract?.["display"]) ? textOf(contract["display"]["category_hint"]) : null;
+  const hints = isObject(contract?.["display"]) ? contract["display"] : {};
+  const category = textOf(hints["category_hint"]);
   const listed = [...list(contract?.["artifacts"]), ...list(contract?.["deferred_artifacts"])].map(itemOf).filter((item): item is Item => item !== null);
   for (const item of listed) item.category ??= category;
   const rank = (item: Item): number => {
@@ -66,8 +69,8 @@ export function shownOf(run: Run): Shown {
   };
   listed.sort((one, other) => rank(one) - rank(other));
   const [first] = listed;
-  // The runner has decided for the first, from its own hint and from that of the display.
-  if (first !== undefined && first.name === order[0]) first.viewer = viewerOf(first.name, first.mime, textOf(display["viewer"]));
+  // The hint of the display is about the first file, and its own goes before.
+  if (first !== undefined && first.name === order[0] && !first.hinted) first.viewer = viewerOf(first.name, first.mime, textOf(hints["viewer_hint"]));
   const named = new Set(listed.map((item) => item.uri));
   return {
     open: display["open"] === true,
@@ -148,6 +151,7 @@ export function itemOf(entry: Params): Item | null {
     description: typeof entry["description"] === "string" ? entry["description"] : null,
     expires: textOf(entry["expires_at"]),
     viewer: viewerOf(name, mime, hint),
+    hinted: hint !== null && hint !== "auto",
     category: textOf(entry["category"]),
     reason: textOf(entry["reason"]),
     next: Array.isArray(entry["next_actions"]) ? entry["next_actions"].map(String) : [],
