@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MOST_FILES = 500
-"""Files that a block names; how many more there are stands in its last line."""
+"""Files that a block names, where whoever reads it has asked for it."""
 
 _OPENING = "[SYSTEM: Available files in current session:"
 _CLOSING = "End available files]"
@@ -62,13 +62,18 @@ class AvailableFile:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def files_block(files: Sequence[AvailableFile]) -> str:
-    """Return the block that names `files`, in their order; nothing where there are none."""
+def files_block(files: Sequence[AvailableFile], *, most: int = MOST_FILES) -> str:
+    """Return the block that names `files`, in their order; nothing where there are none.
+
+    Args:
+        files: The files.
+        most: How many it names; how many more there are stands in its last line.
+    """
     if not files:
         return ""
-    lines = [_line(file) for file in files[:MOST_FILES]]
-    if len(files) > MOST_FILES:
-        lines.append(f"- and {len(files) - MOST_FILES} more")
+    lines = [_line(file) for file in files[:most]]
+    if len(files) > most:
+        lines.append(f"- and {len(files) - most} more")
     return "\n".join([_OPENING, *lines, _CLOSING])
 
 

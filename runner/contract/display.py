@@ -92,6 +92,8 @@ class Decision:
             "stored": self.stored,
             "scripts_executable": self.scripts_executable,
         }
+        if self.notification is not None:
+            plan["notification"] = self.notification
         if self.panel is not None:
             plan["iframe"] = self.panel.to_json()
         if self.reason is not None:

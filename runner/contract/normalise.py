@@ -21,7 +21,15 @@ from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.models import Canvas, Display
 
-__all__ = ["META_DATA_MAX_BYTES", "RESULTS_MAX_BYTES", "Normalised", "flag_meta_data", "normalise", "parsed"]
+__all__ = [
+    "META_DATA_MAX_BYTES",
+    "RESULTS_MAX_BYTES",
+    "Normalised",
+    "flag_meta_data",
+    "is_small_meta_data",
+    "normalise",
+    "parsed",
+]
 
 META_DATA_MAX_BYTES = 4096
 RESULTS_MAX_BYTES = 8192
@@ -117,7 +125,7 @@ def normalise(
 def flag_meta_data(value: dict[str, Any]) -> dict[str, Any]:
     """Return `value` with `meta_data_truncated` if its `meta_data` is too large for a model to read."""
     meta_data = value.get("meta_data")
-    return value | {"meta_data_truncated": True} if meta_data and not _is_small(meta_data) else value
+    return value | {"meta_data_truncated": True} if meta_data and not is_small_meta_data(meta_data) else value
 
 
 def parsed(text: str) -> Any:
@@ -356,7 +364,8 @@ def _weigh(results: Any, max_bytes: int, warnings: list[str]) -> None:
         warnings.append(f"`results` has {size} bytes, more than {max_bytes}; large data belongs in artifacts")
 
 
-def _is_small(meta_data: object) -> bool:
+def is_small_meta_data(meta_data: object) -> bool:
+    """Say whether facts are small enough for a model to read: at most `META_DATA_MAX_BYTES` of JSON."""
     return len(json.dumps(meta_data, ensure_ascii=False).encode()) <= META_DATA_MAX_BYTES
 
 

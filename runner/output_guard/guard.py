@@ -119,6 +119,16 @@ class OutputGuard:
 
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
+        # What is made of the tool's own message meets it there.
+        transformer = None if call.is_message_made_by_tool else self._transformer(call)
+        return await self._guarded(value, call, transformer)
+
+    async def facts(self, meta_data: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
+        """Return the `meta_data` of a contract value guarded; the operator's function is not for it."""
+        made = await self._guarded(meta_data, call, None)
+        return made if isinstance(made, dict) else {"summary": made}
+
+    async def _guarded(self, value: Any, call: GuardedCall, transformer: Transformer | None) -> Any:
         guarded = await guard(
             value,
             tool=call.tool,
@@ -127,8 +137,7 @@ class OutputGuard:
             store=call.files.library.store,
             scope=call.scope,
             share=_SHARE_OF_RESULTS,
-            # What is made of the tool's own message meets it there.
-            transformer=None if call.is_message_made_by_tool else self._transformer(call),
+            transformer=transformer,
         )
         self._tell(guarded, call)
         return guarded.value

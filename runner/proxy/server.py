@@ -30,7 +30,7 @@ from runner.protocol.internals.connection import connection_levels, is_ready, me
 from runner.protocol.internals.host import relay_innermost, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
-from runner.protocol.sender import McpClient, Transport, asker, has_sessions
+from runner.protocol.sender import McpClient, Transport, asker, has_sessions, newcomer
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
@@ -38,6 +38,7 @@ from runner.proxy.foreign_words import told_error
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
+from runner.server.told_files import takes_files, with_descriptions, with_instructions
 from runner.steps.inputs import check_json
 from runner.steps.render import MESSAGE_MAX_BYTES
 from runner.toolset.hidden_identity import without_identity
@@ -86,7 +87,8 @@ def make_proxy(
     upstreams.levels = partial(connection_levels, app)
     relay = _Proxy(app, upstreams, transport, download_url)
     relay_innermost(app, relay, around=answer_failures(upstreams.own_paths))
-    offer_subscriptions(app, upstreams.events, relay.user_of, relay)
+    lists_files = upstreams.may_take_files and upstreams.settings.files_block == "descriptions"
+    offer_subscriptions(app, upstreams.events, relay.user_of, relay, lists_files=lists_files)
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)
     return app
@@ -118,7 +120,12 @@ class _Proxy:
 
     async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         if ctx.method in ("initialize", "server/discover"):
-            return self._announced(ctx, await call_next(ctx))
+            met = self._announced(ctx, await call_next(ctx))
+            if not (isinstance(met, dict) and self._upstreams.may_take_files):
+                return met
+            settings = self._upstreams.settings
+            user = newcomer(settings, self._transport) if ctx.method == "initialize" else self.user_of(ctx)
+            return await with_instructions(met, self._upstreams, user)
         if ctx.request_id is None:
             await self._heard(ctx)
             return await call_next(ctx)
@@ -189,6 +196,8 @@ class _Proxy:
         else:
             async with self._admitted(ctx, user):
                 result = {key: await self._joined(ctx, user, key)}
+        if key == "tools":
+            result = await with_descriptions(result, self._upstreams, user, takes=self._takes_files)
         if result.get("nextCursor") is None:
             items = result.get(key)
             listed = items if isinstance(items, list) else []
@@ -231,6 +240,11 @@ class _Proxy:
                 continue
             found += self._upstreams.names.listed(server, key, items)
         return found
+
+    def _takes_files(self, tool: Mapping[str, Any]) -> bool:
+        """Say whether a listed tool is given the user's files, as a tool of our own is."""
+        found = self._upstreams.names.inside(str(tool.get("name")))
+        return found is not None and self._upstreams.ways[found[0]].contract != "guard" and takes_files(tool)
 
     def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
         """Return what of our own stands behind a list; a server's own of the same name hides it."""

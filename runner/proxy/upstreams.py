@@ -281,6 +281,11 @@ class Upstreams:
         """Whether clients are told of the contract and of their files, as those of our own tools are."""
         return self.settings.extras and bool(self.contracted)
 
+    @property
+    def may_take_files(self) -> bool:
+        """Whether a tool of some server may be given the user's files; which ones, their lists say later."""
+        return any(way.contract != "guard" for way in self.ways.values())
+
     async def links_for(self, server: str) -> DownloadLinks | None:
         """Return what makes links that a server can fetch; None if this proxy has no address for it."""
         way = self.ways[server]

@@ -35,13 +35,14 @@ from runner.protocol.internals.connection import connection_levels, is_ready, me
 from runner.protocol.internals.dispatch import Connected, Connections
 from runner.protocol.internals.host import let_tasks_pass, relay_innermost, use_input_schemas
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
-from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, sender
+from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
 from runner.server.contract_resource import CONTRACT
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_extra import AVAILABLE_FILES, FILES
 from runner.server.mcp_tasks import EXTENSION, McpTasks
 from runner.server.resource_tools import OwnResources
+from runner.server.told_files import with_descriptions, with_instructions
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import authorize_widget, challenged, with_schemes
@@ -139,7 +140,9 @@ def make_host(toolset: Toolset, *, transport: Transport, download_url: DownloadU
     app._toolset = toolset
     app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths)
     relay_innermost(app, relay, around=answer_failures(own_paths))
-    offer_subscriptions(app, toolset.events, relay.user_of)
+    offer_subscriptions(
+        app, toolset.events, relay.user_of, lists_files=toolset.settings.files_block == "descriptions"
+    )
     # Looked up each time: `runner dev` loads the files anew.
     use_input_schemas(app, lambda name: _parameters(toolset, name))
     return app
@@ -178,7 +181,11 @@ class _Relay:
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         self._connections.note(ctx)
         if ctx.method == "initialize":
-            return self._with_capabilities(await call_next(ctx))
+            begun = self._with_capabilities(await call_next(ctx))
+            if not isinstance(begun, dict):
+                return begun
+            user = newcomer(self._toolset.settings, self._transport)
+            return await with_instructions(begun, self._toolset, user)
         if ctx.request_id is None or not is_ready(ctx) or not self._is_relayed(ctx.method):
             return await call_next(ctx)
         request = self._request(ctx)
@@ -229,9 +236,12 @@ class _Relay:
         try:
             answered = await relay(self._toolset, request)
             if ctx.method == "server/discover":
-                return self._with_tasks(announced(answered))
+                discovered = self._with_tasks(announced(answered))
+                return await with_instructions(discovered, self._toolset, request.user)
             if ctx.method == "tools/list":
-                return self._with_reading(with_schemes(self._without_identity(answered)), request.user)
+                listed = with_schemes(self._without_identity(answered))
+                listed = await with_descriptions(listed, self._toolset, request.user)
+                return self._with_reading(listed, request.user)
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
             ours = await self._ours(ctx, request, error.error.get("code"))

@@ -208,6 +208,11 @@ class Settings(BaseSettings):
     extras: bool = Field(
         default=True, description="Whether the runner offers resources and prompts of its own."
     )
+    files_block: Literal["off", "instructions", "descriptions"] = Field(
+        "instructions",
+        description="Where models are told of the user's files though no client asks: nowhere, in the "
+        "server's instructions, or there and in the description of each tool that takes files.",
+    )
     resource_tools: bool = Field(
         default=False, description="Whether a model gets tools with which it reads resources."
     )

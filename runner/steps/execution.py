@@ -33,6 +33,7 @@ from runner.observation.call_record import CallRecord, FileFacts
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
+from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener, Client
 from runner.steps.render import referenced
 from runner.steps.rewriting import FileDelivery, Inputs
@@ -403,6 +404,7 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
         state=service.state,
         publish=_publisher(service, request, tool),
         change=partial(_changed, service, request),
+        show=partial(_show, service, request),
     )
 
 
@@ -460,11 +462,31 @@ async def _with_nearest_names(service: Service, request: Request, error: CallErr
 
 def _publisher(service: Service, request: Request, tool: str | None) -> Callable[[Mapping[str, Any]], None]:
     user, session = request.user.segment, request.facts.session_id
+    meta = request.params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, Mapping) else None
+    # By its own token an interface knows the calls that it made itself.
+    about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
 
     def publish(event: Mapping[str, Any]) -> None:
-        service.events.publish({**event, "call": request.id, "tool": tool}, user=user, session=session)
+        if service.events.heard(user=user, session=session):
+            service.events.publish({**without_bytes(dict(event)), **about}, user=user, session=session)
 
     return publish
+
+
+async def _show(
+    service: Service, request: Request, content: bytes, name: str, mime: str | None
+) -> Mapping[str, Any] | None:
+    """Keep for a while what a user's interface is shown of a running call, if one listens."""
+    if not service.events.heard(user=request.user.segment, session=request.facts.session_id):
+        return None
+    files = service.files(request.user, trace=request.id)
+    try:
+        kept = await files.put(content, name=name, mime=mime, origin=Origin.GENERATED, temporary=True)
+    except CallError as error:
+        log.warning("file of a running call not shown", extra={"problem": error.message})
+        return None
+    return {"uri": f"artifact://{kept.id}", "size": kept.size, "sha256": kept.sha256}
 
 
 def _changed(service: Service, request: Request, method: str, uri: object) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from runner.author import PUT
 from runner.contract.envelope import notice
+from runner.steps.light_events import Show, light
 from runner.steps.updates import MESSAGE_MAX_CHARS, read_update
 from runner.toolset.session_state import SessionState, StateRefused
 from runner.worker.wire import PUBLISHED
@@ -100,6 +101,7 @@ class CallListener:
         publish: Takes events for the user's interface.
         change: Takes what has changed of what is offered: the method of a notification, and a resource.
         keep: Keeps a file that the tool puts while it runs, where it may.
+        show: Keeps for a while what the user's interface is shown, where one listens.
         last_progress: The last thing the tool reported, in words.
         notices: The notices given so far.
     """
@@ -113,6 +115,7 @@ class CallListener:
     publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
     change: Callable[[str, object], None] = lambda _method, _uri: None
     keep: Keep | None = None
+    show: Show | None = None
     last_progress: str | None = None
     notices: list[str] = field(default_factory=list)
     _progress: float = 0.0
@@ -192,7 +195,7 @@ class CallListener:
         words = update.message
         self.last_progress = words or _amount(value, total)
         for event in update.events:
-            self.publish(event)
+            self.publish(await light(event, self.show))
         token = self._meta.get("progressToken")
         if token is None:
             return
