@@ -31,6 +31,7 @@ __all__ = [
     "lost",
     "network_denied",
     "no_process",
+    "no_temporary_folder",
     "not_for_widgets",
     "notice",
     "out_of_descriptors",
@@ -150,6 +151,20 @@ def outside_home(
         details["flag"] = legible(flag, PATH_MAX_CHARS)
         details["suggestion"] += f". For the operator: {details['flag']} would lend that folder"
     return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
+
+
+def no_temporary_folder() -> CallError:
+    """Return the error of a tool without a home that asked for a temporary file or folder."""
+    return CallError(
+        Code.E_INVALID_PATH,
+        "This tool has no folder for temporary files",
+        details={
+            "attempted_path": str(_USUAL_HOMES),
+            "allowed_prefix": None,
+            "suggestion": "It has one once it declares a parameter `username: str`. For the operator: with "
+            'the setting homes_for = "all" (RUNNER_HOMES_FOR=all) every tool has one',
+        },
+    )
 
 
 def own_files_denied(attempted: str) -> CallError:

@@ -109,6 +109,7 @@ ERRORS: list[CallError] = [
     envelope.timed_out(DEADLINES, limit="total", last_progress=None),
     envelope.outside_home("/etc/passwd", Path("/tmp/alice")),
     envelope.outside_home("/etc/passwd", None, problem="it is a FIFO"),
+    envelope.no_temporary_folder(),
     envelope.too_large(2, 1),
     envelope.too_large(None, 1),
     envelope.artifact_missing("/tmp/alice/a"),
