@@ -4,7 +4,8 @@ A file that is refused never takes a good result along. What leaves has no `path
 carries `b64`, or an internal `s3_ref` that `runner.steps.render` replaces before a client sees it. Deferred
 files go the same way and are kept until they expire.
 
-Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance cases.
+Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance
+cases; requirements S0-22, S1-2, S1-25 to S1-27, S1-63, S1-71, S1-72 and S2-3.
 """
 
 import logging

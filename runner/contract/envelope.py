@@ -2,7 +2,8 @@
 
 Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get.
 
-Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`.
+Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`; requirements S1-122,
+S1-125 to S1-137 and S2-25.
 """
 
 import difflib

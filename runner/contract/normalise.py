@@ -3,7 +3,9 @@
 The value has the spelling of version 2.1. Its artifacts are checked and named, but still carry the
 tool's `path` or base64: `runner.artifacts` replaces those. Decides only, and never raises.
 
-Source: rules N1 to N16 of the conformance cases; contradictions C3, C5, C6, C11, C13, C23, C45, C48.
+Source: rules N1 to N16 of the conformance cases; contradictions C3, C5, C6, C11, C13, C23, C45, C48;
+requirements S0-1, S0-4, S0-21, S0-60, S0-63 to S0-67, S0-77 to S0-79, S1-1, S1-3, S1-58, S2-1, S2-7,
+S2-8, S2-14, S2-17 to S2-24, S2-26, S2-27, S2-29, S2-31, S2-32, S2-34 and S2-35.
 """
 
 import json

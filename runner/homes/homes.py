@@ -12,8 +12,8 @@ is no moment, and no crash, after which a home stands at its place without a not
 one is taken over only where nothing of anybody's can be lost: in the range of user ids that are given to
 nobody but users, or empty, closed to others and our own. Anything else is somebody's and is refused.
 
-Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; `docs/decisions/0024-*`;
-flock(2), rename(2).
+Source: requirements S1-23, S1-34 to S1-37, S1-49 and S1-103; architecture, decision "Homes";
+`docs/decisions/0024-*`; flock(2), rename(2).
 """
 
 import contextlib

@@ -2,8 +2,8 @@
 
 Where a tool or a server needs other limits, `tools` and `servers` give them; a tool's come first.
 
-Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 and X4 of the
-conformance cases.
+Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 and X4 of the conformance
+cases; requirements S4-47 to S4-60.
 """
 
 import difflib

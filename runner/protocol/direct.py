@@ -7,7 +7,8 @@ everything unusual goes to the SDK as it came.
 A call of the later era needs nothing but itself. One of the handshake era belongs to a connection: what is
 cancelled, asked and ended on it stays with the SDK, among whose requests the call is put (`Connected`).
 
-Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25, "Lifecycle".
+Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25,
+"Lifecycle"; requirement S3-142.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -3,7 +3,8 @@
 Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
 asked for them and the whole message stays within what transports carry.
 
-Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance cases; MCP `tools/call`.
+Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance cases; MCP `tools/call`;
+requirements S0-4, S0-19, S0-23, S1-11, S1-21, S2-2, S2-7, S2-9, S2-11, S2-12 and S2-36 to S2-39.
 """
 
 import enum

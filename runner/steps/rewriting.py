@@ -3,8 +3,8 @@
 Where files lie and how links are made is said by `runner.steps.inputs`; here is only which argument gets
 what.
 
-Source: requirements S0-49 to S0-57, S1-28 to S1-37; contradictions C1, C2, C4; rules A1, A3 and A5 of the
-conformance cases.
+Source: requirements S0-49 to S0-57, S0-59, S1-22 and S1-28 to S1-37; contradictions C1, C2, C4; rules A1,
+A3 and A5 of the conformance cases.
 """
 
 import re

@@ -11,7 +11,8 @@ is locked is never replaced. A tool can lock a file as well; then its user's nex
 The home belongs to code we do not trust, and so may `input_files` itself: it is found by `openat2`, and
 what is no folder there is removed and made anew.
 
-Source: requirements S1-35 to S1-37; architecture, decision "Input copies"; sandbox notes, finding 7.
+Source: requirements S1-35 to S1-37 and S1-107; architecture, decision "Input copies"; sandbox notes,
+finding 7.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 For a host without a store: results stay small, and who reads one sees that its bytes were cut off.
 
-Source: requirements S4-87, S4-91 and S4-107; contradiction C33; rule ST4 of the conformance cases.
+Source: requirements S4-87, S4-91, S4-102 and S4-107; contradiction C33; rule ST4 of the conformance cases.
 """
 
 import logging

@@ -43,6 +43,7 @@ def record(name: str | None, *, size: int = 2048, created: datetime = NOON, **sa
 
 
 def test_the_example_of_the_document_comes_out_to_the_letter() -> None:
+    """Source: S1-39 to S1-44."""
     files = [
         AvailableFile(
             name="sales_data.csv",
@@ -102,6 +103,7 @@ def test_a_size_has_units_of_1024_and_one_decimal_unless_it_is_zero(size: int, s
     ],
 )
 def test_what_is_known_of_the_content_stands_behind_the_size(facts: dict[str, object], said: str) -> None:
+    """Source: S1-43."""
     assert line_of(uploaded("a", facts=facts)) == f"- a (uploaded 2025-01-01, 1B, {said})"
 
 

@@ -178,6 +178,7 @@ def _plain(value: Any, kind: Any) -> Any:
 
 
 def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S2-9 and S2-38."""
     message = rendered(report_wire(home), home, shelf, download_url=lambda file: f"https://h/{file.id}")
 
     uri = message["structuredContent"]["artifacts"][0]["uri"]
@@ -252,6 +253,7 @@ def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, s
 
 
 def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S1-11."""
     result = taken(report_wire(home), home, shelf, inline_max_bytes=NEVER_INLINE)
     assert "s3_ref" in result.value["artifacts"][0]
 
@@ -265,6 +267,7 @@ def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -
 
 
 def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S0-19, S2-11 and S2-39."""
     message = rendered(report_wire(home), home, shelf, delivery=Delivery.INLINE)
 
     entry = {"name": "r.html", "b64": "aGk=", "mime": "text/html", "size": 2, "category": "report"}
@@ -418,6 +421,7 @@ def test_blocks_that_were_refused_do_not_reach_the_client(shelf: Shelf) -> None:
 
 
 def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
+    """Source: S2-2 and S2-36."""
     wire = {"structuredContent": {"results": 1}, "content": [text('{"results":1}'), text("Note: rounded")]}
 
     message = rendered(wire, None, shelf)
@@ -442,6 +446,7 @@ def test_a_second_result_beside_the_payload_is_read_without_the_bytes_of_its_fil
 
 
 def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
+    """Source: S0-4, S2-7 and S2-37."""
     canvas = {"open": True, "url": "https://h/x", "token": "secret-capability"}
     wire = {
         "structuredContent": {"results": 1, "canvas": canvas, "meta_data": {"k": "x" * 5000}},
@@ -647,6 +652,7 @@ def test_a_wire_result_that_is_no_utf8_can_still_be_sent(shelf: Shelf) -> None:
 
 
 def test_model_view_of_a_stored_artifact_is_only_its_description() -> None:
+    """Source: S1-64."""
     entry = {"name": "q.html", "size": 5, "s3_ref": {"bucket": "user-storage", "key": "alice/x"}}
 
     assert model_view({"results": 1, "artifacts": [entry]}) == {

@@ -50,6 +50,7 @@ def image(kind: str, mode: str = "RGB", **options: object) -> bytes:
     ],
 )
 def test_a_table_has_as_many_rows_as_follow_its_header(text: bytes, count: int) -> None:
+    """Source: S1-43."""
     assert learnt(text, "table.csv") == {"rows": count}
 
 
@@ -128,6 +129,7 @@ def test_what_is_no_table_that_can_be_counted_has_no_rows(content: bytes) -> Non
     ],
 )
 def test_an_image_has_the_size_its_header_says(content: bytes) -> None:
+    """Source: S1-43."""
     assert learnt(content) == {"width": 321, "height": 77}
 
 

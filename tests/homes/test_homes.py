@@ -80,6 +80,7 @@ def test_nothing_but_the_home_itself_is_needed(homes: Homes) -> None:
 
 
 def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
+    """Source: S1-103."""
     with homes.lease("alice") as home:
         (home.path / "a/b").mkdir(parents=True)
         (home.path / "a/b/file").write_text("x")

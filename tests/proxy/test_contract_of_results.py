@@ -118,6 +118,7 @@ SHAPES: dict[str, tuple[Any, list[str]]] = {
 async def test_a_result_of_any_shape_becomes_a_contract_value_without_base64_or_token(
     front: Front, tool: str, version: str
 ) -> None:
+    """Source: S0-19 and S2-4."""
     results, names = SHAPES[tool]
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp(tool, {})

@@ -100,6 +100,7 @@ def test_the_example_of_the_document_prints_what_the_document_says(tmp_path: Pat
 async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
     tools: Path, tmp_path: Path
 ) -> None:
+    """Source: S4-64."""
     keeper, outside = Keeper(), tmp_path / "outside.txt"
     with somebody() as user:
         async with Runner(tools, store=keeper, identity=user, settings=own(tmp_path)) as runner:
@@ -118,6 +119,7 @@ async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
 
 
 async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path) -> None:
+    """Source: S4-64 and S4-68."""
     with somebody() as user:
         async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as first:
             await first.call("make", {"text": "hi"})

@@ -326,6 +326,7 @@ def test_the_text_report_says_value_and_origin_on_one_line() -> None:
 
 
 def test_every_setting_is_documented_and_nothing_else_is() -> None:
+    """Source: S4-100."""
     tables = {f"tools.NAME.{name}" for name in ToolSettings.model_fields}
     fields = {".".join(leaf) for leaf in variables().values()}
 
@@ -333,6 +334,7 @@ def test_every_setting_is_documented_and_nothing_else_is() -> None:
 
 
 def test_documented_defaults_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source: S1-12, S1-14 and S4-104."""
     for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/home/somebody")

@@ -59,6 +59,7 @@ class Having:
 async def test_without_a_store_a_put_is_described_and_warned_of_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    """Source: S4-87, S4-91 and S4-107."""
     store = NoStore()
     (tmp_path / "a.txt").write_bytes(b"data")
 
@@ -85,6 +86,7 @@ async def test_without_a_store_a_put_is_described_and_warned_of_once(
 
 
 def test_a_store_is_found_as_an_attribute_and_by_its_methods() -> None:
+    """Source: S4-68 and S4-69."""
     store = MemoryStore()
 
     assert discover(Having(store)) is store
@@ -195,6 +197,7 @@ async def processed(files: MyFiles, payload: dict[str, Any], *content: dict[str,
 
 
 async def test_missing_store(tmp_path: Path) -> None:
+    """Source: S4-102."""
     payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
     good = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
     (tmp_path / "file").write_text("no folder")
@@ -209,6 +212,7 @@ async def test_missing_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", ["aGk", "aGk=", "a-_k", "not base64!", "A"])
 async def test_malformed_base64(tmp_path: Path, data: str) -> None:
+    """Source: S4-102."""
     files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
     payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": data, "mime": "text/plain"}]}
 
@@ -220,6 +224,7 @@ async def test_malformed_base64(tmp_path: Path, data: str) -> None:
 
 
 async def test_decode_failure(tmp_path: Path) -> None:
+    """Source: S4-102."""
     files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
     blobs = [base64.b64encode(b"good").decode(), "%%%"]
     blocks = [
@@ -234,6 +239,7 @@ async def test_decode_failure(tmp_path: Path) -> None:
 
 
 async def test_access_denied(tmp_path: Path) -> None:
+    """Source: S4-102."""
     library = Library(store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path))
     record = await library.of("alice").put(b"secret", name="a.txt", origin=Origin.UPLOADED)
 
@@ -246,6 +252,7 @@ async def test_access_denied(tmp_path: Path) -> None:
 
 
 async def test_oversized_payload() -> None:
+    """Source: S4-102."""
     store = MemoryStore(Rules(observations=Budgets(max_artifact_bytes=100)))
     await observe(store, b"x" * 100)
 

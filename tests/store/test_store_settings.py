@@ -81,6 +81,7 @@ async def served(
 
 @pytest.mark.anyio
 async def test_a_server_keeps_files_in_memory_and_nothing_on_disk(tools: Path, tmp_path: Path) -> None:
+    """Source: S4-70 and S4-87."""
     with somebody() as user:
         content, value, listed = await served(tmp_path, "memory:", user)
 

@@ -52,6 +52,7 @@ async def kept(toolset: Toolset, user: str) -> dict[str, str]:
 
 
 async def test_a_file_that_is_not_returned_is_kept_and_listed(toolset: Toolset, user: str) -> None:
+    """Source: S1-24 and S1-27."""
     completed = await call(toolset, user, "leaves_write", files={"out/report.csv": "a,b\n"})
 
     [entry] = told(completed)

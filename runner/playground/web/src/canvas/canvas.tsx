@@ -1,4 +1,7 @@
-/** What a call made, to look at: a tab for each file, one for the dashboard, one for the widget. */
+/**
+ * What a call made, to look at: a tab for each file, one for the dashboard, one for the widget.
+ * Source: requirements S0-27, S0-31 and S4-99.
+ */
 import type { JSX } from "preact";
 import { lazy, Suspense } from "preact/compat";
 import { useSignal } from "@preact/signals";

@@ -1,4 +1,7 @@
-/** HTML that a tool made, as a document that cannot act: cleaned, in a frame without scripts, on the second origin. */
+/**
+ * HTML that a tool made, as a document that cannot act: cleaned, in a frame without scripts, on the second origin.
+ * Source: requirements S0-48, S0-62 and S0-76.
+ */
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import DOMPurify from "dompurify";

@@ -1,4 +1,4 @@
-/** Resources: browse, fill in templates, read, follow. */
+/** Resources: browse, fill in templates, read, follow. Source: requirements S4-98 and S4-99. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
