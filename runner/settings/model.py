@@ -52,6 +52,12 @@ class Auth(BaseModel):
     jwks_uri: KeyUrl | None = Field(
         None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
     )
+    jwks_max_age_s: Seconds = Field(
+        300.0, description="For how long fetched keys count; then one that the issuer has withdrawn does not."
+    )
+    jwks_refresh_s: Seconds = Field(
+        30.0, description="Shortest time between two fetches that tokens with unknown keys cause."
+    )
     public_key: SecretStr | None = Field(
         None, description="The issuer's key as PEM text, or the shared secret of an HS algorithm; for `jwt`."
     )

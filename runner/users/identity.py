@@ -174,6 +174,8 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
     try:
         return TimedVerifier(
             name_of=partial(_name_in, names=settings.identity_claim),
+            keys_max_age_s=auth.jwks_max_age_s,
+            jwks_refresh_interval=auth.jwks_refresh_s,
             jwks_uri=auth.jwks_uri,
             public_key=auth.public_key.get_secret_value() if auth.public_key else None,
             algorithm=auth.algorithm,
