@@ -33,7 +33,7 @@ from runner.proxy.contracted import answer, answer_of_task, remote_failure
 from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_said, without_our_words
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
-from runner.steps.authorization import authorize_widget
+from runner.steps.authorization import authorize_scopes, authorize_widget
 from runner.steps.execution import QUESTION, Completed, Request
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
@@ -145,6 +145,7 @@ class Calls:
 
     async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
         upstreams, params, user = self.upstreams, request.params, request.user
+        authorize_scopes(request.tool, upstreams.settings.scopes(request.tool), request.facts)
         own = await self._own(ctx, request)
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))

@@ -29,7 +29,7 @@ from runner.protocol.internals.connection import connection_levels, is_ready, me
 from runner.protocol.internals.host import relay_innermost, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
-from runner.protocol.sender import McpClient, Transport, asker, has_sessions
+from runner.protocol.sender import McpClient, Transport, asker, has_sessions, request_facts
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
@@ -37,6 +37,7 @@ from runner.proxy.contract import without_identity
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
+from runner.steps.authorization import callable_tools
 from runner.steps.render import MESSAGE_MAX_BYTES
 from runner.users.identity import User, auth_provider
 
@@ -171,6 +172,8 @@ class _Proxy:
             items = result.get(key)
             listed = items if isinstance(items, list) else []
             result = {**result, key: [*listed, *self._ours(key, listed, user)]}
+        if key == "tools":
+            return callable_tools(result, self._upstreams.settings.scopes, request_facts(ctx))
         return result
 
     async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -44,11 +44,18 @@ from runner.server.mcp_tasks import EXTENSION, McpTasks
 from runner.server.resource_tools import OwnResources
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
-from runner.steps.authorization import authorize_widget, challenged, with_schemes
+from runner.steps.authorization import (
+    authorize_scopes,
+    authorize_widget,
+    callable_tools,
+    challenged,
+    with_schemes,
+)
 from runner.steps.timing import REPORT, wants_report
 from runner.toolset.hidden_identity import without_parameter
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
+from runner.users.resource import metadata_url
 from runner.worker.wire import WireError
 
 __all__ = ["DownloadUrl", "make_host"]
@@ -204,6 +211,7 @@ class _Relay:
         name = str(request.params.get("name"))
         if self._reads_back(name) or self._resources.has(name):
             try:
+                authorize_scopes(name, self._toolset.settings.scopes(name), request.facts)
                 authorize_widget(name, NO_WIDGETS, request.params)
             except CallError as error:
                 return failed_result(error, protocol=request.facts.protocol)
@@ -231,7 +239,8 @@ class _Relay:
             if ctx.method == "server/discover":
                 return self._with_tasks(announced(answered))
             if ctx.method == "tools/list":
-                return self._with_reading(with_schemes(self._without_identity(answered)), request.user)
+                shown = self._with_reading(with_schemes(self._without_identity(answered)), request.user)
+                return callable_tools(shown, self._toolset.settings.scopes, request.facts)
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
             ours = await self._ours(ctx, request, error.error.get("code"))
@@ -312,7 +321,7 @@ class _Relay:
             return dict(completed.interim)
         files = self._toolset.files(request.user, trace=request.id)
         message = await self._messages.of(completed, request, files)
-        described = self._toolset.settings.auth.resource_metadata
+        described = metadata_url(self._toolset.settings) if self._transport == "http" else None
         message = challenged(message, completed.processed.failure, resource_metadata=described)
         message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
         if wants_report(request.params):

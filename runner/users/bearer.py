@@ -40,7 +40,8 @@ class TimedVerifier(JWTVerifier):
         name_of: Returns the name of the user that claims are of, or None. The SDK keeps sessions apart by
             client, issuer and subject: two users whose tokens have no `sub` would be one owner to it.
         keys_max_age_s: For how long fetched keys count, in seconds, before they are fetched anew.
-        options: FastMCP's own.
+        options: FastMCP's own. Scopes that are required are not looked at here but by what answers requests:
+            a right token with too few of them is answered 403, not 401.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class TimedVerifier(JWTVerifier):
         self._name_of = name_of
         self._keys_max_age_s = keys_max_age_s
         self._keys = IssuerKeys()
-        self._options = options
+        self._options = {name: value for name, value in options.items() if name != "required_scopes"}
         self._checks = (self._fresh(), time.monotonic())
 
     async def load_access_token(self, token: str) -> AccessToken | None:

@@ -56,6 +56,7 @@ def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
             assert found is not None
             return found.group()
 
+        start.stop = stack.close  # type: ignore[attr-defined]
         yield start
 
 
