@@ -25,7 +25,7 @@ from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
 from runner.settings.lendable import flag_for
-from runner.steps.authorization import authorize, authorize_widget
+from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.execution import (
     SHORT_BYTES,
     Completed,
@@ -95,6 +95,7 @@ async def _admitted(
     spec, at = await _offered(toolset, request, spec)
     if spec is None:
         raise tool_not_found(name, list(toolset.catalog.tools))
+    authorize_scopes(name, toolset.settings.scopes(name), request.facts)
     authorize(spec, request.facts)
     authorize_widget(name, spec.widgets, request.params)
     most = toolset.effective(name).calls_per_minute

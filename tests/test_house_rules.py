@@ -26,6 +26,7 @@ FRAMEWORK = {"fastmcp", "mcp", "mcp_types", "starlette"}
 PUBLIC = {
     *("fastmcp", "fastmcp.client.transports", "fastmcp.client.transports.base", "fastmcp.exceptions"),
     *("fastmcp.resources", "fastmcp.server.auth", "fastmcp.server.auth.providers.jwt", "fastmcp.tools"),
+    "fastmcp.server.auth.providers.introspection",
     *("fastmcp.server.dependencies", "fastmcp.server.middleware", "fastmcp.server.transforms"),
     "fastmcp.utilities.versions",
     *(

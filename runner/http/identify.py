@@ -53,7 +53,9 @@ ENDED = "this page's session has ended; open the address that the server printed
 """What is said where a session has ended."""
 
 _SESSION = re.compile(r"[!-~]{1,128}")
+# Where to log in is added by `runner.http.challenges`.
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_WRONG_TOKEN = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 _OF_THIS_SERVER = ("same-origin", "none")
 
 
@@ -65,12 +67,15 @@ async def who(site: Site, request: Request) -> User:
     """
     token = get_access_token()
     if token is not None:
+        if site.settings.auth.kind == "gateway":
+            # A browser's cookie for the gateway is all it took: any page could have sent this.
+            check_page(site, request)
         return _named(site, request, {"client_id": token.client_id, **token.claims})
     if site.settings.auth.kind != "none" and "authorization" in request.headers:
         raise Refusal(
             401,
             "this token is not valid, or has expired (one without an end, exp, never counts); log in again",
-            _CHALLENGE,
+            _WRONG_TOKEN,
         )
     check_page(site, request)
     known = await of_cookie(site, request)

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.http.responses import refused
 
-__all__ = ["WrongKeys", "WrongOnes", "note_wrong", "spare_tokens"]
+__all__ = ["WrongKeys", "WrongOnes", "note_wrong", "of_address", "spare_tokens"]
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fastmcp import FastMCP
-from fastmcp.server.auth import AccessToken, TokenVerifier
+from fastmcp.server.auth import AccessToken, AuthProvider
+from starlette.routing import Route
 
 __all__ = ["PassVerifier", "Passes", "StartKey", "admit"]
 
@@ -65,17 +66,21 @@ class Passes:
         return self._users.pop(number, None)
 
 
-class PassVerifier(TokenVerifier):
-    """Takes passes, and leaves every other token to the verifier that the operator chose.
+class PassVerifier(AuthProvider):
+    """Takes passes, and leaves every other token, and all routes, to the provider that the operator chose.
 
     Args:
-        inner: That verifier.
+        inner: That provider.
         passes: The passes.
         claims: Names of the claims that name a user.
     """
 
-    def __init__(self, inner: TokenVerifier, passes: Passes, claims: tuple[str, ...]) -> None:
-        super().__init__(base_url=inner.base_url, required_scopes=inner.required_scopes)
+    def __init__(self, inner: AuthProvider, passes: Passes, claims: tuple[str, ...]) -> None:
+        super().__init__(
+            base_url=inner.base_url,
+            required_scopes=inner.required_scopes,
+            resource_base_url=inner.resource_base_url,
+        )
         self._inner = inner
         self._passes = passes
         self._claims = claims
@@ -94,6 +99,25 @@ class PassVerifier(TokenVerifier):
             claims=dict.fromkeys(self._claims, user),
         )
 
+    @property
+    def scopes_supported(self) -> list[str]:
+        """Scopes that clients are told of."""
+        return self._inner.scopes_supported
+
+    def get_challenge_scopes(self, required_scopes: list[str] | None = None) -> list[str]:
+        """Return the scopes that clients are asked for."""
+        return self._inner.get_challenge_scopes(required_scopes)
+
+    def set_mcp_path(self, mcp_path: str | None) -> None:
+        """Take note of where MCP is."""
+        super().set_mcp_path(mcp_path)
+        self._inner.set_mcp_path(mcp_path)
+
+    def get_routes(self, mcp_path: str | None = None) -> list[Route]:
+        """Return the routes of the provider."""
+        self.set_mcp_path(mcp_path)
+        return self._inner.get_routes(mcp_path)
+
 
 def admit(app: FastMCP, passes: Passes, claims: tuple[str, ...]) -> None:
     """Let an application that checks tokens take passes, too.
@@ -103,5 +127,5 @@ def admit(app: FastMCP, passes: Passes, claims: tuple[str, ...]) -> None:
         passes: The passes.
         claims: Names of the claims that name a user.
     """
-    if isinstance(app.auth, TokenVerifier):
+    if app.auth is not None:
         app.auth = PassVerifier(app.auth, passes, claims)

@@ -32,7 +32,7 @@ from runner.proxy.contracted import answer, answer_of_task, remote_failure
 from runner.proxy.foreign_words import told_beside
 from runner.proxy.remote_call import RESULTS, RemoteCall, begun_task, reader_of, task_said
 from runner.proxy.upstreams import Upstreams
-from runner.steps.authorization import authorize_widget
+from runner.steps.authorization import authorize_scopes, authorize_widget
 from runner.steps.execution import Completed, Request, log_call, observe_guarded, question_of, traced
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
@@ -166,6 +166,7 @@ class Calls:
 
     async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
         upstreams, params, user = self.upstreams, request.params, request.user
+        authorize_scopes(request.tool, upstreams.settings.scopes(request.tool), request.facts)
         own = await self._own(ctx, request)
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))

@@ -30,7 +30,7 @@ from runner.protocol.internals.connection import connection_levels, is_ready, me
 from runner.protocol.internals.host import relay_innermost, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
-from runner.protocol.sender import McpClient, Transport, asker, has_sessions, newcomer
+from runner.protocol.sender import McpClient, Transport, asker, has_sessions, newcomer, request_facts
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
@@ -39,6 +39,7 @@ from runner.proxy.question_rounds import answered
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
 from runner.server.told_files import takes_files, with_descriptions, with_instructions
+from runner.steps.authorization import callable_tools
 from runner.steps.inputs import check_json
 from runner.steps.render import MESSAGE_MAX_BYTES
 from runner.toolset.hidden_identity import without_identity
@@ -202,6 +203,8 @@ class _Proxy:
             items = result.get(key)
             listed = items if isinstance(items, list) else []
             result = {**result, key: [*listed, *self._ours(key, listed, user)]}
+        if key == "tools":
+            return callable_tools(result, self._upstreams.settings.scopes, request_facts(ctx))
         return result
 
     async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:

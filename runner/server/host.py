@@ -45,11 +45,18 @@ from runner.server.resource_tools import OwnResources
 from runner.server.told_files import with_descriptions, with_instructions
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
-from runner.steps.authorization import authorize_widget, challenged, with_schemes
+from runner.steps.authorization import (
+    authorize_scopes,
+    authorize_widget,
+    callable_tools,
+    challenged,
+    with_schemes,
+)
 from runner.steps.timing import REPORT, wants_report
 from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
+from runner.users.resource import metadata_url
 from runner.worker.wire import WireError
 
 __all__ = ["DownloadUrl", "make_host"]
@@ -211,6 +218,7 @@ class _Relay:
         name = str(request.params.get("name"))
         if self._reads_back(name) or self._resources.has(name):
             try:
+                authorize_scopes(name, self._toolset.settings.scopes(name), request.facts)
                 authorize_widget(name, NO_WIDGETS, request.params)
             except CallError as error:
                 return failed_result(error, protocol=request.facts.protocol)
@@ -241,7 +249,8 @@ class _Relay:
             if ctx.method == "tools/list":
                 listed = with_schemes(self._without_identity(answered))
                 listed = await with_descriptions(listed, self._toolset, request.user)
-                return self._with_reading(listed, request.user)
+                shown = self._with_reading(listed, request.user)
+                return callable_tools(shown, self._toolset.settings.scopes, request.facts)
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
             ours = await self._ours(ctx, request, error.error.get("code"))
@@ -322,7 +331,7 @@ class _Relay:
             return dict(completed.interim)
         files = self._toolset.files(request.user, trace=request.id)
         message = await self._messages.of(completed, request, files)
-        described = self._toolset.settings.auth.resource_metadata
+        described = metadata_url(self._toolset.settings) if self._transport == "http" else None
         message = challenged(message, completed.processed.failure, resource_metadata=described)
         message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
         if wants_report(request.params):

@@ -12,18 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import uvicorn
 from fastmcp import FastMCP
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from runner.artifacts.accept import ArtifactFile
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library, MyFiles
 from runner.http.connections import protocol_of
 from runner.http.context import Site
+from runner.http.gateway import Gateway, Peers
 from runner.http.session_ends import SessionEnds
 from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
@@ -34,7 +36,7 @@ from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
 from runner.playground.session_auth import PlaygroundAuth
-from runner.playground.start_key import admit
+from runner.playground.start_key import Passes, admit
 from runner.protocol.direct import Answer
 from runner.protocol.sender import Transport
 from runner.protocol.stdio import serve_stdio
@@ -289,13 +291,23 @@ def make_application(
     """
     ends = Middleware(SessionEnds, ended=ended)
     direct = _direct(app)
+    passes = Passes() if playground is None else playground.passes
+    # What a gateway says is taken first: a page has its own way, past it.
+    before = (
+        [Middleware(Gateway, settings=site.settings, give=passes.give)]
+        if site.settings.auth.kind == "gateway"
+        else []
+    )
+    if before or playground is not None:
+        admit(app, passes, site.settings.identity_claim)
     if playground is None:
-        return _with_author_routes(make_web(app, site, direct=direct, front=lambda _: [ends]), app, site)
-    admit(app, playground.passes, site.settings.identity_claim)
+        web = make_web(app, site, direct=direct, front=lambda _: [*before, ends])
+        return _with_author_routes(web, app, site)
 
     def front(under_way: UnderWay) -> list[Middleware]:
         # Behind the door, so that it is heard of a session of a page, too.
-        return [Middleware(PlaygroundAuth, site=site, passes=playground.passes, under_way=under_way), ends]
+        door = Middleware(PlaygroundAuth, site=site, passes=passes, under_way=under_way)
+        return [*before, door, ends]
 
     web = make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
     return _with_author_routes(web, app, site)
@@ -313,8 +325,13 @@ def _with_author_routes(web: Starlette, app: FastMCP, site: Site) -> Starlette:
 async def _serve_web(
     web: Starlette, served: Served, settings: Settings, listener: socket.socket, ends: "_Ends"
 ) -> None:
+    # As uvicorn would put it there itself, yet behind what notes who is connected.
+    believing: Any = ProxyHeadersMiddleware(
+        cast("Any", web), trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    )
     config = uvicorn.Config(
-        web,
+        Peers(believing),
+        proxy_headers=False,
         http=protocol_of(settings.max_connections, settings.max_connections_per_address),
         ws="none",
         log_config=None,

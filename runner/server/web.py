@@ -18,17 +18,21 @@ from runner.errors import CallError
 from runner.http import browser_session as browser
 from runner.http import downloads, files, health
 from runner.http import events as stream
+from runner.http.challenges import Challenges
 from runner.http.context import Site
+from runner.http.login_pace import LoginPace
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.http.readiness import Readiness
 from runner.http.response_headers import KeptApart
 from runner.http.responses import Refusal, fails, left, refuses
 from runner.http.shares import Shares, token_user
+from runner.http.token_ends import EndsWithToken
 from runner.http.under_way import EndsWithSession, UnderWay
 from runner.http.wrong_keys import WrongKeys
 from runner.protocol.direct import Answer
 from runner.protocol.endpoint import set_up_endpoint
 from runner.settings.isolation import in_force
+from runner.users.resource import MCP_PATH, metadata_url
 
 __all__ = ["make_web"]
 
@@ -52,7 +56,16 @@ def make_web(
     """
     under_way = UnderWay()
     tier = (site.tier or in_force(site.settings)).value
-    web = mcp.http_app(path="/mcp", middleware=[Middleware(Shares, site=site)], **protection(site.settings))
+    behind_tokens = [
+        Middleware(
+            Challenges,
+            required=() if mcp.auth is None else mcp.auth.required_scopes,
+            metadata=metadata_url(site.settings),
+        ),
+        Middleware(Shares, site=site),
+        Middleware(EndsWithToken, clock=site.clock),
+    ]
+    web = mcp.http_app(path=MCP_PATH, middleware=behind_tokens, **protection(site.settings))
     web.router.routes.extend(
         [
             *health.routes(tier=tier, version=version("toolcell"), faults=Readiness(site).faults),
@@ -72,6 +85,7 @@ def make_web(
     outer = [
         Middleware(KeptApart, settings=site.settings),
         Middleware(WrongKeys, claims=site.settings.identity_claim),
+        *([Middleware(LoginPace)] if site.settings.auth.kind in ("oauth_proxy", "oidc") else ()),
         Middleware(KnownOrigins, settings=site.settings),
         Middleware(EndsWithSession, site=site, under_way=under_way),
         *front(under_way),

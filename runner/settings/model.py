@@ -16,14 +16,15 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from runner.settings.auth import Auth
 from runner.settings.limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.settings.values import (
     Count,
     Folder,
     HostPort,
-    KeyUrl,
     Names,
+    Pattern,
     Seconds,
     StoreUrl,
     UidRange,
@@ -39,51 +40,6 @@ __all__ = ["Auth", "Settings", "ToolSettings"]
 
 GIB = 1024 * MIB
 _AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
-
-
-class Auth(BaseModel):
-    """Who may call over HTTP, and how that is proved."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["none", "jwt", "static", "file"] = Field(
-        "none",
-        description="How a bearer token is checked: not, as a JWT, by a list, or as the tool file says.",
-    )
-    jwks_uri: KeyUrl | None = Field(
-        None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
-    )
-    public_key: SecretStr | None = Field(
-        None, description="The issuer's key as PEM text, or the shared secret of an HS algorithm; for `jwt`."
-    )
-    algorithm: str = Field("RS256", description="The one signature algorithm accepted; for `jwt`.")
-    issuer: str | None = Field(None, min_length=1, description="The `iss` a token must carry; for `jwt`.")
-    audience: str | None = Field(
-        None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
-    )
-    resource_metadata: WebAddress | None = Field(
-        None, description="Where this server describes itself as a protected resource, told to clients."
-    )
-    tokens_file: Folder | None = Field(
-        None, description="JSON object from token to user name, not readable by others; for `static`."
-    )
-
-    @model_validator(mode="after")
-    def _belongs_together(self) -> Self:
-        if self.kind != "jwt" and (self.jwks_uri or self.public_key or self.issuer or self.audience):
-            raise ValueError(f'keys of a JWT issuer are given, but auth.kind is {self.kind}; set it to "jwt"')
-        if self.kind != "static" and self.tokens_file:
-            raise ValueError(f'auth.tokens_file is given, but auth.kind is {self.kind}; set it to "static"')
-        if self.kind == "static" and not self.tokens_file:
-            raise ValueError('auth.kind is "static", which needs auth.tokens_file')
-        if self.kind == "jwt" and bool(self.jwks_uri) == bool(self.public_key):
-            raise ValueError('auth.kind is "jwt", which needs one of auth.jwks_uri and auth.public_key')
-        if self.kind == "jwt" and not (self.issuer and self.audience):
-            raise ValueError(
-                'auth.kind is "jwt", which needs auth.issuer and auth.audience: '
-                "without them a token made for another service would be accepted"
-            )
-        return self
 
 
 class ToolSettings(BaseModel):
@@ -115,6 +71,9 @@ class ToolSettings(BaseModel):
     background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
     generated: Literal["keep", "report", "ignore"] | None = Field(
         None, description="Instead of `generated`, and of what the author says, for this tool."
+    )
+    scopes: Names | None = Field(
+        None, description="Scopes that a token must have for this tool to be listed and called over HTTP."
     )
     calls_per_minute: Count | None = Field(
         None, description="Calls of this tool that each user may make in any minute; by default no limit."
@@ -312,6 +271,20 @@ class Settings(BaseSettings):
         min_length=1,
         description="Claims of a token that name the user; the first present counts.",
     )
+    identity_pattern: Pattern | None = Field(
+        None, description="What that claim must match, from its first character to its last; RE2."
+    )
+    identity_suffix: str | None = Field(
+        None,
+        min_length=1,
+        description="How that claim must end, such as `@example.com`; it is left off the user's name.",
+    )
+    identity_case: Literal["any", "lower"] = Field(
+        "any", description="`lower` refuses a claim with upper-case letters."
+    )
+    identity_letters: Literal["ascii", "any"] = Field(
+        "any", description="`ascii` refuses a claim with letters beyond ASCII, which can look like others."
+    )
     allowed_hosts: Names = Field(
         (), description="Further values of the `Host` header that the HTTP server answers to."
     )
@@ -439,7 +412,8 @@ class Settings(BaseSettings):
     @property
     def private_paths(self) -> tuple[Path, ...]:
         """Return what no worker may ever read: state, keys, store, tokens, audit log, configuration file."""
-        paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config, self.audit_dir)
+        of_auth = (self.auth.tokens_file, self.auth.client_secret_file)
+        paths = (self.state_dir, self.store_path, *of_auth, self._config, self.audit_dir)
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
@@ -455,6 +429,10 @@ class Settings(BaseSettings):
         total_s = own.total_timeout_s or self.total_timeout_s
         # A total limit below the idle limit is no fault: `--total-timeout 5` alone must work.
         return Deadlines(idle_s=min(own.idle_timeout_s or self.idle_timeout_s, total_s), total_s=total_s)
+
+    def scopes(self, tool: str) -> tuple[str, ...]:
+        """Return the scopes that a token must have for a tool."""
+        return self.tools.get(tool, ToolSettings()).scopes or ()
 
     def calls_per_minute(self, tool: str) -> int | None:
         """Return how many calls of a tool each user may make in any minute, if there is a limit."""

@@ -2,10 +2,12 @@
 
 import os
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+import re2
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
@@ -17,9 +19,13 @@ __all__ = [
     "HostPort",
     "KeyUrl",
     "Names",
+    "Networks",
+    "Pattern",
     "Seconds",
     "StoreUrl",
     "UidRange",
+    "UpstreamUrl",
+    "UpstreamUrls",
     "WebAddress",
     "default_state_dir",
     "default_store",
@@ -78,6 +84,32 @@ def _https(url: str) -> str:
     return url
 
 
+def _pattern(text: str) -> str:
+    try:
+        re2.compile(text)
+    except re2.error as error:
+        raise ValueError(f"{text!r} is no pattern of RE2: {error}") from error
+    return text
+
+
+def _networks(named: tuple[str, ...]) -> tuple[str, ...]:
+    for each in named:
+        try:
+            ip_network(each)
+        except ValueError as error:
+            raise ValueError(
+                f"{each!r} is no address and no network, such as 10.0.0.5 or 10.1.0.0/16: {error}"
+            ) from error
+    return named
+
+
+def _upstream(url: str) -> str:
+    try:
+        return _https(url)
+    except ValueError as error:
+        raise ValueError("logins and tokens go over https only; use an https:// URL") from error
+
+
 def _web_address(url: str) -> str:
     parts = urlsplit(url)
     plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
@@ -116,6 +148,8 @@ def default_state_dir() -> Path:
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Networks = Annotated[Names, AfterValidator(_networks)]
 Folder = Annotated[Path, AfterValidator(_absolute)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
@@ -123,4 +157,6 @@ StoreUrl = Annotated[str, AfterValidator(_store_url)]
 UidRange = Annotated[str, AfterValidator(_uid_range)]
 KeyUrl = Annotated[str, AfterValidator(_https)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
+UpstreamUrl = Annotated[str, AfterValidator(_upstream)]
+UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(_split)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

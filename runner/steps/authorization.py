@@ -8,7 +8,7 @@ Source: document 003, "Auth"; requirements S3-140, S3-143; decision C36; MCP App
 Visibility".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runner.contract.envelope import not_for_widgets, unauthorized
@@ -18,7 +18,14 @@ from runner.errors import CallError, Code
 from runner.toolset.catalog import ToolSpec
 from runner.worker.wire import RequestFacts
 
-__all__ = ["authorize", "authorize_widget", "challenged", "with_schemes"]
+__all__ = [
+    "authorize",
+    "authorize_scopes",
+    "authorize_widget",
+    "callable_tools",
+    "challenged",
+    "with_schemes",
+]
 
 
 def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
@@ -33,6 +40,32 @@ def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
         return
     scopes = _scopes(next((scheme for scheme in spec.security if _scopes(scheme)), {}))
     raise unauthorized(spec.name, scopes=scopes, has_token=facts.token is not None)
+
+
+def authorize_scopes(tool: str, scopes: Sequence[str], facts: RequestFacts) -> None:
+    """Refuse a request whose token lacks a scope that the operator asks of a tool.
+
+    Raises:
+        CallError: `E_UNAUTHORIZED`.
+    """
+    if not _may(scopes, facts):
+        raise unauthorized(tool, scopes=scopes, has_token=facts.token is not None)
+
+
+def callable_tools(
+    answered: Mapping[str, Any], scopes: Callable[[str], Sequence[str]], facts: RequestFacts
+) -> dict[str, Any]:
+    """Return a list of tools without those that the operator keeps from whoever asks.
+
+    Args:
+        answered: The list.
+        scopes: Returns the scopes that the operator asks of a tool.
+        facts: What is known of the request.
+    """
+    tools = answered.get("tools")
+    if not isinstance(tools, list):
+        return dict(answered)
+    return {**answered, "tools": [tool for tool in tools if _may(scopes(_name(tool)), facts)]}
 
 
 def authorize_widget(tool: str, rights: WidgetRights | None, params: Mapping[str, Any]) -> None:
@@ -92,6 +125,16 @@ def _with_schemes(tool: Any) -> Any:
     meta = tool.get("_meta") if isinstance(tool, Mapping) else None
     schemes = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
     return {SCHEMES_META: schemes, **tool} if isinstance(schemes, list) else tool
+
+
+def _may(scopes: Sequence[str], facts: RequestFacts) -> bool:
+    if facts.transport == "stdio" or not scopes:
+        return True
+    return _satisfied({"scopes": list(scopes)}, facts.token)
+
+
+def _name(tool: Any) -> str:
+    return str(tool.get("name")) if isinstance(tool, Mapping) else ""
 
 
 def _satisfied(scheme: Mapping[str, Any], token: Mapping[str, Any] | None) -> bool:

@@ -3,6 +3,10 @@
 FastMCP's verifier checks key, algorithm, issuer and audience, and an end if there is one. A token without an
 end would let whoever once saw it in for ever, so it is refused; so is one that counts only later.
 
+Keys that an issuer publishes are fetched anew after a while even where all are known, so that one that the
+issuer has withdrawn lets nobody in. A token with a key that is not known has them fetched as well, yet not
+more often than the operator says: a stranger can name as many keys as he likes.
+
 Source: RFC 7519, 4.1.4 (exp) and 4.1.5 (nbf); RFC 9700, 2.2 (tokens with a limited life).
 """
 
@@ -12,12 +16,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import httpx2
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 
-__all__ = ["LEEWAY_S", "TimedVerifier", "fault_in_times"]
+from runner.users.issuer_keys import IssuerKeys
+
+__all__ = ["KEYS_MAX_AGE_S", "LEEWAY_S", "TimedVerifier", "fault_in_times"]
 
 log = logging.getLogger(__name__)
+
+KEYS_MAX_AGE_S = 300.0
+"""For how long keys count before they are fetched anew, if nobody says otherwise, in seconds."""
 
 LEEWAY_S = 60
 """By how many seconds the issuer's clock may be ahead of ours."""
@@ -29,17 +39,29 @@ class TimedVerifier(JWTVerifier):
     Args:
         name_of: Returns the name of the user that claims are of, or None. The SDK keeps sessions apart by
             client, issuer and subject: two users whose tokens have no `sub` would be one owner to it.
-        options: FastMCP's own.
+        keys_max_age_s: For how long fetched keys count, in seconds, before they are fetched anew.
+        options: FastMCP's own. Scopes that are required are not looked at here but by what answers requests:
+            a right token with too few of them is answered 403, not 401.
     """
 
-    def __init__(self, *, name_of: Callable[[Mapping[str, object]], str | None], **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        name_of: Callable[[Mapping[str, object]], str | None],
+        keys_max_age_s: float = KEYS_MAX_AGE_S,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self._name_of = name_of
+        self._keys_max_age_s = keys_max_age_s
+        self._keys = IssuerKeys()
+        self._options = {name: value for name, value in options.items() if name != "required_scopes"}
+        self._checks = (self._fresh(), time.monotonic())
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         """Return what a token says, or None where it does not count now."""
         try:
-            found = await super().load_access_token(token)
+            found = await self._checking().load_access_token(token)
         except OverflowError:
             # An end that no clock reaches.
             return None
@@ -51,6 +73,19 @@ class TimedVerifier(JWTVerifier):
             return None
         name = self._name_of({"client_id": found.client_id, **found.claims})
         return found if name is None else found.model_copy(update={"subject": name})
+
+    def _checking(self) -> JWTVerifier:
+        """Return FastMCP's verifier with keys that are not too old."""
+        checks, since = self._checks
+        if self.jwks_uri and time.monotonic() - since > self._keys_max_age_s:
+            # It keeps keys for an hour and has no argument for that: a new one has none.
+            self._checks = checks, since = self._fresh(), time.monotonic()
+        return checks
+
+    def _fresh(self) -> JWTVerifier:
+        if not self.jwks_uri:
+            return JWTVerifier(**self._options)
+        return JWTVerifier(**self._options, http_client=httpx2.AsyncClient(transport=self._keys))
 
 
 def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:

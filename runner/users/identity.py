@@ -16,17 +16,19 @@ import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from runner.errors import RunnerError, UsageError
 from runner.settings.model import Settings
+from runner.users.claimed_names import NameRule
+from runner.users.loopback import is_loopback
+from runner.users.resource import base_url, describes_itself
 from runner.users.usernames import home_segment
 
 if TYPE_CHECKING:
-    from fastmcp.server.auth import TokenVerifier
+    from fastmcp.server.auth import AuthProvider, TokenVerifier
 
 __all__ = [
     "IdentityError",
@@ -95,7 +97,14 @@ def resolve(
     """
     if claims is None:
         return _without_token(settings, transport, host, process_user)
-    named = _claimed(claims, settings.identity_claim)
+    claimed = _claimed(claims, settings.identity_claim)
+    try:
+        named = NameRule.of(settings).name(claimed)
+    except ValueError as error:
+        raise IdentityError(
+            f"the identity {claimed!r} of the token is not taken here: {error}; "
+            "have the login provider name you otherwise, or ask the operator"
+        ) from error
     if settings.user not in (None, named):
         raise IdentityError(
             f"this server belongs to the user {settings.user!r}, and the token names {named!r}; "
@@ -108,7 +117,8 @@ def check_startable(settings: Settings, transport: Literal["stdio", "http"]) -> 
     """Refuse a server that would serve strangers.
 
     Raises:
-        UsageError: HTTP would listen beyond this machine with neither tokens nor one user.
+        UsageError: HTTP would listen beyond this machine with neither tokens nor one user; or users are to
+            log in, and nobody says by which address they reach the server.
     """
     anybody = settings.user is None and settings.auth.kind == "none"
     if transport == "http" and anybody and not is_loopback(settings.host):
@@ -117,18 +127,8 @@ def check_startable(settings: Settings, transport: Literal["stdio", "http"]) -> 
             "set auth.kind (see docs/settings.md), bind the server to one user with --user, "
             "or listen on 127.0.0.1"
         )
-
-
-@lru_cache(maxsize=8)
-def is_loopback(host: str) -> bool:
-    """Say whether an address to listen on is reachable from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        # Another name may resolve to anything, and to something else tomorrow.
-        return False
+    if transport == "http" and describes_itself(settings):
+        base_url(settings)
 
 
 def os_user() -> str:
@@ -146,7 +146,7 @@ def _name_of(uid: int) -> str:
         return f"uid{uid}"
 
 
-def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) -> "TokenVerifier | None":
+def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) -> "AuthProvider | None":
     """Return what checks bearer tokens for FastMCP, or None where there are none.
 
     Args:
@@ -164,7 +164,7 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
     # FastMCP takes 0.7 s to import; `config` and `doctor` do without it.
     from fastmcp.server.auth.providers.jwt import StaticTokenVerifier  # noqa: PLC0415
 
-    from runner.users.bearer import TimedVerifier  # noqa: PLC0415
+    from runner.users import providers  # noqa: PLC0415
 
     if auth.tokens_file is not None:
         users = _tokens(auth.tokens_file)
@@ -172,14 +172,7 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
             {token: _static(user, settings.identity_claim) for token, user in users.items()}
         )
     try:
-        return TimedVerifier(
-            name_of=partial(_name_in, names=settings.identity_claim),
-            jwks_uri=auth.jwks_uri,
-            public_key=auth.public_key.get_secret_value() if auth.public_key else None,
-            algorithm=auth.algorithm,
-            issuer=auth.issuer,
-            audience=auth.audience,
-        )
+        return providers.of(settings, partial(_name_in, names=settings.identity_claim))
     except ValueError as error:
         raise UsageError(f"the settings under auth cannot be used: {error}") from error
 
@@ -264,7 +257,7 @@ def _without_token(
 
 
 def _claimed(claims: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    for name in names:
+    for index, name in enumerate(names):
         value = claims.get(name)
         if not isinstance(value, str) or not value:
             continue
@@ -272,6 +265,12 @@ def _claimed(claims: Mapping[str, Any], names: tuple[str, ...]) -> str:
         if name == "email" and claims.get("email_verified", True) not in (True, "true"):
             raise IdentityError(
                 "the token's e-mail address is not verified; verify it with your login provider"
+            )
+        # In place of an address it would be its holder, whom the issuer names in another claim.
+        if "@" in value and "email" in names[:index]:
+            raise IdentityError(
+                f"the token has no email, and its {name} looks like one; for the operator: name one claim "
+                f"by which users are known (identity_claim), such as {name}"
             )
         return value
     raise IdentityError(

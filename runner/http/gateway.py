@@ -1,0 +1,108 @@
+"""Who calls, as a gateway in front says: taken from the gateway's own addresses, and from nobody else.
+
+The gateway has logged its user in and names him in a header. Anybody can send a header, so it counts only on
+a connection that comes from an address that the operator named; from others it is refused, and the log says
+so. What counts is who is connected, never what `X-Forwarded-For` says of where a request came from.
+
+A request that counts goes on with a pass in place of a token, so that it is checked, counted and shared out
+as every other. The header goes no further.
+
+Source: RFC 7239, section 8.1; RFC 9700, 4.13; `docs/identity.md`.
+"""
+
+import logging
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runner.http.responses import refused
+from runner.http.wrong_keys import note_wrong
+from runner.settings.model import Settings
+
+__all__ = ["Gateway", "Peers"]
+
+log = logging.getLogger(__name__)
+
+_PEER = "toolcell.peer"
+
+
+class Peers:
+    """Middleware in front of whatever believes forwarded addresses: it notes who really is connected.
+
+    Args:
+        app: The application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app({**scope, _PEER: scope.get("client")}, receive, send)
+
+
+class Gateway:
+    """Middleware in front of the check of tokens.
+
+    Args:
+        app: The application.
+        settings: The effective settings.
+        give: Returns a pass for a user, in the form of a bearer token.
+    """
+
+    def __init__(self, app: ASGIApp, *, settings: Settings, give: Callable[[str], str]) -> None:
+        self._app = app
+        self._shown = settings.auth.gateway_header
+        self._header = self._shown.lower().encode()
+        self._networks = [ip_network(each) for each in settings.auth.gateway_addresses]
+        self._give = give
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        named = [value for name, value in scope.get("headers", ()) if name == self._header]
+        if scope["type"] != "http" or not named:
+            await self._app(scope, receive, send)
+            return
+        peer = _address(scope.get(_PEER, scope.get("client")))
+        if peer is None or not any(peer in network for network in self._networks):
+            log.warning(
+                "an identity was handed on by somebody who is no gateway",
+                extra={"address": str(peer), "header": self._shown},
+            )
+            note_wrong(Request(scope), "header")
+            sentence = (
+                f"{self._shown} is taken from this server's gateway only; connect through it "
+                "(operator: auth.gateway_addresses)"
+            )
+            await refused(403, sentence)(scope, receive, send)
+            return
+        user = _user(named)
+        if user is None:
+            sentence = f"{self._shown} must name one user, once, as UTF-8 text; see to the gateway"
+            await refused(400, sentence)(scope, receive, send)
+            return
+        kept = [
+            (name, value) for name, value in scope["headers"] if name not in (self._header, b"authorization")
+        ]
+        passed = (b"authorization", f"Bearer {self._give(user)}".encode())
+        await self._app({**scope, "headers": [*kept, passed]}, receive, send)
+
+
+def _address(client: object) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(client[0]) if isinstance(client, tuple | list) else None
+    except (ValueError, IndexError):
+        return None
+    # A socket of version 6 shows addresses of version 4 as its own.
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _user(named: list[bytes]) -> str | None:
+    if len(named) != 1:
+        return None
+    try:
+        return named[0].decode().strip(" \t") or None
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,156 @@
+"""The settings under `auth`: how it is proved who calls over HTTP, and what belongs to which way.
+
+Source: architecture, decision "Identity"; `docs/identity.md`.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from runner.settings.values import (
+    Folder,
+    KeyUrl,
+    Names,
+    Networks,
+    Seconds,
+    UpstreamUrl,
+    UpstreamUrls,
+    WebAddress,
+)
+
+__all__ = ["Auth"]
+
+_LOGINS = ("oauth_proxy", "oidc")
+_AUTH_OF = {
+    "jwks_uri": ("jwt", "oauth_proxy"),
+    "public_key": ("jwt",),
+    "issuer": ("jwt", "oauth_proxy"),
+    "audience": ("jwt", *_LOGINS),
+    "authorization_servers": ("jwt",),
+    "required_scopes": ("jwt", *_LOGINS),
+    "client_id": _LOGINS,
+    "client_secret": _LOGINS,
+    "client_secret_file": _LOGINS,
+    "config_url": ("oidc",),
+    "authorization_endpoint": ("oauth_proxy",),
+    "token_endpoint": ("oauth_proxy",),
+    "introspection_endpoint": ("oauth_proxy",),
+    "tokens_file": ("static",),
+    "gateway_addresses": ("gateway",),
+}
+"""Of which kinds of `Auth` a setting is; of any that is not named here, of all."""
+
+
+class Auth(BaseModel):
+    """Who may call over HTTP, and how that is proved."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["none", "jwt", "static", "file", "oauth_proxy", "oidc", "gateway"] = Field(
+        "none",
+        description="How it is proved who calls: not at all; by a token that is a JWT, stands in a list, or "
+        "is as the tool file says; by a login here, with an OAuth or OpenID provider; or by a gateway.",
+    )
+    jwks_uri: KeyUrl | None = Field(
+        None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
+    )
+    jwks_max_age_s: Seconds = Field(
+        300.0, description="For how long fetched keys count; then one that the issuer has withdrawn does not."
+    )
+    jwks_refresh_s: Seconds = Field(
+        30.0, description="Shortest time between two fetches that tokens with unknown keys cause."
+    )
+    public_key: SecretStr | None = Field(
+        None, description="The issuer's key as PEM text, or the shared secret of an HS algorithm; for `jwt`."
+    )
+    algorithm: str = Field("RS256", description="The one signature algorithm accepted; for `jwt`.")
+    issuer: str | None = Field(None, min_length=1, description="The `iss` a token must carry; for `jwt`.")
+    audience: str | None = Field(
+        None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
+    )
+    required_scopes: Names = Field((), description="Scopes that every token must have.")
+    authorization_servers: UpstreamUrls = Field(
+        (), description="Where clients get tokens, told to them; for `jwt`."
+    )
+    resource_metadata: WebAddress | None = Field(
+        None, description="Where this server describes itself as a protected resource, told to clients."
+    )
+    client_id: str | None = Field(
+        None, min_length=1, description="As what this server is registered with its login provider."
+    )
+    client_secret: SecretStr | None = Field(None, description="The secret that belongs to `client_id`.")
+    client_secret_file: Folder | None = Field(
+        None, description="File with that secret, not readable by others; instead of `client_secret`."
+    )
+    config_url: UpstreamUrl | None = Field(
+        None, description="Where the OpenID provider describes itself; for `oidc`."
+    )
+    authorization_endpoint: UpstreamUrl | None = Field(
+        None, description="Where users log in; for `oauth_proxy`."
+    )
+    token_endpoint: UpstreamUrl | None = Field(None, description="Where tokens come from; for `oauth_proxy`.")
+    introspection_endpoint: UpstreamUrl | None = Field(
+        None, description="Where it is asked whose a token is, if it is no JWT; for `oauth_proxy`."
+    )
+    login_scopes: Names = Field(("openid", "email"), description="Scopes that a login asks its provider for.")
+    client_redirects: Names = Field(
+        ("http://localhost:*", "http://127.0.0.1:*"),
+        description="Where a login may lead back to: addresses of MCP clients, `*` for any piece.",
+    )
+    gateway_header: str = Field(
+        "X-Forwarded-User",
+        pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$",
+        description="Header in which a gateway names its user; for `gateway`.",
+    )
+    gateway_addresses: Networks = Field(
+        (), description="Addresses and networks from which that header counts; from others it is refused."
+    )
+    tokens_file: Folder | None = Field(
+        None, description="JSON object from token to user name, not readable by others; for `static`."
+    )
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        for name, kinds in _AUTH_OF.items():
+            if getattr(self, name) and self.kind not in kinds:
+                raise ValueError(
+                    f"auth.{name} is given, but auth.kind is {self.kind}; set it to "
+                    + " or ".join(f'"{kind}"' for kind in kinds)
+                )
+        if self.kind == "static" and not self.tokens_file:
+            raise ValueError('auth.kind is "static", which needs auth.tokens_file')
+        if self.kind == "gateway" and not self.gateway_addresses:
+            raise ValueError('auth.kind is "gateway", which needs auth.gateway_addresses')
+        if self.kind == "jwt":
+            self._is_whole_jwt()
+        if self.kind in ("oauth_proxy", "oidc"):
+            self._is_whole_login()
+        return self
+
+    def _is_whole_jwt(self) -> None:
+        if bool(self.jwks_uri) == bool(self.public_key):
+            raise ValueError('auth.kind is "jwt", which needs one of auth.jwks_uri and auth.public_key')
+        if not self.issuer or not (self.audience or self.authorization_servers):
+            raise ValueError(
+                'auth.kind is "jwt", which needs auth.issuer and auth.audience: '
+                "without them a token made for another service would be accepted"
+            )
+
+    def _is_whole_login(self) -> None:
+        if not self.client_id or bool(self.client_secret) == bool(self.client_secret_file):
+            raise ValueError(
+                f'auth.kind is "{self.kind}", which needs auth.client_id and one of auth.client_secret and '
+                "auth.client_secret_file"
+            )
+        if self.kind == "oidc" and not self.config_url:
+            raise ValueError('auth.kind is "oidc", which needs auth.config_url')
+        if self.kind == "oauth_proxy" and not (self.authorization_endpoint and self.token_endpoint):
+            raise ValueError(
+                'auth.kind is "oauth_proxy", which needs auth.authorization_endpoint and auth.token_endpoint'
+            )
+        checks_jwt = self.jwks_uri and self.issuer and self.audience
+        if self.kind == "oauth_proxy" and bool(checks_jwt) == bool(self.introspection_endpoint):
+            raise ValueError(
+                'auth.kind is "oauth_proxy", which needs either auth.introspection_endpoint, or '
+                "auth.jwks_uri, auth.issuer and auth.audience, to know whose a token of the provider is"
+            )

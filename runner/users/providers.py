@@ -1,0 +1,259 @@
+"""FastMCP's auth providers, as the settings ask for them.
+
+1. `jwt`: tokens of an authorisation server, checked here. Where clients are told which one, the server
+   describes itself as a protected resource, and without another audience tokens are made for its address.
+2. `oauth_proxy`, `oidc`: clients log in here, and this server logs the user in with its provider. Clients get
+   tokens of ours, never those of the provider; these stay in the state folder.
+
+3. `gateway`: no token counts; `runner.http.gateway` says who calls.
+
+Who a user is, is what the provider says of its own token, each time anew.
+
+Source: RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastmcp.server.auth import (
+    AccessToken,
+    AuthProvider,
+    OAuthProxy,
+    OIDCProxy,
+    RemoteAuthProvider,
+    TokenVerifier,
+)
+from fastmcp.server.auth.providers.introspection import IntrospectionTokenVerifier
+from pydantic import AnyHttpUrl, TypeAdapter, UrlConstraints
+from starlette.routing import Route
+
+from runner.errors import UsageError
+from runner.settings.model import Settings
+from runner.users.bearer import TimedVerifier
+from runner.users.login_state import LoginState, signing_key
+from runner.users.resource import WELL_KNOWN, base_url, resource_url
+
+__all__ = ["of"]
+
+# To the letter: clients compare it with what the server calls itself, which may have no slash at its end.
+_URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
+
+NameOf = Callable[[Mapping[str, object]], str | None]
+
+
+def of(settings: Settings, name_of: NameOf) -> AuthProvider:
+    """Return the provider for tokens of an issuer, or for logins.
+
+    Args:
+        settings: The effective settings; `auth.kind` is `jwt`, `oauth_proxy`, `oidc` or `gateway`.
+        name_of: Returns the name of the user that claims are of, or None.
+
+    Raises:
+        UsageError: The secret cannot be read, or nobody says by which address users reach this server.
+        ValueError: FastMCP does not take the settings.
+    """
+    kind = settings.auth.kind
+    if kind == "oauth_proxy":
+        return _proxy(settings, name_of)
+    if kind == "oidc":
+        return _oidc(settings, name_of)
+    if kind == "gateway":
+        return _NoTokens()
+    servers = settings.auth.authorization_servers
+    verifier = _jwt(settings, name_of, settings.auth.audience or resource_url(settings))
+    if not servers:
+        return verifier
+    return _Resource(
+        token_verifier=verifier,
+        authorization_servers=[_URL.validate_python(server) for server in servers],
+        base_url=base_url(settings),
+        scopes_supported=_scopes(settings) or None,
+    )
+
+
+class _NoTokens(TokenVerifier):
+    """Takes no token: who calls is said otherwise."""
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return None."""
+        return None
+
+
+class _Resource(RemoteAuthProvider):
+    """FastMCP's provider, which describes the server at the root as well: some clients look there only."""
+
+    def get_routes(self, mcp_path: str | None = None) -> list[Route]:
+        """Return the routes on which the server describes itself."""
+        return _with_root(super().get_routes(mcp_path))
+
+
+class _OwnTokens:
+    """What the proxies below have in common: whom a token names, and that the client's own token goes on."""
+
+    name_of: NameOf
+
+    def _own(self, token: str, found: AccessToken | None) -> AccessToken | None:
+        """Return what a token says, without the provider's own token, which no tool is to have."""
+        if found is None:
+            return None
+        name = self.name_of({"client_id": found.client_id, **found.claims})
+        return found.model_copy(update={"token": token, "subject": name or found.subject})
+
+
+class _Proxy(_OwnTokens, OAuthProxy):
+    """FastMCP's proxy of an OAuth provider."""
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return what a token says, or None where it does not count."""
+        return self._own(token, await super().verify_token(token))
+
+    def get_routes(self, mcp_path: str | None = None) -> list[Route]:
+        """Return the routes of logins, and those on which the server describes itself."""
+        return _with_root(super().get_routes(mcp_path))
+
+
+class _Oidc(_OwnTokens, OIDCProxy):
+    """FastMCP's proxy of an OpenID provider, whose tokens are checked as all are here.
+
+    Args:
+        settings: The effective settings.
+        name_of: Returns the name of the user that claims are of, or None.
+        options: FastMCP's own.
+    """
+
+    def __init__(self, *, settings: Settings, name_of: NameOf, **options: Any) -> None:
+        self._settings = settings
+        self.name_of = name_of
+        super().__init__(**options)
+
+    def get_token_verifier(
+        self,
+        *,
+        algorithm: str | None = None,
+        audience: str | None = None,
+        required_scopes: list[str] | None = None,
+        timeout_seconds: int | None = None,
+    ) -> TokenVerifier:
+        """Return what checks the provider's tokens. The arguments are FastMCP's."""
+        if self.oidc_config.issuer is None or self.oidc_config.jwks_uri is None:
+            raise ValueError("the OpenID provider names no issuer or no jwks_uri at auth.config_url")
+        auth = self._settings.auth
+        return TimedVerifier(
+            name_of=self.name_of,
+            keys_max_age_s=auth.jwks_max_age_s,
+            jwks_refresh_interval=auth.jwks_refresh_s,
+            jwks_uri=str(self.oidc_config.jwks_uri),
+            issuer=str(self.oidc_config.issuer),
+            algorithm=algorithm,
+            audience=audience,
+            required_scopes=required_scopes,
+        )
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return what a token says, or None where it does not count."""
+        return self._own(token, await super().verify_token(token))
+
+    def get_routes(self, mcp_path: str | None = None) -> list[Route]:
+        """Return the routes of logins, and those on which the server describes itself."""
+        return _with_root(super().get_routes(mcp_path))
+
+
+def _oidc(settings: Settings, name_of: NameOf) -> AuthProvider:
+    auth = settings.auth
+    # What an access token looks like is the provider's own business; an ID token is always a JWT for us.
+    by_id_token = auth.audience is None
+    return _Oidc(
+        settings=settings,
+        name_of=name_of,
+        config_url=str(auth.config_url),
+        client_id=str(auth.client_id),
+        algorithm=auth.algorithm,
+        audience=auth.audience,
+        verify_id_token=by_id_token,
+        required_scopes=list(auth.required_scopes),
+        valid_scopes=_scopes(settings),
+        **_login(settings),
+    )
+
+
+def _proxy(settings: Settings, name_of: NameOf) -> AuthProvider:
+    auth, login = settings.auth, _login(settings)
+    verifier: TokenVerifier
+    if auth.introspection_endpoint is not None:
+        verifier = IntrospectionTokenVerifier(
+            introspection_url=auth.introspection_endpoint,
+            client_id=str(auth.client_id),
+            client_secret=_secret(settings),
+            required_scopes=list(auth.required_scopes),
+            audience=auth.audience,
+        )
+    else:
+        verifier = _jwt(settings, name_of, str(auth.audience))
+    proxy = _Proxy(
+        upstream_authorization_endpoint=str(auth.authorization_endpoint),
+        upstream_token_endpoint=str(auth.token_endpoint),
+        upstream_client_id=str(auth.client_id),
+        upstream_client_secret=login.pop("client_secret"),
+        token_verifier=verifier,
+        valid_scopes=_scopes(settings),
+        **login,
+    )
+    proxy.name_of = name_of
+    return proxy
+
+
+def _login(settings: Settings) -> dict[str, Any]:
+    """Return what both kinds of login have in common."""
+    return {
+        "client_secret": _secret(settings),
+        "base_url": base_url(settings),
+        "allowed_client_redirect_uris": list(settings.auth.client_redirects),
+        "client_storage": LoginState(settings.state_dir),
+        "jwt_signing_key": signing_key(settings.state_dir),
+        # Clients register; documents of theirs are not fetched from addresses that strangers name.
+        "enable_cimd": False,
+    }
+
+
+def _jwt(settings: Settings, name_of: NameOf, audience: str) -> TimedVerifier:
+    auth = settings.auth
+    return TimedVerifier(
+        name_of=name_of,
+        keys_max_age_s=auth.jwks_max_age_s,
+        jwks_refresh_interval=auth.jwks_refresh_s,
+        jwks_uri=auth.jwks_uri,
+        public_key=auth.public_key.get_secret_value() if auth.public_key else None,
+        algorithm=auth.algorithm,
+        issuer=auth.issuer,
+        audience=audience,
+        required_scopes=list(auth.required_scopes),
+    )
+
+
+def _scopes(settings: Settings) -> list[str]:
+    """Return the scopes that clients are told of."""
+    asked = settings.auth.login_scopes if settings.auth.kind != "jwt" else ()
+    return list(dict.fromkeys([*asked, *settings.auth.required_scopes]))
+
+
+def _secret(settings: Settings) -> str:
+    auth = settings.auth
+    if auth.client_secret is not None:
+        return auth.client_secret.get_secret_value()
+    path = Path(str(auth.client_secret_file))
+    try:
+        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"auth.client_secret_file {path} cannot be read: {error}") from error
+    if mode & 0o027:
+        raise UsageError(f"auth.client_secret_file {path} is open to other users; chmod 600 {path}")
+    if not text:
+        raise UsageError(f"auth.client_secret_file {path} is empty; write the client's secret into it")
+    return text
+
+
+def _with_root(routes: list[Route]) -> list[Route]:
+    described = [route for route in routes if route.path.startswith(f"{WELL_KNOWN}/")]
+    root = [Route(WELL_KNOWN, route.endpoint, methods=["GET", "OPTIONS"]) for route in described[:1]]
+    return [*routes, *root]

@@ -1,0 +1,58 @@
+"""This server as a protected resource: its address, and where it describes itself.
+
+Clients ask an authorisation server for a token for this address, and read there where to log in. So it has to
+be the one by which they reach the server: `public_url`, or on this machine where it listens.
+
+Source: RFC 9728, sections 2, 3 and 5.1; RFC 8707, section 2; MCP specification 2025-11-25, "Authorization".
+"""
+
+from urllib.parse import urlsplit
+
+from runner.errors import UsageError
+from runner.settings.model import Settings
+from runner.users.loopback import is_loopback
+
+__all__ = ["MCP_PATH", "WELL_KNOWN", "base_url", "describes_itself", "metadata_url", "resource_url"]
+
+MCP_PATH = "/mcp"
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+"""Where the description of a resource is, before the path of the resource."""
+
+
+def base_url(settings: Settings) -> str:
+    """Return the address of this server as its clients have it, without a slash at its end.
+
+    Raises:
+        UsageError: Nobody has said it.
+    """
+    if settings.public_url is not None:
+        return settings.public_url
+    if is_loopback(settings.host) and settings.port:
+        return f"http://{settings.host}:{settings.port}"
+    raise UsageError(
+        "logins need the address by which users reach this server; set public_url, "
+        "such as https://tools.example.com"
+    )
+
+
+def resource_url(settings: Settings) -> str:
+    """Return what a token has to be made for, if its issuer follows RFC 8707.
+
+    Raises:
+        UsageError: As from `base_url`.
+    """
+    return base_url(settings) + MCP_PATH
+
+
+def describes_itself(settings: Settings) -> bool:
+    """Say whether the server describes itself as a protected resource."""
+    return bool(settings.auth.authorization_servers) or settings.auth.kind in ("oauth_proxy", "oidc")
+
+
+def metadata_url(settings: Settings) -> str | None:
+    """Return where clients read how to log in; None where nobody has said it."""
+    if settings.auth.resource_metadata is not None or not describes_itself(settings):
+        return settings.auth.resource_metadata
+    parts = urlsplit(resource_url(settings))
+    return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"

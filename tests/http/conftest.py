@@ -1,0 +1,68 @@
+"""Servers in processes of their own, whose users are those that tokens name."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from issuer import FILE, Issuer, issuing
+from support import until
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with issuing() as one:
+        yield one
+
+
+@pytest.fixture
+def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Start `runner serve` over HTTP with settings from the environment; returns the URL of its endpoint.
+
+    Its log is `log` in the same folder.
+    """
+    tmp_path.chmod(0o700)
+    (tmp_path / "homes").mkdir()
+    (tmp_path / "homes").chmod(0o711)
+    file = tmp_path / "identities.py"
+    file.write_text(FILE)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+    kept |= {"RUNNER_STATE_DIR": str(tmp_path / "state"), "RUNNER_STORE": (tmp_path / "store").as_uri()}
+    command = [sys.executable, "-m", "runner.cli.app", "serve", str(file), "--transport", "http"]
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str, **more: str) -> str:
+            log = tmp_path / "log"
+            begun = log.stat().st_size if log.exists() else 0
+            with log.open("a") as told:
+                process = subprocess.Popen(
+                    [*command, *(() if "--port" in arguments else ("--port", "0")), *arguments],
+                    env={**kept, **more},
+                    cwd=tmp_path,
+                    stderr=told,
+                )
+            stack.callback(ended, process)
+
+            def address() -> re.Match[str] | None:
+                assert process.poll() is None, log.read_text()
+                return re.search(r"http://\S+/mcp", log.read_text()[begun:])
+
+            assert until(lambda: address() is not None)
+            found = address()
+            assert found is not None
+            return found.group()
+
+        start.stop = stack.close  # type: ignore[attr-defined]
+        yield start
+
+
+def ended(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=60)
+    finally:
+        process.kill()

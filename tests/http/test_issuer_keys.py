@@ -1,0 +1,123 @@
+"""JSON web tokens of a real issuer, at a real server: whose count, and when the keys of the issuer change."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+from issuer import AUDIENCE, Issuer, asked, made
+from support import until
+
+from runner.users.issuer_keys import KEPT_S, MOST_BYTES, IssuerKeys
+
+pytestmark = pytest.mark.kernel
+
+Serve = Callable[..., str]
+
+
+def test_a_token_counts_for_this_server_only_and_until_its_end(issuer: Issuer, serve_to: Serve) -> None:
+    url = serve_to(**issuer.settings())
+    wrong = {
+        "another audience": issuer.token(aud="https://elsewhere.example.com/mcp"),
+        "the audience without its path": issuer.token(aud="https://tools.example.com"),
+        "no audience": issuer.token(aud=None),
+        "another issuer": issuer.token(iss="https://elsewhere.example.com"),
+        "no end": issuer.token(exp=None),
+        "its end is over": issuer.token(exp=int(time.time()) - 1),
+        "signed by somebody else under a known name": issuer.token(key=made("first")),
+        "not signed": unsigned(issuer.token()),
+    }
+
+    assert asked(url, issuer.token()).status_code == 200
+    assert asked(url, issuer.token(aud=["https://other.example.com", AUDIENCE])).status_code == 200
+    for what, token in wrong.items():
+        assert asked(url, token).status_code == 401, what
+    assert asked(url).status_code == 401
+
+
+def unsigned(token: str) -> str:
+    header = base64.urlsafe_b64encode(json.dumps({"alg": "none", "kid": "first"}).encode()).rstrip(b"=")
+    return f"{header.decode()}.{token.split('.')[1]}."
+
+
+def test_a_new_key_counts_while_the_server_runs_and_a_withdrawn_one_no_more(
+    issuer: Issuer, serve_to: Serve
+) -> None:
+    url = serve_to(**issuer.settings(RUNNER_AUTH__JWKS_MAX_AGE_S="1", RUNNER_AUTH__JWKS_REFRESH_S="0.1"))
+    old = issuer.published["first"]
+    with_old = issuer.token(key=old)
+    assert asked(url, with_old).status_code == 200
+
+    issuer.add("second")
+    with_new = issuer.token(key=issuer.published["second"])
+    time.sleep(0.2)
+    both = [asked(url, with_new).status_code, asked(url, with_old).status_code]
+    del issuer.published["first"]
+    assert until(lambda: asked(url, with_old).status_code == 401)
+
+    assert both == [200, 200]
+    assert asked(url, with_new).status_code == 200
+
+
+def test_names_of_keys_that_nobody_has_do_not_have_keys_fetched_without_end(
+    issuer: Issuer, serve_to: Serve
+) -> None:
+    url = serve_to(**issuer.settings(RUNNER_AUTH__JWKS_REFRESH_S="60"))
+    assert asked(url, issuer.token()).status_code == 200
+    before = issuer.fetches
+
+    statuses = {asked(url, issuer.token(kid=f"unknown-{n}")).status_code for n in range(6)}
+
+    assert statuses == {401}
+    assert issuer.fetches == before == 1
+    assert asked(url, issuer.token()).status_code == 200
+
+
+def test_an_issuer_that_is_away_locks_out_nobody_whose_key_was_known(
+    issuer: Issuer, serve_to: Serve, tmp_path: Path
+) -> None:
+    url = serve_to(**issuer.settings(RUNNER_AUTH__JWKS_MAX_AGE_S="0.1"))
+    assert asked(url, issuer.token()).status_code == 200
+
+    issuer.status = 503
+    time.sleep(0.2)
+
+    assert asked(url, issuer.token()).status_code == 200
+    assert asked(url, issuer.token(key=made("second"))).status_code == 401
+    assert "could not be fetched" in (tmp_path / "log").read_text()
+
+
+def test_keys_that_cannot_be_fetched_count_for_an_hour(issuer: Issuer) -> None:
+    now = [1000.0]
+    keys = IssuerKeys(clock=lambda: now[0])
+
+    async def got() -> int:
+        async with httpx2.AsyncClient(transport=keys) as client:
+            return len((await client.get(f"{issuer.address}/jwks")).json()["keys"])
+
+    assert asyncio.run(got()) == 1
+    issuer.status = 302
+    now[0] += KEPT_S
+    assert asyncio.run(got()) == 1
+    now[0] += 1
+    with pytest.raises(httpx2.ConnectError, match="status 302"):
+        asyncio.run(got())
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"keys": 1}', b"no", b" " * (MOST_BYTES + 1)])
+def test_what_is_no_set_of_keys_is_not_fetched(issuer: Issuer, content: bytes) -> None:
+    class Odd(Issuer):
+        keys = content  # type: ignore[assignment]
+
+    issuer.__class__ = Odd
+
+    async def got() -> httpx2.Response:
+        async with httpx2.AsyncClient(transport=IssuerKeys()) as client:
+            return await client.get(f"{issuer.address}/jwks")
+
+    with pytest.raises(httpx2.ConnectError):
+        asyncio.run(got())

@@ -1,0 +1,95 @@
+"""From 401 to a call: official clients, a real OpenID provider, a real server, all over loopback."""
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from issuer import asked
+from oidc import Kept, called, free_port, openid_provider
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def address() -> str:
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def provider(address: str) -> Iterator[str]:
+    with openid_provider(address) as one:
+        yield one
+
+
+def port(address: str) -> tuple[str, str]:
+    return "--port", address.rpartition(":")[2]
+
+
+async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
+    address: str, provider: str, serve_to: Serve
+) -> None:
+    url = serve_to(
+        *port(address),
+        RUNNER_AUTH__KIND="jwt",
+        RUNNER_AUTH__JWKS_URI=f"{provider}/jwks",
+        RUNNER_AUTH__ISSUER=provider,
+        RUNNER_AUTH__AUTHORIZATION_SERVERS=provider,
+        RUNNER_AUTH__REQUIRED_SCOPES="call",
+        RUNNER_IDENTITY_CLAIM="sub",
+    )
+    described = f"{address}/.well-known/oauth-protected-resource/mcp"
+
+    refused = asked(url)
+    facts = httpx2.get(described, trust_env=False).json()
+    at_root = httpx2.get(described.removesuffix("/mcp"), trust_env=False).json()
+    files = httpx2.get(f"{address}/api/files", trust_env=False)
+    kept = Kept()
+    tools, said = await called(url, "ann", kept)
+
+    assert refused.status_code == 401
+    assert f'resource_metadata="{described}"' in refused.headers["www-authenticate"]
+    assert 'scope="call"' in refused.headers["www-authenticate"]
+    assert f'resource_metadata="{described}"' in files.headers["www-authenticate"]
+    assert (facts["resource"], facts["authorization_servers"]) == (url, [provider])
+    assert at_root == facts
+    assert {"whose", "change"} <= set(tools)
+    assert "ann" in said
+
+
+async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
+    address: str, provider: str, serve_to: Serve, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a-secret-of-the-runner\n")
+    secret.chmod(0o600)
+    settings = {
+        "RUNNER_AUTH__KIND": "oidc",
+        "RUNNER_AUTH__CONFIG_URL": f"{provider}/.well-known/openid-configuration",
+        "RUNNER_AUTH__CLIENT_ID": "runner",
+        "RUNNER_AUTH__CLIENT_SECRET_FILE": str(secret),
+    }
+    url = serve_to(*port(address), **settings)
+    kept = Kept()
+
+    _, said = await called(url, "ann", kept)
+    serve_to.stop()  # type: ignore[attr-defined]
+    assert serve_to(*port(address), **settings) == url
+    _, again = await called(url, "nobody logs in", kept)
+
+    assert "ann@example.com" in said
+    assert "ann@example.com" in again
+    state = [path for path in (tmp_path / "state").rglob("*") if "login" in str(path)]
+    files = [path for path in state if path.is_file()]
+    assert len(files) > 3
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert kept.tokens is not None
+    assert not any(kept.tokens.access_token in path.read_text() for path in files)

@@ -1,0 +1,137 @@
+"""What a token lets its user do, how it names him, and what ends with it, at a real server."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastmcp import Client
+from fastmcp.client.auth import BearerAuth
+from fastmcp.exceptions import ToolError
+from issuer import Issuer, asked
+from support import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def files(url: str, token: str, **more: str) -> httpx2.Response:
+    headers = {"authorization": f"Bearer {token}", **more}
+    return httpx2.get(url.replace("/mcp", "/api/files"), headers=headers, timeout=60, trust_env=False)
+
+
+async def test_scopes_decide_what_is_listed_and_called(
+    issuer: Issuer, serve_to: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "runner.toml").write_text('[tools.change]\nscopes = ["change"]\n')
+    url = serve_to(**issuer.settings(RUNNER_AUTH__REQUIRED_SCOPES="call"))
+    some, all_of_them = issuer.token(scope="call"), issuer.token(scope="call change")
+
+    none = asked(url, issuer.token()), files(url, issuer.token())
+    async with Client(url, auth=BearerAuth(some)) as client:
+        listed = {tool.name for tool in await client.list_tools()}
+        said = (await client.call_tool("whose", {})).data
+        with pytest.raises(ToolError, match="needs a user who has logged in with the scopes change"):
+            await client.call_tool("change", {})
+    async with Client(url, auth=BearerAuth(all_of_them)) as client:
+        also = {tool.name for tool in await client.list_tools()}
+        changed = (await client.call_tool("change", {})).data
+
+    assert [answer.status_code for answer in none] == [403, 403]
+    for answer in none:
+        asks = answer.headers["www-authenticate"]
+        assert 'error="insufficient_scope"' in asks
+        assert 'scope="call"' in asks
+    assert files(url, some).status_code == 200
+    assert ("change" in listed, "change" in also) == (False, True)
+    assert (said, changed) == ("ann", "changed")
+
+
+async def test_what_is_open_ends_with_its_token_and_nothing_more_is_answered(
+    issuer: Issuer, serve_to: Serve, tmp_path: Path
+) -> None:
+    url = serve_to(**issuer.settings())
+    asked(url, issuer.token())  # has the server fetch keys
+    end = int(time.time()) + 6
+    short, long = issuer.token(exp=end), issuer.token()
+    headers = {"accept": "text/event-stream"}
+    session = asked(url, short).headers["mcp-session-id"]
+    opened = {}
+    with httpx2.Client(timeout=60, trust_env=False) as http:
+        for path in ("/events", "/mcp"):
+            own = {**headers, "authorization": f"Bearer {short}", "mcp-session-id": session}
+            with http.stream("GET", url.replace("/mcp", path), headers=own) as stream:
+                opened[path] = stream.status_code
+                for _ in stream.iter_bytes():
+                    pass
+                ended = time.time()
+            assert ended >= end - 1, "a stream ended before its token"
+        assert ended < end + 30, "a stream went on without its token"
+        with http.stream(
+            "GET", url.replace("/mcp", "/events"), headers={**headers, "authorization": f"Bearer {long}"}
+        ) as stream:
+            assert stream.status_code == 200
+
+    assert opened == {"/events": 200, "/mcp": 401} or opened == {"/events": 200, "/mcp": 200}
+    assert asked(url, short).status_code == 401
+    assert asked(url, long).status_code == 200
+
+
+async def test_wrong_tokens_at_mcp_are_counted_slowed_and_told_of(
+    issuer: Issuer, serve_to: Serve, tmp_path: Path
+) -> None:
+    url = serve_to(**issuer.settings())
+    wrong, right = issuer.token("ann", aud="https://elsewhere.example.com"), issuer.token("ann")
+    assert asked(url, right).status_code == 200
+
+    for _ in range(9):
+        assert asked(url, wrong).status_code == 401
+    begun = time.monotonic()
+    asked(url, wrong)
+    slow_s = time.monotonic() - begun
+    begun = time.monotonic()
+    assert asked(url, right).status_code == 200
+    right_s = time.monotonic() - begun
+
+    assert slow_s > 1.5
+    assert right_s < slow_s
+    assert until(lambda: "most_for=ann" in (tmp_path / "log").read_text())
+
+
+async def test_two_identities_never_become_one_user(issuer: Issuer, serve_to: Serve) -> None:
+    url = serve_to(
+        **issuer.settings(
+            RUNNER_IDENTITY_CLAIM="sub",
+            RUNNER_IDENTITY_SUFFIX="@example.com",
+            RUNNER_IDENTITY_CASE="lower",
+            RUNNER_IDENTITY_PATTERN="[^@]+@example\\.com",
+        )
+    )
+    refused = {
+        "another case": "Ann@example.com",
+        "another domain": "ann@example.org",
+        "nothing before the ending": "@example.com",
+        "an ending in front": "ann@evil.org@example.com",
+        "a Cyrillic letter": "\N{CYRILLIC SMALL LETTER A}nn@example.com",
+        "wide letters": "\N{FULLWIDTH LATIN SMALL LETTER A}nn@example.com",
+        "an accent apart": "anne\N{COMBINING ACUTE ACCENT}@example.com",
+        "a character nobody sees": "ann\N{ZERO WIDTH SPACE}@example.com",
+        "a space in front": " ann@example.com",
+    }
+
+    async with Client(url, auth=BearerAuth(issuer.token("ann@example.com"))) as client:
+        said = (await client.call_tool("whose", {})).data
+
+    assert said == "ann"
+    for what, name in refused.items():
+        answer = files(url, issuer.token(name))
+        assert answer.status_code == 403, what
+        assert "is not taken here" in answer.json()["error"]
+    assert files(url, issuer.token("bob@example.com")).status_code == 200

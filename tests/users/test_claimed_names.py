@@ -1,0 +1,82 @@
+"""Names of users out of claims: kept as they are, or refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.errors import UsageError
+from runner.settings.model import Settings
+from runner.settings.sources import load
+from runner.users.claimed_names import NameRule
+from runner.users.identity import IdentityError, User, resolve
+from runner.users.usernames import home_segment
+
+NAMES = st.text(min_size=1, max_size=300).map(lambda text: text + "@example.com")
+
+
+@given(NAMES, NAMES)
+def test_names_that_differ_stay_different_to_the_last_character(one: str, other: str) -> None:
+    rule = NameRule(suffix="@example.com")
+    named = []
+    for claimed in {one, other}:
+        try:
+            name = rule.name(claimed)
+        except ValueError:
+            continue
+        named.append((name, home_segment(name)))
+
+    assert len({name for name, _ in named}) == len({segment for _, segment in named}) == len(named)
+
+
+def test_long_names_are_not_cut() -> None:
+    long = "a" * 5000
+
+    assert NameRule().name(long + "b") != NameRule().name(long + "c")
+    assert home_segment(long + "b") != home_segment(long + "c")
+
+
+@pytest.mark.parametrize(
+    "name", ["ann", "Ann", "ann@example.com", "Jürgen", "Анна", "山田 太郎", "a b", "O'Neil"]
+)
+def test_usual_names_count_as_they_are(name: str) -> None:
+    assert NameRule().name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (NameRule(), "p\N{CYRILLIC SMALL LETTER A}ul"),
+        (NameRule(), "Ju\N{COMBINING DIAERESIS}rgen"),
+        (NameRule(), "ann\n"),
+        (NameRule(), "ann\u202e"),
+        (NameRule(letters="ascii"), "Jürgen"),
+        (NameRule(case="lower"), "Ann"),
+        (NameRule(suffix="@a.org"), "ann@a.org.evil"),
+        (NameRule(pattern="[a-z]+"), "ann1"),
+        (NameRule(pattern="ann|bob"), "annx"),
+    ],
+)
+def test_what_could_be_taken_for_another_is_refused(rule: NameRule, name: str) -> None:
+    with pytest.raises(ValueError, match="it "):
+        rule.name(name)
+
+
+def test_a_subject_cannot_pose_as_an_address_that_another_has_proved() -> None:
+    settings = Settings()
+
+    def named(**claims: str) -> User:
+        return resolve(settings, transport="http", claims=claims, host="0.0.0.0")
+
+    assert named(email="ann@example.com", sub="1") == User("ann@example.com")
+    assert named(sub="ann") == User("ann")
+    with pytest.raises(IdentityError, match="identity_claim"):
+        named(sub="ann@example.com")
+    by_subject = Settings(identity_claim=("sub",))
+    assert resolve(by_subject, transport="http", claims={"sub": "ann@example.com"}, host="0.0.0.0") == User(
+        "ann@example.com"
+    )
+
+
+def test_a_pattern_that_is_none_ends_the_start() -> None:
+    with pytest.raises(UsageError, match="no pattern of RE2"):
+        load({"identity_pattern": "("})
