@@ -4,23 +4,22 @@ The resource `runner://files` is updated whenever a file of the user comes or go
 that file does; resources and lists of a remote server when it says so. A client of the handshake era
 subscribes to a URI and is told on its connection; one of the later era listens on the stream of a request.
 Nobody is told of another user's files. Where the list of tools names the files, it changes with them. What a
-tool publishes of its file's lists and resources, clients of the later era hear; in the handshake era such a
-resource announces nothing, so subscribing to one is refused.
+tool says of a resource of its own file, those clients of its user hear who subscribed to it, or listen for
+it; what it says of its lists, those of the later era.
 
 Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
-requirement S0-68.
+requirements S0-68, S4-12 and S4-37.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import mcp_types
 from fastmcp import FastMCP
-from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -38,6 +37,7 @@ from runner.files.file_events import FILES_URI, REMOVED, STORED
 from runner.protocol.artifact_resources import SCHEME
 from runner.protocol.internals.connection import connection_of, is_ready
 from runner.protocol.internals.host import come_first, serve_subscriptions
+from runner.protocol.internals.types import Connection
 from runner.protocol.sender import has_sessions
 from runner.users.events import LIST_CHANGED, LISTENERS_PER_USER, UPDATED, Events, Subscription
 from runner.users.identity import User
@@ -64,6 +64,11 @@ class Beyond(Protocol):
         """Publish none any more."""
 
 
+async def _has_none(ctx: _Context, uri: str) -> bool:
+    del ctx, uri
+    return False
+
+
 def offer_subscriptions(
     app: FastMCP,
     events: Events,
@@ -71,6 +76,7 @@ def offer_subscriptions(
     beyond: Beyond | None = None,
     *,
     lists_files: bool = False,
+    has: Callable[[_Context, str], Awaitable[bool]] = _has_none,
 ) -> None:
     """Let clients of `app` subscribe.
 
@@ -80,8 +86,9 @@ def offer_subscriptions(
         user_of: Says who a request comes from, or raises what the client gets.
         beyond: Resources that are not ours, if there are any.
         lists_files: Whether the list of tools names the user's files, so that it changes with them.
+        has: Says whether a file that we serve has a resource, whose changes its tools may tell of.
     """
-    offered = _Subscriptions(events, user_of, beyond, lists_files)
+    offered = _Subscriptions(events, user_of, beyond, lists_files, has)
     serve_subscriptions(
         app, subscribe=offered.subscribe, unsubscribe=offered.unsubscribe, listen=offered.listen
     )
@@ -111,8 +118,9 @@ class _Watch:
 class _Subscriptions:
     events: Events
     user_of: Callable[[_Context], User]
-    beyond: Beyond | None = None
-    lists_files: bool = False
+    beyond: Beyond | None
+    lists_files: bool
+    has: Callable[[_Context, str], Awaitable[bool]]
 
     async def subscribe(
         self, ctx: _Context, params: mcp_types.SubscribeRequestParams
@@ -123,8 +131,10 @@ class _Subscriptions:
             return mcp_types.EmptyResult()
         if self.beyond is not None and not _is_ours(uri):
             await self.beyond.subscribe(ctx, uri)
-        elif not _is_ours(uri):
-            message = f"{uri!r} announces no changes; {FILES_URI} and the files of artifact:// do"
+        elif not _is_ours(uri) and not await self.has(ctx, uri):
+            message = (
+                f"{uri!r} announces no changes; the file's own resources, {FILES_URI} and artifact:// do"
+            )
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
         self._begin(watch, ctx)
         watch.uris.add(uri)

@@ -63,6 +63,7 @@ __all__ = ["DownloadUrl", "make_host"]
 
 log = logging.getLogger(__name__)
 
+_MOST_PAGES = 100
 _RELAYED = frozenset(
     {
         "tools/list",
@@ -148,7 +149,11 @@ def make_host(toolset: Toolset, *, transport: Transport, download_url: DownloadU
     app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths)
     relay_innermost(app, relay, around=answer_failures(own_paths))
     offer_subscriptions(
-        app, toolset.events, relay.user_of, lists_files=toolset.settings.files_block == "descriptions"
+        app,
+        toolset.events,
+        relay.user_of,
+        lists_files=toolset.settings.files_block == "descriptions",
+        has=relay.has_resource,
     )
     # Looked up each time: `runner dev` loads the files anew.
     use_input_schemas(app, lambda name: _parameters(toolset, name))
@@ -269,6 +274,33 @@ class _Relay:
         if code != mcp_types.INVALID_PARAMS:
             return None
         return await self._extras.answer(ctx.method, request.params, self._toolset, request.user)
+
+    async def has_resource(self, ctx: ServerRequestContext[Any, Any], uri: str) -> bool:
+        """Say whether the files list a resource for whoever asks, or a template that begins as its address."""
+        request = self._request(ctx)
+        listed = await self._listed(request, "resources/list", "resources")
+        if any(item.get("uri") == uri for item in listed):
+            return True
+        templates = await self._listed(request, "resources/templates/list", "resourceTemplates")
+        # Not by an expression made of the template: who wrote it could have it take for ever.
+        beginnings = [str(item.get("uriTemplate")).partition("{") for item in templates]
+        return any(brace and uri.startswith(beginning) for beginning, brace, _ in beginnings)
+
+    async def _listed(self, request: Request, method: str, key: str) -> list[Mapping[str, Any]]:
+        """Return what the files list; nothing, where they cannot be asked."""
+        found: list[Mapping[str, Any]] = []
+        params: dict[str, Any] = {}
+        for _ in range(_MOST_PAGES):
+            try:
+                page = await relay(self._toolset, replace(request, method=method, params=params))
+            except (WireError, CallError):
+                break
+            items = page.get(key)
+            found += [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+            if not isinstance(page.get("nextCursor"), str):
+                break
+            params = {"cursor": page["nextCursor"]}
+        return found
 
     def _with_tasks(self, discovered: dict[str, Any]) -> dict[str, Any]:
         """Announce tasks, where a tool may become one: the host keeps them."""

@@ -27,6 +27,7 @@ _LIST_CHANGED = (
     "notifications/resources/list_changed",
     "notifications/prompts/list_changed",
 )
+_UPDATED = "notifications/resources/updated"
 _CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
 _STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
@@ -136,6 +137,9 @@ class CallListener:
         elif method in _LIST_CHANGED:
             self.change(str(method), None)
             await self.client.notify(str(method), {})
+        elif method == _UPDATED:
+            # Not for the caller: for whoever has subscribed to the resource.
+            self.change(_UPDATED, params.get("uri"))
         elif method == PUBLISHED:
             self.change(str(params.get("method")), params.get("uri"))
 
