@@ -11,18 +11,20 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.envelope import lost, no_process, tool_not_found
+from runner.contract.normalise import Normalised
 from runner.errors import CallError, Code
-from runner.homes.changes import Changes
+from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
 from runner.settings.lendable import flag_for
+from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_widget
 from runner.steps.execution import (
     SHORT_BYTES,
@@ -299,12 +301,15 @@ async def _lease(
     """
     effective = toolset.effective(None if spec is None else spec.name)
     limits = effective.limits
+    given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
+    listener.masked = given.masked
     frame = {
         "method": request.method,
         "params": widened(params),
         "facts": request.facts.to_json(),
         "known_state": toolset.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
         "answer_bytes": limits.frame_bytes,
+        "secrets": given.values,
     }
     if user_pool.home is not None and changes is not None:
         changes.begin(user_pool.home.fd)
@@ -312,7 +317,8 @@ async def _lease(
     wants_job = spec is not None and spec.wants_background
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
-        keeps=effective.keeps_worker and not (spec is not None and spec.wants_fresh_worker),
+        # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
+        keeps=effective.keeps_worker and not given and not (spec is not None and spec.wants_fresh_worker),
         goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
     )
@@ -323,6 +329,8 @@ async def _lease(
     request.steps.done("lease")
     try:
         outcome = await _led(toolset, request, user_pool, lease, frame, listener, leftovers)
+        if given:
+            outcome = await asyncio.to_thread(_masked, outcome, given)
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.
@@ -368,6 +376,19 @@ async def _led(
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
+
+
+def _masked(outcome: Outcome, given: CallSecrets) -> Outcome:
+    """Return how a call ended without the values of its secrets."""
+    denials = [asdict(denial) for denial in outcome.denials]
+    return replace(
+        outcome,
+        answer=given.masked(outcome.answer),
+        denials=tuple(Denial(**denial) for denial in given.masked(denials)),
+        output=given.masked_text(outcome.output),
+        cause=given.masked(outcome.cause),
+        fault=given.masked(outcome.fault),
+    )
 
 
 async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
@@ -418,8 +439,15 @@ def _left(
         total_max_bytes=toolset.settings.max_call_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
     )
+    given = toolset.secrets.of(spec.name, request.user.name)
+
+    def told(normalised: Normalised) -> list[Change]:
+        """Return what is told of: not a file that has a secret for its name."""
+        found = not_returned(changes.found, normalised, home, put=puts.kept)
+        return [change for change in found if given.masked_text(change.file) == change.file]
+
     return Left(
-        of=lambda normalised: not_returned(changes.found, normalised, home, put=puts.kept),
+        of=told,
         keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond),
     )
 

@@ -31,6 +31,7 @@ from runner.settings.isolation import in_force, uids_of
 from runner.settings.limits import warn_of_memory
 from runner.settings.model import Settings
 from runner.settings.rights import program_files
+from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
 from runner.store.room import told_of_no_room
@@ -93,6 +94,7 @@ class Toolset:
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
         keep_s: How long homes are kept after this toolset, in seconds.
+        secrets: What calls of some tools find in their environment.
     """
 
     settings: Settings
@@ -103,6 +105,7 @@ class Toolset:
     environment: Mapping[str, str]
     tier: Tier
     keep_s: float = 0
+    secrets: Secrets = field(default_factory=Secrets)
     state: SessionState = field(default_factory=SessionState)
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
@@ -132,7 +135,7 @@ class Toolset:
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
         self._effective = {
-            tool: EffectiveToolSettings.of(self.settings, tool) for tool in (None, *self.settings.tools)
+            tool: EffectiveToolSettings.of(self.settings, tool) for tool in (None, *self.settings.named_tools)
         }
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._pool_maker = PoolMaker(
@@ -164,6 +167,7 @@ class Toolset:
         program: str = "runner.worker.program",
         launched: Launched | None = None,
         store: ArtifactStore | None = None,
+        secrets: Secrets | None = None,
     ) -> "AsyncIterator[Toolset]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -175,8 +179,10 @@ class Toolset:
             program: Module of the program that loads the files, in the zygotes.
             launched: A forkserver's process that was started before, if there is one.
             store: Where My Files are, if not where the settings say.
+            secrets: What calls get, if not what the settings say.
 
         Raises:
+            UsageError: A secret cannot be had, or a program that may be run is not there.
             LoadError: A tool file is at fault.
             ConfinementError: A layer could not be put in place.
             IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
@@ -187,6 +193,8 @@ class Toolset:
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
+        if secrets is None:
+            secrets = await asyncio.to_thread(Secrets.read, settings.secrets)
         observers = Observers.of(settings)
         forkserver = await Supervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
@@ -201,6 +209,7 @@ class Toolset:
             tier=tier,
             keep_s=keep_s,
             observers=observers,
+            secrets=secrets,
         )
         sweepers = [asyncio.create_task(observers.run())]
         try:
@@ -360,6 +369,12 @@ class Toolset:
                 await self._user_pool(user_pool.user, key)
         await user_pool.retire()
 
+    def _warn_of_secrets(self) -> None:
+        """Say in the log which tools that are to have a secret are in no file, which may be a slip."""
+        named = {tool for secret in self.secrets.rules.values() for tool in secret.tools}
+        if unknown := sorted(named - set(self.catalog.tools)):
+            log.warning("secrets are for tools that no file has now", extra={"tools": unknown})
+
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
         nobody = self._start(NOBODY, None)
@@ -373,6 +388,7 @@ class Toolset:
         except ValueError as error:
             raise SandboxError(str(error)) from error
         warn_of_refused_jobs(self.settings, self.catalog.tools)
+        self._warn_of_secrets()
         if user is not None and not any(
             self.access(tool) is Access.WRITE for tool in (None, *self.catalog.tools.values())
         ):
