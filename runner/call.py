@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from runner.errors import CallError, Code
 from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
+from runner.settings.call_limits import Counted
 from runner.settings.lendable import flag_for
 from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_widget
@@ -99,6 +100,7 @@ async def _admitted(
     authorize_widget(name, spec.widgets, request.params)
     most = toolset.effective(name).calls_per_minute
     toolset.throttle.admit(request.user.segment, name, most=most, now=now)
+    toolset.rates.admit(_limits(toolset, request, spec), now=now)
     check_json(request.params)
     async with toolset.drain.call(listener.tell):
         try:
@@ -106,6 +108,12 @@ async def _admitted(
         except SandboxError as error:
             log.warning("no worker", extra={"problem": str(error)})
             raise _unavailable(error) from error
+
+
+def _limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Sequence[Counted]:
+    """Return the limits by name that a request counts for; one without a tool for those of all tools."""
+    tool = None if spec is None else spec.name
+    return toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
 
 
 async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
@@ -157,7 +165,7 @@ async def _in_a_user_pool(
 ) -> Completed:
     key = at or toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     async with (
-        toolset.admission.admit(request.user.segment),
+        toolset.admission.admit(request.user.segment, _limits(toolset, request, spec)),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -206,7 +214,7 @@ async def ask_route(toolset: Toolset, user: User, asked: Mapping[str, Any]) -> M
 async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
     key = toolset.apart(request.user) or toolset.key(request.user)
     async with (
-        toolset.admission.admit(request.user.segment),
+        toolset.admission.admit(request.user.segment, _limits(toolset, request, None)),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -325,7 +333,8 @@ async def _lease(
     request.steps.is_fresh = lease.is_fresh
     if wants_job or lease.worker.goes_on:
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
-    lease.measured = wants_report(request.params)
+    mine = _limits(toolset, request, spec)
+    lease.measured = wants_report(request.params) or any(one.limit.cpu_s_per_hour for one in mine)
     request.steps.done("lease")
     try:
         outcome = await _led(toolset, request, user_pool, lease, frame, listener, leftovers)
@@ -336,6 +345,8 @@ async def _lease(
         # Also when the caller is cancelled: nobody would give the worker back.
         await lease.retire("abandoned")
         raise
+    finally:
+        toolset.rates.spend(mine, lease.spent_cpu_s, now=time.monotonic())
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)

@@ -49,6 +49,7 @@ from runner.toolset.admission import Admission
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.drain import Drain
 from runner.toolset.loopback import Loopback
+from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
 from runner.users.events import LIST_CHANGED, Events
@@ -154,6 +155,7 @@ class Upstreams:
         pausing: Calls that wait for answers of clients without sessions.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
         observers: Who hears of each call that has ended.
         call_locks: Say which users have calls under way.
         contracted: The servers of which some tool is treated like our own, as far as is known.
@@ -173,6 +175,7 @@ class Upstreams:
     pausing: Pausing = field(default_factory=Pausing)
     drain: Drain = field(default_factory=Drain)
     throttle: Throttle = field(default_factory=Throttle)
+    rates: Rates = field(default_factory=Rates)
     observers: Observers = field(default_factory=Observers)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
@@ -230,6 +233,7 @@ class Upstreams:
             ),
             guard=OutputGuard.of(settings),
             admission=Admission.of(settings),
+            rates=Rates(limits=settings.call_limits),
             observers=Observers.of(settings),
         )
         sweepers = [

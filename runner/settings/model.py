@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from runner.settings.call_limits import LimitSettings
 from runner.settings.limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.settings.secrets import SecretName, SecretSettings
@@ -369,6 +370,10 @@ class Settings(BaseSettings):
     )
     tools: Mapping[str, ToolSettings] = Field(
         default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
+    )
+    call_limits: Mapping[str, LimitSettings] = Field(
+        default_factory=dict,
+        description="Limits of calls of your own: see the table below. In runner.toml only.",
     )
     secrets: Mapping[SecretName, SecretSettings] = Field(
         default_factory=dict,

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
+from runner.settings.call_limits import LimitSettings
 from runner.settings.model import Auth, Settings, ToolSettings
 from runner.settings.secrets import SecretSettings
 from runner.system.logging_setup import redact
@@ -48,7 +49,7 @@ _GUARD_NAMES = frozenset(
 )  # fmt: skip
 _OF_GUARD = "; it stands under [output_guard]"
 # Only the file has these.
-_TABLES = ("tools", _SECRETS, "output_guard")
+_TABLES = ("tools", "call_limits", _SECRETS, "output_guard")
 
 Leaf = tuple[str, ...]
 
@@ -92,7 +93,8 @@ def origins(settings: Settings) -> dict[str, str]:
     leaves = (
         *_leaves_of_model(),
         *_tool_leaves(settings),
-        *_secret_leaves(settings),
+        *_leaves_of_table("call_limits", settings.call_limits),
+        *_leaves_of_table(_SECRETS, settings.secrets),
         *_guard_leaves(settings),
     )
     names = [".".join(leaf) for leaf in leaves]
@@ -136,9 +138,9 @@ def _tool_leaves(settings: Settings) -> Iterator[Leaf]:
         yield from (("tools", tool, name) for name in own.model_dump(exclude_none=True))
 
 
-def _secret_leaves(settings: Settings) -> Iterator[Leaf]:
-    for name, secret in settings.secrets.items():
-        yield from ((_SECRETS, name, field) for field in secret.model_dump(exclude_defaults=True))
+def _leaves_of_table(table: str, entries: Mapping[str, BaseModel]) -> Iterator[Leaf]:
+    for name, entry in entries.items():
+        yield from ((table, name, field) for field in entry.model_dump(exclude_defaults=True))
 
 
 def _unsaid(leaf: Leaf, value: object) -> object:
@@ -186,6 +188,8 @@ def _unknown_variables() -> Iterator[str]:
             continue
         if name.startswith("RUNNER_TOOLS"):
             yield f"variable {variable}: values for single tools are set in {CONFIG_FILE}, under [tools.NAME]"
+        elif name.startswith("RUNNER_CALL_LIMITS"):
+            yield f"variable {variable}: limits of calls are set in {CONFIG_FILE}, under [call_limits.NAME]"
         elif name.startswith("RUNNER_SECRETS"):
             yield f"variable {variable}: secrets of tools are set in {CONFIG_FILE}, under [secrets.NAME]"
         elif name.startswith("RUNNER_OUTPUT_GUARD"):
@@ -280,6 +284,8 @@ def _siblings(leaf: Leaf) -> Iterable[str]:
         return Auth.model_fields
     if leaf[0] == "tools" and len(leaf) > 1:
         return ToolSettings.model_fields
+    if leaf[0] == "call_limits" and len(leaf) > 1:
+        return LimitSettings.model_fields
     if leaf[0] == _SECRETS and len(leaf) > 1:
         return SecretSettings.model_fields
     return Settings.model_fields

@@ -46,6 +46,7 @@ from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import Bounds
 from runner.toolset.pool_maker import PoolMaker
+from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
 from runner.toolset.user_pool import NOBODY, Access, PoolKey, UserPool
@@ -89,6 +90,7 @@ class Toolset:
         admission: Who may start a call.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
         catalog: What the files offer.
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
@@ -109,6 +111,7 @@ class Toolset:
     state: SessionState = field(default_factory=SessionState)
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
+    rates: Rates = field(default_factory=Rates)
     drain: Drain = field(default_factory=Drain)
     observers: Observers = field(default_factory=Observers)
     links: DownloadLinks = field(init=False)
@@ -154,6 +157,7 @@ class Toolset:
             keep_s=self.keep_s,
         )
         self.admission = Admission.of(self.settings)
+        self.rates.limits = self.settings.call_limits
 
     @classmethod
     @asynccontextmanager

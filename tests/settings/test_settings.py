@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
+from runner.settings.call_limits import LimitSettings
 from runner.settings.limits import LIMITS
 from runner.settings.model import Auth, Settings, ToolSettings
 from runner.settings.secrets import SecretSettings
@@ -370,6 +371,7 @@ def test_the_text_report_says_value_and_origin_on_one_line() -> None:
 
 def test_every_setting_is_documented_and_nothing_else_is() -> None:
     tables = {f"tools.NAME.{name}" for name in ToolSettings.model_fields}
+    tables |= {f"call_limits.NAME.{name}" for name in LimitSettings.model_fields}
     tables |= {f"secrets.NAME.{name}" for name in SecretSettings.model_fields}
     fields = {".".join(leaf) for leaf in variables().values()}
 
@@ -393,6 +395,6 @@ def test_documented_defaults_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_setting_has_a_description() -> None:
-    models = (Settings, Auth, ToolSettings, SecretSettings)
+    models = (Settings, Auth, ToolSettings, SecretSettings, LimitSettings)
 
     assert [n for model in models for n, field in model.model_fields.items() if not field.description] == []
