@@ -40,6 +40,7 @@ from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
 from runner.settings.isolation import in_force
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
@@ -255,6 +256,17 @@ class Upstreams:
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
             if upstreams._loopback is not None:
                 await (await upstreams._loopback).close()
+
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Return what takes over settings that are in force from now on."""
+
+        def take() -> list[str]:
+            self.settings = with_live(self.settings, settings)
+            self.rates.limits = self.settings.call_limits
+            self.admission.rebound(self.settings)
+            return []
+
+        return take
 
     @property
     def tier(self) -> Tier:

@@ -57,6 +57,14 @@ class Admission:
             max_queue_per_user=settings.max_queue_per_user,
         )
 
+    def rebound(self, settings: Settings) -> None:
+        """Take over other bounds. Calls that run or wait go on; those that may run now, do."""
+        for name in ("max_calls", "max_calls_per_user", "max_queue", "max_queue_per_user"):
+            value = getattr(settings, name)
+            setattr(self, name, value)
+            setattr(self._queue, name, value)
+        self._begin(self._queue.next_ones())
+
     def admit(self, user: str, mine: Sequence[Counted] = ()) -> AbstractAsyncContextManager[None]:
         """Hold a place for one call of `user`, waiting for one if need be.
 

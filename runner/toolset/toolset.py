@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +29,7 @@ from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.limits import warn_of_memory
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
@@ -137,9 +138,7 @@ class Toolset:
         self.library = replace(self.library, changed=partial(tell, self.events))
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
-        self._effective = {
-            tool: EffectiveToolSettings.of(self.settings, tool) for tool in (None, *self.settings.named_tools)
-        }
+        self._effective = self._effective_of(self.settings)
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._pool_maker = PoolMaker(
             settings=self.settings,
@@ -233,6 +232,10 @@ class Toolset:
                 sweeper.cancel()
             await toolset._close()
             await asyncio.to_thread(observers.close)
+
+    @staticmethod
+    def _effective_of(settings: Settings) -> Mapping[str | None, EffectiveToolSettings]:
+        return {tool: EffectiveToolSettings.of(settings, tool) for tool in (None, *settings.named_tools)}
 
     @property
     def call_locks(self) -> CallLocks:
@@ -339,6 +342,25 @@ class Toolset:
                 user_pool.pool.refill_later()
             elif not user_pool.calls:
                 user_pool.retiring.set()
+
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Read the secrets of settings that are in force from now on; return what takes both over.
+
+        Raises:
+            UsageError: A secret cannot be had.
+        """
+        secrets = Secrets.read(settings.secrets)
+
+        def take() -> list[str]:
+            changed = [f"secret {name}" for name in self.secrets.changed(secrets)]
+            self.settings, self.secrets = with_live(self.settings, settings), secrets
+            self._effective = self._effective_of(self.settings)
+            self.rates.limits = self.settings.call_limits
+            self.admission.rebound(self.settings)
+            self._warn_of_secrets()
+            return changed
+
+        return take
 
     async def reload(self) -> None:
         """Load the tool files anew. Calls under way end in what they began with.

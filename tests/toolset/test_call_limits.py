@@ -1,6 +1,7 @@
 """Limits of calls by name: who counts for them, in what window, and in which order waiting calls start."""
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -205,7 +206,7 @@ async def test_limits_by_name_hold_for_calls_at_once_and_for_processor_time(tmp_
             of_bob = error_code(await call(toolset, bob, "busy", seconds=0.1))
 
     began = sorted(completed.processed.value["results"] for completed in at_once)
-    assert all(later - earlier > 0.45 for earlier, later in zip(began, began[1:], strict=False))
+    assert all(later - earlier > 0.45 for earlier, later in itertools.pairwise(began))
     assert used == [None, None, None]
     assert error_code(refused) == "E_BUSY"
     assert details(refused)["setting"] == "call_limits.cpu.cpu_s_per_hour"
