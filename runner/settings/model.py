@@ -443,9 +443,16 @@ class Settings(BaseSettings):
 
     @property
     def private_paths(self) -> tuple[Path, ...]:
-        """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration file."""
+        """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
         secrets = (secret.file for secret in self.secrets.values())
-        paths = (self.state_dir, self.store_path, self.auth.tokens_file, self._config, self.audit_dir, *secrets)
+        paths = (
+            self.state_dir,
+            self.store_path,
+            self.auth.tokens_file,
+            self._config,
+            self.audit_dir,
+            *secrets,
+        )
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
