@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,7 +24,9 @@ from runner.errors import CallError, Code
 from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
+from runner.settings.call_limits import Counted
 from runner.settings.lendable import flag_for
+from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.execution import (
     SHORT_BYTES,
@@ -100,6 +102,7 @@ async def _admitted(
     authorize_widget(name, spec.widgets, request.params)
     most = toolset.effective(name).calls_per_minute
     toolset.throttle.admit(request.user.segment, name, most=most, now=now)
+    toolset.rates.admit(_limits(toolset, request, spec), now=now)
     check_json(request.params)
     async with toolset.drain.call(listener.tell):
         try:
@@ -107,6 +110,12 @@ async def _admitted(
         except SandboxError as error:
             log.warning("no worker", extra={"problem": str(error)})
             raise _unavailable(error) from error
+
+
+def _limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Sequence[Counted]:
+    """Return the limits by name that a request counts for; one without a tool for those of all tools."""
+    tool = None if spec is None else spec.name
+    return toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
 
 
 async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
@@ -158,7 +167,7 @@ async def _in_a_user_pool(
 ) -> Completed:
     key = at or toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     async with (
-        toolset.admission.admit(request.user.segment),
+        toolset.admission.admit(request.user.segment, _limits(toolset, request, spec)),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -207,7 +216,7 @@ async def ask_route(toolset: Toolset, user: User, asked: Mapping[str, Any]) -> M
 async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
     key = toolset.apart(request.user) or toolset.key(request.user)
     async with (
-        toolset.admission.admit(request.user.segment),
+        toolset.admission.admit(request.user.segment, _limits(toolset, request, None)),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -308,12 +317,15 @@ async def _lease(
     """
     effective = toolset.effective(None if spec is None else spec.name)
     limits = effective.limits
+    given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
+    listener.masked = given.masked
     frame = {
         "method": request.method,
         "params": widened(params),
         "facts": request.facts.to_json(),
         "known_state": toolset.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
         "answer_bytes": limits.frame_bytes,
+        "secrets": given.values,
     }
     if user_pool.home is not None and changes is not None:
         changes.begin(user_pool.home.fd)
@@ -321,22 +333,28 @@ async def _lease(
     wants_job = spec is not None and spec.wants_background
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
-        keeps=effective.keeps_worker and not (spec is not None and spec.wants_fresh_worker),
+        # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
+        keeps=effective.keeps_worker and not given and not (spec is not None and spec.wants_fresh_worker),
         goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
     )
     request.steps.is_fresh = lease.is_fresh
     if wants_job or lease.worker.goes_on:
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
-    lease.measured = wants_report(request.params)
+    mine = _limits(toolset, request, spec)
+    lease.measured = wants_report(request.params) or any(one.limit.cpu_s_per_hour for one in mine)
     request.steps.done("lease")
     try:
         outcome = await _led(toolset, request, user_pool, lease, frame, listener, leftovers)
+        if given:
+            outcome = await asyncio.to_thread(_masked, outcome, given)
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.
         await lease.retire("abandoned")
         raise
+    finally:
+        toolset.rates.spend(mine, lease.spent_cpu_s, now=time.monotonic())
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
@@ -379,6 +397,19 @@ async def _led(
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
+
+
+def _masked(outcome: Outcome, given: CallSecrets) -> Outcome:
+    """Return how a call ended without the values of its secrets."""
+    denials = [asdict(denial) for denial in outcome.denials]
+    return replace(
+        outcome,
+        answer=given.masked(outcome.answer),
+        denials=tuple(Denial(**denial) for denial in given.masked(denials)),
+        output=given.masked_text(outcome.output),
+        cause=given.masked(outcome.cause),
+        fault=given.masked(outcome.fault),
+    )
 
 
 async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
@@ -432,11 +463,12 @@ def _left(
     if home is None or changes is None:
         return None
     mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
-    found = [] if mode == "ignore" else changes.found
+    given = toolset.secrets.of(spec.name, request.user.name)
+    found = [] if mode == "ignore" else _nameable(changes.found, given)
 
     def of(normalised: Normalised) -> list[Change]:
         if not is_last:
-            during = [] if mode == "ignore" else changes.found_since_begin
+            during = [] if mode == "ignore" else _nameable(changes.found_since_begin, given)
             toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
             return []
         seen = {change.file for change in found}
@@ -449,6 +481,11 @@ def _left(
     return Left(
         of=of, keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond)
     )
+
+
+def _nameable(found: Sequence[Change], given: CallSecrets) -> list[Change]:
+    """Return what may be told of: no file that has a secret for its name."""
+    return [change for change in found if given.masked_text(change.file) == change.file]
 
 
 async def _left_by_others(

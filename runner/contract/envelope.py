@@ -37,6 +37,7 @@ __all__ = [
     "notice",
     "out_of_descriptors",
     "outside_home",
+    "over_rate",
     "program_denied",
     "socket_denied",
     "stopped",
@@ -480,6 +481,35 @@ def too_often(tool: str, most: int, retry_after_s: float) -> CallError:
         Code.E_BUSY,
         f"{legible(tool)} may be called {most} times a minute; try again in {seconds} seconds",
         details={"retry_after_seconds": seconds, "calls_per_minute": most},
+    )
+
+
+def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -> CallError:
+    """Return the error of a call above a limit of the operator's.
+
+    Args:
+        setting: The limit, by its name in the settings; its last part says what it counts.
+        most: What it allows.
+        retry_after_s: When to come back, in seconds.
+        of_user: Whether it is of this user alone.
+    """
+    seconds = max(1, math.ceil(retry_after_s))
+    counts, unit = {
+        "calls_per_minute": ("calls a minute", "calls"),
+        "cpu_s_per_hour": ("processor seconds an hour", "seconds"),
+    }[setting.rpartition(".")[2]]
+    whose = "this user" if of_user else "all users together"
+    return CallError(
+        Code.E_BUSY,
+        f"{most} {counts} are what {whose} may have ({setting}); try again in {seconds} seconds",
+        details={
+            "retry_after_seconds": seconds,
+            "limit": setting,
+            "value": most,
+            "unit": unit,
+            "setting": setting,
+            "suggestion": f"Call less often, or raise {setting}",
+        },
     )
 
 

@@ -23,6 +23,7 @@ from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
 from runner.proxy.upstreams import Upstreams
+from runner.settings.call_limits import Counted
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
@@ -83,7 +84,13 @@ class RemoteCall:
     def _count(self) -> None:
         user, tool = self.request.user, self.request.tool
         most = self.upstreams.settings.calls_per_minute(tool)
-        self.upstreams.throttle.admit(user.segment, tool, most=most, now=time.monotonic())
+        now = time.monotonic()
+        self.upstreams.throttle.admit(user.segment, tool, most=most, now=now)
+        self.upstreams.rates.admit(self._limits(), now=now)
+
+    def _limits(self) -> Sequence[Counted]:
+        user = self.request.user
+        return self.upstreams.rates.of(tool=self.request.tool, user=user.name, whose=user.segment)
 
     def listener(self, client: Client) -> CallListener:
         """Return who listens to it on behalf of its client.
@@ -107,7 +114,7 @@ class RemoteCall:
         """
         upstreams, request, client = self.upstreams, self.request, self.request.client
         user, params = request.user, request.params
-        async with upstreams.admission.admit(user.segment):
+        async with upstreams.admission.admit(user.segment, self._limits()):
             # A server that has to start first is not silent: connecting has a limit of its own.
             modern = is_modern(await self.backend.connected())
             request.steps.done("admit")

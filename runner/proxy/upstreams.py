@@ -41,6 +41,7 @@ from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
 from runner.settings.isolation import in_force
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
@@ -49,6 +50,7 @@ from runner.toolset.admission import Admission
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.drain import Drain
 from runner.toolset.loopback import Loopback
+from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
 from runner.users.events import LIST_CHANGED, Events
@@ -154,6 +156,7 @@ class Upstreams:
         pausing: Calls that wait for answers of clients without sessions.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
         observers: Who hears of each call that has ended.
         call_locks: Say which users have calls under way.
         contracted: The servers of which some tool is treated like our own, as far as is known.
@@ -173,6 +176,7 @@ class Upstreams:
     pausing: Pausing = field(default_factory=Pausing)
     drain: Drain = field(default_factory=Drain)
     throttle: Throttle = field(default_factory=Throttle)
+    rates: Rates = field(default_factory=Rates)
     observers: Observers = field(default_factory=Observers)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
@@ -227,6 +231,7 @@ class Upstreams:
             ),
             guard=OutputGuard.of(settings),
             admission=Admission.of(settings),
+            rates=Rates(limits=settings.call_limits),
             observers=Observers.of(settings),
         )
         observing = asyncio.create_task(upstreams.observers.run())
@@ -244,6 +249,17 @@ class Upstreams:
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
             await upstreams._loopback.end(Loopback.close)
             await upstreams.upkeep.end_all()
+
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Return what takes over settings that are in force from now on."""
+
+        def take() -> list[str]:
+            self.settings = with_live(self.settings, settings)
+            self.rates.limits = self.settings.call_limits
+            self.admission.rebound(self.settings)
+            return []
+
+        return take
 
     @property
     def tier(self) -> Tier:

@@ -276,7 +276,7 @@ class _Relay:
         return await self._extras.answer(ctx.method, request.params, self._toolset, request.user)
 
     async def has_resource(self, ctx: ServerRequestContext[Any, Any], uri: str) -> bool:
-        """Say whether the files list a resource for whoever asks, or a template that begins as its address."""
+        """Say whether the files list a resource for whoever asks, or a template that begins like it."""
         request = self._request(ctx)
         listed = await self._listed(request, "resources/list", "resources")
         if any(item.get("uri") == uri for item in listed):

@@ -101,6 +101,7 @@ class CallListener:
         state: Session state of the tools.
         publish: Takes events for the user's interface.
         change: Takes what has changed of what is offered: the method of a notification, and a resource.
+        masked: Takes the values of secrets out of what the tool says; may change it in place.
         keep: Keeps a file that the tool puts while it runs, where it may.
         show: Keeps for a while what the user's interface is shown, where one listens.
         last_progress: The last thing the tool reported, in words.
@@ -115,6 +116,7 @@ class CallListener:
     state: SessionState
     publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
     change: Callable[[str, object], None] = lambda _method, _uri: None
+    masked: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda value: value
     keep: Keep | None = None
     show: Show | None = None
     last_progress: str | None = None
@@ -128,6 +130,7 @@ class CallListener:
 
     async def notify(self, value: Mapping[str, object]) -> None:
         """Pass on a worker's notification, if it is one that a tool may send and the client asked for."""
+        value = self.masked(value)
         method, params = value.get("method"), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
         if method == PROGRESS:
@@ -145,6 +148,7 @@ class CallListener:
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
         """Answer a worker's request: session state here, what is asked of a client by that."""
+        value = self.masked(value)
         method, params = str(value.get("method")), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
         try:

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,8 +31,10 @@ from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.limits import warn_of_memory
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.rights import program_files
+from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
 from runner.store.room import told_of_no_room
@@ -46,6 +48,7 @@ from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import Bounds
 from runner.toolset.pool_maker import PoolMaker
+from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
 from runner.toolset.user_pool import NOBODY, Access, PoolKey, UserPool
@@ -90,11 +93,13 @@ class Toolset:
         admission: Who may start a call.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
         catalog: What the files offer.
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
         keep_s: How long homes are kept after this toolset, in seconds.
+        secrets: What calls of some tools find in their environment.
     """
 
     settings: Settings
@@ -105,10 +110,12 @@ class Toolset:
     environment: Mapping[str, str]
     tier: Tier
     keep_s: float = 0
+    secrets: Secrets = field(default_factory=Secrets)
     state: SessionState = field(default_factory=SessionState)
     handed_over: HandedOver = field(default_factory=HandedOver)
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
+    rates: Rates = field(default_factory=Rates)
     drain: Drain = field(default_factory=Drain)
     observers: Observers = field(default_factory=Observers)
     upkeep: Upkeep = field(init=False)
@@ -136,9 +143,7 @@ class Toolset:
         self.upkeep = Upkeep(library=self.library, idle_s=self.settings.session_idle_s)
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
-        self._effective = {
-            tool: EffectiveToolSettings.of(self.settings, tool) for tool in (None, *self.settings.tools)
-        }
+        self._effective = self._effective_of(self.settings)
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._pool_maker = PoolMaker(
             settings=self.settings,
@@ -156,6 +161,7 @@ class Toolset:
             keep_s=self.keep_s,
         )
         self.admission = Admission.of(self.settings)
+        self.rates.limits = self.settings.call_limits
 
     @classmethod
     @asynccontextmanager
@@ -169,6 +175,7 @@ class Toolset:
         program: str = "runner.worker.program",
         launched: Launched | None = None,
         store: ArtifactStore | None = None,
+        secrets: Secrets | None = None,
     ) -> "AsyncIterator[Toolset]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -180,8 +187,10 @@ class Toolset:
             program: Module of the program that loads the files, in the zygotes.
             launched: A forkserver's process that was started before, if there is one.
             store: Where My Files are, if not where the settings say.
+            secrets: What calls get, if not what the settings say.
 
         Raises:
+            UsageError: A secret cannot be had, or a program that may be run is not there.
             LoadError: A tool file is at fault.
             ConfinementError: A layer could not be put in place.
             IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
@@ -192,6 +201,8 @@ class Toolset:
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
+        if secrets is None:
+            secrets = await asyncio.to_thread(Secrets.read, settings.secrets)
         observers = Observers.of(settings)
         forkserver = await Supervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
@@ -206,6 +217,7 @@ class Toolset:
             tier=tier,
             keep_s=keep_s,
             observers=observers,
+            secrets=secrets,
         )
         observing = asyncio.create_task(observers.run())
         try:
@@ -223,6 +235,10 @@ class Toolset:
             observing.cancel()
             await toolset._close()
             await asyncio.to_thread(observers.close)
+
+    @staticmethod
+    def _effective_of(settings: Settings) -> Mapping[str | None, EffectiveToolSettings]:
+        return {tool: EffectiveToolSettings.of(settings, tool) for tool in (None, *settings.named_tools)}
 
     @property
     def call_locks(self) -> CallLocks:
@@ -328,6 +344,25 @@ class Toolset:
             elif not user_pool.calls:
                 user_pool.retiring.set()
 
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Read the secrets of settings that are in force from now on; return what takes both over.
+
+        Raises:
+            UsageError: A secret cannot be had.
+        """
+        secrets = Secrets.read(settings.secrets)
+
+        def take() -> list[str]:
+            changed = [f"secret {name}" for name in self.secrets.changed(secrets)]
+            self.settings, self.secrets = with_live(self.settings, settings), secrets
+            self._effective = self._effective_of(self.settings)
+            self.rates.limits = self.settings.call_limits
+            self.admission.rebound(self.settings)
+            self._warn_of_secrets()
+            return changed
+
+        return take
+
     async def reload(self) -> None:
         """Load the tool files anew. Calls under way end in what they began with.
 
@@ -361,6 +396,12 @@ class Toolset:
                 await self._user_pool(user_pool.user, key)
         await user_pool.retire()
 
+    def _warn_of_secrets(self) -> None:
+        """Say in the log which tools that are to have a secret are in no file, which may be a slip."""
+        named = {tool for secret in self.secrets.rules.values() for tool in secret.tools}
+        if unknown := sorted(named - set(self.catalog.tools)):
+            log.warning("secrets are for tools that no file has now", extra={"tools": unknown})
+
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
         nobody = self._start(NOBODY, None)
@@ -374,6 +415,7 @@ class Toolset:
         except ValueError as error:
             raise SandboxError(str(error)) from error
         warn_of_refused_jobs(self.settings, self.catalog.tools)
+        self._warn_of_secrets()
         if user is not None and not any(
             self.access(tool) is Access.WRITE for tool in (None, *self.catalog.tools.values())
         ):

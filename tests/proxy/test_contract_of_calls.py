@@ -36,15 +36,13 @@ max_user_bytes = 50000
 max_calls_per_user = 1
 max_queue_per_user = 0
 """
-THROTTLES = "".join(
-    f"[tools.{tool}]\ncalls_per_minute = 2\n"
-    for tool in ("first_version", "plain", "envelope_as_text", "fails")
-)
+THROTTLES = "".join(f"[tools.{tool}]\ncalls_per_minute = 2\n" for tool in ("first_version", "plain", "fails"))
+BY_NAME = '[call_limits.texts]\ntools = ["envelope_as_*"]\nper = "user"\ncalls_per_minute = 2\n'
 
 
 @pytest.fixture(scope="module")
 def bounded(address: str) -> Iterator[Front]:
-    with front_of(address, settings=LIMITS + THROTTLES) as front:
+    with front_of(address, settings=LIMITS + THROTTLES + BY_NAME) as front:
         yield front
 
 
@@ -59,7 +57,6 @@ def homed() -> Iterator[Front]:
     ("version", "tool", "arguments"),
     [
         (SESSION, "first_version", {}),
-        (NEWEST, "envelope_as_text", {}),
         # Left alone by the contract, and limited all the same.
         (NEWEST, "plain", {"text": "x"}),
         (SESSION, "fails", {"username": "mallory"}),
@@ -77,6 +74,14 @@ async def test_a_tool_is_called_as_often_as_its_limit_says(
     assert refused["meta_data"]["error_code"] == "E_BUSY"
     assert refused["meta_data"]["details"]["calls_per_minute"] == 2
     assert not any(answer.is_error for answer in unlimited)
+
+
+async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) -> None:
+    async with client_of(bounded, NEWEST) as client:
+        called = [await value_of(client, "envelope_as_text") for _ in range(3)]
+
+    assert [value.get("meta_data", {}).get("error_code") for value in called] == [None, None, "E_BUSY"]
+    assert called[2]["meta_data"]["details"]["setting"] == "call_limits.texts.calls_per_minute"
 
 
 async def test_a_user_has_no_more_calls_under_way_than_the_setting_says(bounded: Front) -> None:
