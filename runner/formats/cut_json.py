@@ -1,8 +1,9 @@
 """JSON text that was cut off, as models leave it when their answer ends early, read as far as it goes.
 
 Only an end is put back: quotes and brackets are closed, a literal is completed, a number ends with its last
-digit, and a member whose value never came is left out. Where all brackets are there and only the quote before them is missing, it is put
-there. Text that is wrong before its end is refused, not guessed at: arguments decide what a tool does.
+digit, and a member whose value never came is left out. Where all brackets are there and only the quote before
+them is missing, it is put there. Text that is wrong before its end is refused, not guessed at: arguments
+decide what a tool does.
 
 Source: rule A4 of the conformance cases; RFC 8259; `docs/decisions/0037-three-parsers-measured.md`.
 """
