@@ -12,7 +12,10 @@ from sandbox.denials.programs import denied_program
 from sandbox.denials.words import named_paths
 from sandbox.outcome import Denial
 
-__all__ = ["behind", "explain"]
+__all__ = ["FILE_OPERATION", "behind", "explain"]
+
+FILE_OPERATION = "file operation"
+"""What is said to have been tried where an error tells the path and nothing more."""
 
 _DENIALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 _READONLY_DATABASE = 8
@@ -84,7 +87,7 @@ def _first_outside(paths: Iterable[str | None], rules: Rules) -> Denial | None:
 
 
 def _of_path(path: str) -> Denial:
-    return Denial(operation="file operation", path=shown(path), layer="kernel")
+    return Denial(operation=FILE_OPERATION, path=shown(path), layer="kernel")
 
 
 def _printable(denial: Denial | None) -> Denial | None:

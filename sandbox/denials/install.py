@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sandbox.denials import audit, patches
+from sandbox.denials import audit, handled, patches
 from sandbox.denials.judge import Judge
 from sandbox.denials.paths import Rules
 from sandbox.denials.record import Recorder
@@ -12,7 +12,7 @@ __all__ = ["install_guard"]
 
 
 def install_guard(rules: Rules, forward: Callable[[Denial], None] | None = None) -> Recorder:
-    """Install the patches and the audit hook behind them.
+    """Install the patches, the audit hook behind them, and the look at errors that the program handles.
 
     Args:
         rules: What to explain by. Links in them are followed now, once.
@@ -22,7 +22,9 @@ def install_guard(rules: Rules, forward: Callable[[Denial], None] | None = None)
         The record of everything denied from now on.
     """
     recorder = Recorder(forward)
-    judge = Judge(rules.resolved(), recorder.report, opened_to_read=recorder.opened_to_read)
+    resolved = rules.resolved()
+    judge = Judge(resolved, recorder.report, opened_to_read=recorder.opened_to_read)
     patches.install(judge)
     audit.install(judge)
+    handled.install(judge, resolved, recorder)
     return recorder

@@ -287,16 +287,16 @@ def test_the_guard_does_not_recurse_while_threads_import_and_open(world: World) 
     report = world.run("""
         import threading
 
-        def work():
+        def work(mine):
             import decimal, fractions, statistics, xml.dom.minidom
             for number in range(50):
-                (home / f"{threading.get_ident()}-{number}").write_text("x")
+                (home / f"{mine}-{number}").write_text("x")
                 try:
                     open(outside / "new", "w")
                 except PermissionError:
                     pass
 
-        threads = [threading.Thread(target=work) for _ in range(8)]
+        threads = [threading.Thread(target=work, args=(mine,)) for mine in range(8)]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         value = len(list(home.iterdir()))

@@ -1,6 +1,7 @@
 """What only the kernel denies ends as the envelope with the path, is logged, and is listed."""
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -60,6 +61,24 @@ async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
     assert value["meta_data"]["denials"] == [{"operation": operation, "path": path, "layer": "kernel"}]
     logged = [vars(record) for record in caplog.records if record.getMessage() == "denied"]
     assert [(said["path"], said["user"]) for said in logged] == [(path, user)]
+
+
+@pytest.mark.parametrize("name", ["pyarrow", "polars", "attach", "program"])
+async def test_a_denial_of_a_library_that_a_tool_swallows_is_logged_where_python_tells_of_it(
+    name: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Source: S1-102."""
+    path = f"/etc/toolcell-{name}.quiet"
+
+    with caplog.at_level(logging.WARNING):
+        completed = await call(toolset, user, "swallow", name=name, path=path)
+
+    logged = [vars(record)["path"] for record in caplog.records if record.getMessage() == "denied"]
+    told = completed.processed.value.get("meta_data", {}).get("denials", [])
+    expected = [path] if sys.version_info >= (3, 12) else []
+    assert completed.processed.value["results"] == "kept quiet"
+    assert (logged, [denial["path"] for denial in told]) == (expected, expected)
+    assert not Path(path).exists()
 
 
 async def test_a_denial_that_ends_the_call_is_told_once(toolset: Toolset, user: str) -> None:

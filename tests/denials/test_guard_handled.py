@@ -1,0 +1,78 @@
+"""Denials in errors of libraries and programs that a tool handles: recorded where Python tells of those."""
+
+import sys
+
+import pytest
+from guard_world import World
+
+# Older interpreters tell nobody of errors that are handled; what is denied stays denied.
+TOLD = sys.version_info >= (3, 12)
+
+# Each raises what a library in C, or one that runs programs, makes of what the kernel answered.
+ACTS = {
+    "arrow": "raise PermissionError(f\"Failed to open local file '{path}'. Detail: [errno 13]\")",
+    "rust": 'raise PermissionError(f"Permission denied (os error 13): {path}")',
+    "program": 'subprocess.run(["sh", "-c", f"echo \'touch: {path}: Permission denied\' >&2; exit 1"], '
+    "check=True, capture_output=True)",
+    "numbered": "raise PermissionError(13, 'Permission denied', str(path))",
+}
+
+
+def attempt(act: str, path: str) -> str:
+    return f"""
+        import contextlib, subprocess
+        path = {path}
+        with contextlib.suppress(Exception):
+            {act}
+        try:
+            {act}
+        except (OSError, subprocess.CalledProcessError):
+            value = "kept quiet"
+    """
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_what_a_library_was_denied_is_recorded_though_the_tool_handles_its_error(
+    world: World, name: str
+) -> None:
+    """Source: S1-102."""
+    report = world.run(attempt(ACTS[name], "outside / 'new.txt'"))
+
+    assert report.value == "kept quiet"
+    recorded = [(denial.path, denial.layer) for denial in report.denials]
+    assert recorded == ([(str(world.outside / "new.txt"), "kernel")] if TOLD else [])
+
+
+@pytest.mark.parametrize("path", ["home / 'new.txt'", "'/sys/kernel/notes'"])
+def test_what_lies_in_the_home_or_tells_of_the_machine_is_no_denial(world: World, path: str) -> None:
+    report = world.run(attempt(ACTS["arrow"], path))
+
+    assert (report.value, report.denials) == ("kept quiet", ())
+
+
+def test_errors_of_other_kinds_and_missing_files_are_none_either(world: World) -> None:
+    report = world.run("""
+        for error in (ValueError("Permission denied: /etc/x"), FileNotFoundError(2, "none", "/etc/none")):
+            try:
+                raise error
+            except type(error):
+                value = "kept quiet"
+    """)
+
+    assert (report.value, report.denials) == ("kept quiet", ())
+
+
+def test_a_program_that_takes_every_id_of_tools_is_served_all_the_same(world: World) -> None:
+    report = world.run("""
+        import sys
+        from sandbox.denials.handled import _FREE_IDS
+        from sandbox.denials.install import install_guard
+        from sandbox.denials.paths import Rules
+        for number in _FREE_IDS if sys.version_info >= (3, 12) else ():
+            if sys.monitoring.get_tool(number) is None:
+                sys.monitoring.use_tool_id(number, "somebody else")
+        install_guard(Rules(home=home, homes=(home.parent,)))
+        value = "installed"
+    """)
+
+    assert (report.error, report.value) == (None, "installed")
