@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from issuer import asked
-from oidc import Kept, called, free_port, openid_provider
+from oidc import Kept, called, called_by_node, free_port, openid_provider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -54,6 +54,7 @@ async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
     files = httpx2.get(f"{address}/api/files", trust_env=False)
     kept = Kept()
     tools, said = await called(url, "ann", kept)
+    by_node = called_by_node(url, "bob")
 
     assert refused.status_code == 401
     assert f'resource_metadata="{described}"' in refused.headers["www-authenticate"]
@@ -63,6 +64,8 @@ async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
     assert at_root == facts
     assert {"whose", "change"} <= set(tools)
     assert "ann" in said
+    assert {"whose", "change"} <= set(by_node["tools"])
+    assert "bob" in str(by_node["content"])
 
 
 async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
@@ -84,9 +87,11 @@ async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
     serve_to.stop()  # type: ignore[attr-defined]
     assert serve_to(*port(address), **settings) == url
     _, again = await called(url, "nobody logs in", kept)
+    by_node = called_by_node(url, "bob")
 
     assert "ann@example.com" in said
     assert "ann@example.com" in again
+    assert "bob@example.com" in str(by_node["content"])
     state = [path for path in (tmp_path / "state").rglob("*") if "login" in str(path)]
     files = [path for path in state if path.is_file()]
     assert len(files) > 3
