@@ -65,7 +65,7 @@ class Runner:
         named = store if isinstance(store, str) else None
         # With a store of the program none of ours is opened, and what it says of files stays in its process.
         brought = None if store is None or named is not None else "memory:"
-        told = {"user": identity, "store": named or brought}
+        told = {"user": identity, "store": named if brought is None else brought}
         given = {name: value for name, value in told.items() if value is not None}
         self.settings: Settings = load({**(settings or {}), **given})
         missing = lacking(self.settings)
@@ -82,7 +82,10 @@ class Runner:
         Raises:
             LoadError: A file is at fault.
             ConfinementError: A layer could not be put in place.
+            UsageError: They are loaded already: one block at a time.
         """
+        if self._toolset is not None:
+            raise UsageError("this Runner is in use; make another for another `async with`")
         opening = Toolset.open(self.settings, self._targets, user=self._user(), store=self._store)
         self._toolset = await self._stack.enter_async_context(opening)
         self._stack.callback(self._toolset.events.close)
@@ -177,6 +180,8 @@ class Runner:
 
 def _store_of(bringing: object, settings: Settings) -> ArtifactStore:
     store = discover(bringing, rules=store_rules(settings))
+    if store is None and isinstance(bringing, type):
+        raise UsageError(f"{bringing.__name__} is a class; give an instance of it as `store`")
     if store is None:
         raise UsageError(
             f"{type(bringing).__name__} has no store: neither an attribute `artifact_store` that is one, "

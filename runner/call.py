@@ -10,19 +10,23 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from runner.artifacts.accept import Processed
 from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.envelope import lost, no_process, tool_not_found
+from runner.contract.normalise import Normalised
 from runner.errors import CallError, Code
-from runner.homes.changes import Changes
+from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
+from runner.settings.call_limits import Counted
 from runner.settings.lendable import flag_for
+from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.execution import (
     SHORT_BYTES,
@@ -35,6 +39,7 @@ from runner.steps.execution import (
     file_delivery_of,
     listener_of,
     perform,
+    traced,
 )
 from runner.steps.inputs import check_json
 from runner.steps.listener import CallListener, Nobody, widened
@@ -75,7 +80,7 @@ async def execute(toolset: Toolset, request: Request) -> Completed:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
     with CallScope(request.id):
-        return await _execute(toolset, request)
+        return await _execute(toolset, traced(toolset, request))
 
 
 async def _execute(toolset: Toolset, request: Request) -> Completed:
@@ -97,6 +102,7 @@ async def _admitted(
     authorize_widget(name, spec.widgets, request.params)
     most = toolset.effective(name).calls_per_minute
     toolset.throttle.admit(request.user.segment, name, most=most, now=now)
+    toolset.rates.admit(_limits(toolset, request, spec), now=now)
     check_json(request.params)
     async with toolset.drain.call(listener.tell):
         try:
@@ -104,6 +110,12 @@ async def _admitted(
         except SandboxError as error:
             log.warning("no worker", extra={"problem": str(error)})
             raise _unavailable(error) from error
+
+
+def _limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Sequence[Counted]:
+    """Return the limits by name that a request counts for; one without a tool for those of all tools."""
+    tool = None if spec is None else spec.name
+    return toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
 
 
 async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
@@ -155,7 +167,7 @@ async def _in_a_user_pool(
 ) -> Completed:
     key = at or toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     async with (
-        toolset.admission.admit(request.user.segment),
+        toolset.admission.admit(request.user.segment, _limits(toolset, request, spec)),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -204,7 +216,7 @@ async def ask_route(toolset: Toolset, user: User, asked: Mapping[str, Any]) -> M
 async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
     key = toolset.apart(request.user) or toolset.key(request.user)
     async with (
-        toolset.admission.admit(request.user.segment),
+        toolset.admission.admit(request.user.segment, _limits(toolset, request, None)),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -251,22 +263,28 @@ async def _in_a_worker(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes
         )
         is_last = changes is not None and changes.end()
+    left = _left(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
     try:
-        wire = judge(
-            outcome,
-            listener,
-            home=home.path if home is not None else None,
-            unknown=inputs.unknown,
-            limits=toolset.effective(spec.name).limits,
-            homes=toolset.settings.homes,
-            unseen=toolset.unseen,
-        )
+        try:
+            wire = judge(
+                outcome,
+                listener,
+                home=home.path if home is not None else None,
+                unknown=inputs.unknown,
+                limits=toolset.effective(spec.name).limits,
+                homes=toolset.settings.homes,
+                unseen=toolset.unseen,
+            )
+        except CallError as error:
+            if is_last and home is not None:
+                error.beside = await _left_by_others(toolset, request, spec, home, lease)
+            raise
         yield Executed(
             wire=wire,
             is_long=outcome.answer_bytes > SHORT_BYTES,
             at_rest=lease.at_rest,
             facts=_noted(toolset, outcome),
-            left=_left(toolset, request, spec, home, changes, puts, lease) if is_last else None,
+            left=left,
         )
     finally:
         _release(toolset, lease)
@@ -299,12 +317,15 @@ async def _lease(
     """
     effective = toolset.effective(None if spec is None else spec.name)
     limits = effective.limits
+    given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
+    listener.masked = given.masked
     frame = {
         "method": request.method,
         "params": widened(params),
         "facts": request.facts.to_json(),
         "known_state": toolset.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
         "answer_bytes": limits.frame_bytes,
+        "secrets": given.values,
     }
     if user_pool.home is not None and changes is not None:
         changes.begin(user_pool.home.fd)
@@ -312,22 +333,28 @@ async def _lease(
     wants_job = spec is not None and spec.wants_background
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
-        keeps=effective.keeps_worker and not (spec is not None and spec.wants_fresh_worker),
+        # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
+        keeps=effective.keeps_worker and not given and not (spec is not None and spec.wants_fresh_worker),
         goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
     )
     request.steps.is_fresh = lease.is_fresh
     if wants_job or lease.worker.goes_on:
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
-    lease.measured = wants_report(request.params)
+    mine = _limits(toolset, request, spec)
+    lease.measured = wants_report(request.params) or any(one.limit.cpu_s_per_hour for one in mine)
     request.steps.done("lease")
     try:
         outcome = await _led(toolset, request, user_pool, lease, frame, listener, leftovers)
+        if given:
+            outcome = await asyncio.to_thread(_masked, outcome, given)
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.
         await lease.retire("abandoned")
         raise
+    finally:
+        toolset.rates.spend(mine, lease.spent_cpu_s, now=time.monotonic())
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
@@ -362,12 +389,27 @@ async def _led(
     finally:
         # Partial results are discarded, but never beside another call or a job, whose files they might be.
         ended = outcome is None or outcome.ending in _ENDED
-        alone = user_pool.calls == 1 and not user_pool.pool.has_jobs
-        if ended and leftovers is not None and user_pool.home is not None and alone:
-            await asyncio.to_thread(leftovers.discard, user_pool.home.fd)
+        changes = None if leftovers is None else leftovers.changes
+        alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
+        if ended and alone and leftovers is not None and user_pool.home is not None:
+            others = toolset.handed_over.seen(user_pool.home.segment)
+            await asyncio.to_thread(leftovers.beside(others).discard, user_pool.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
+
+
+def _masked(outcome: Outcome, given: CallSecrets) -> Outcome:
+    """Return how a call ended without the values of its secrets."""
+    denials = [asdict(denial) for denial in outcome.denials]
+    return replace(
+        outcome,
+        answer=given.masked(outcome.answer),
+        denials=tuple(Denial(**denial) for denial in given.masked(denials)),
+        output=given.masked_text(outcome.output),
+        cause=given.masked(outcome.cause),
+        fault=given.masked(outcome.fault),
+    )
 
 
 async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
@@ -403,24 +445,74 @@ def _left(
     changes: Changes | None,
     puts: RunningPuts,
     lease: Lease,
+    *,
+    is_last: bool,
 ) -> Left | None:
-    """Return what becomes of files that a call has changed in its home and does not return, if any are."""
-    if home is None or changes is None or not changes.found:
+    """Return what becomes of files that calls have changed in a home and do not return, if any are.
+
+    Args:
+        toolset: The tools.
+        request: The call.
+        spec: Its tool.
+        home: The home, if the tool may write into one.
+        changes: What has changed there.
+        puts: What the tool has put into My Files itself.
+        lease: The worker.
+        is_last: Whether no other call is under way there; else the one that is then has what changed.
+    """
+    if home is None or changes is None:
         return None
     mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
-    if mode == "ignore":
+    given = toolset.secrets.of(spec.name, request.user.name)
+    found = [] if mode == "ignore" else _nameable(changes.found, given)
+
+    def of(normalised: Normalised) -> list[Change]:
+        if not is_last:
+            during = [] if mode == "ignore" else _nameable(changes.found_since_begin, given)
+            toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
+            return []
+        seen = {change.file for change in found}
+        others = [each for each in toolset.handed_over.take(home) if each.file not in seen]
+        return not_returned([*found, *others], normalised, home, put=puts.kept)
+
+    if not (found or toolset.handed_over.seen(home.segment)):
         return None
-    rules = Generated(
-        mode="report" if mode == "report" else "keep",
+    rules = _rules(toolset, request, spec, home, lease)
+    return Left(
+        of=of, keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond)
+    )
+
+
+def _nameable(found: Sequence[Change], given: CallSecrets) -> list[Change]:
+    """Return what may be told of: no file that has a secret for its name."""
+    return [change for change in found if given.masked_text(change.file) == change.file]
+
+
+async def _left_by_others(
+    toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
+) -> Mapping[str, Any] | None:
+    """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
+    others = toolset.handed_over.take(home)
+    if not others:
+        return None
+    await lease.at_rest()
+    rules = replace(_rules(toolset, request, spec, home, lease), as_seen=True)
+    processed = await keep_generated(Processed(value={}), others, rules)
+    said: Mapping[str, Any] | None = processed.value.get("meta_data")
+    return said
+
+
+def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease) -> Generated:
+    """Return how files that are not returned are kept, where any call says that they are."""
+    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
+    return Generated(
+        # Of a tool whose files are ignored those of others come here only.
+        mode="report" if "report" in (mode, toolset.settings.generated) and mode != "keep" else "keep",
         home=home,
         files=toolset.files(request.user, trace=request.id),
         max_bytes=toolset.settings.max_artifact_bytes,
         total_max_bytes=toolset.settings.max_call_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
-    )
-    return Left(
-        of=lambda normalised: not_returned(changes.found, normalised, home, put=puts.kept),
-        keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond),
     )
 
 

@@ -86,10 +86,12 @@ class CallError(RunnerError):
         retryable: Whether trying again can help; by default what the code says.
         answer: What the tool's own server answered, where it answered this itself; as on the wire.
         withheld: What the client is not told, since the tool's server masks it; for the log.
+        beside: What `meta_data` says beside the error, such as of files that other calls have left.
     """
 
     answer: Mapping[str, Any] | None = None
     withheld: Mapping[str, Any] | None = None
+    beside: Mapping[str, Any] | None = None
 
     def __init__(
         self,

@@ -3,6 +3,8 @@
     runner serve sample_tools/chatui.py
 
 Each returns data, and a host that knows widgets shows them in one of the runner's own pages.
+
+Source: requirements S3-1 to S3-86, S3-117, S3-120, S3-122 and S3-144 to S3-153.
 """
 
 from datetime import UTC, datetime

@@ -7,12 +7,12 @@ memory is taken, bodies are JSON and nothing else, and a body that is not is a `
 
 import enum
 import json
-import math
 import re
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
+from sandbox import strict_json
 from sandbox.errors import FrameError, FrameTooLong
 
 __all__ = [
@@ -107,7 +107,7 @@ def decode(body: bytes | bytearray | memoryview) -> object:
     _check_values(whole)
     try:
         # As text: of bytes, `json` guesses the encoding, and lets pass what is no UTF-8.
-        value: object = _DECODER.decode(whole.decode())
+        value = strict_json.loads(whole.decode())
         if _has_halves(whole):
             value = _mended(value)
     except (ValueError, RecursionError) as error:
@@ -233,18 +233,3 @@ def _read(channel: socket.socket, count: int) -> bytes:
             raise FrameError(f"the peer left after {len(data)} of {count} bytes of a frame")
         data += chunk
     return bytes(data)
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    """Read a number; one beyond what a float holds would become an infinity, which is not JSON."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"a number of {len(text)} characters is out of range")
-    return value
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

@@ -4,15 +4,17 @@ Not here: what Python offers itself (`os.pidfd_open`, `signal.pidfd_send_signal`
 Every function raises OSError with the kernel's error number and the name of the call.
 
 Source: landlock(7), landlock_create_ruleset(2), landlock_add_rule(2), landlock_restrict_self(2),
-prctl(2), seccomp(2), openat2(2), close_range(2), capset(2), unshare(2), setns(2), mount(2), mount_setattr(2),
-madvise(2), sigaction(2), clearenv(3).
+prctl(2), seccomp(2), openat2(2), rename(2), statx(2), close_range(2), capset(2), unshare(2), setns(2),
+mount(2), mount_setattr(2), madvise(2), sigaction(2), clearenv(3).
 """
 
 import ctypes
 import enum
+import errno
 import os
 import signal
 import struct
+from collections.abc import Mapping
 
 __all__ = [
     "AT_FDCWD",
@@ -40,6 +42,7 @@ __all__ = [
     "PR_SET_SECUREBITS",
     "MountAttribute",
     "Resolve",
+    "birth_ns",
     "clear_environment",
     "close_range",
     "drop_capability_sets",
@@ -53,6 +56,7 @@ __all__ = [
     "mount_setattr",
     "openat2",
     "prctl",
+    "rename_noreplace",
     "seccomp_set_filter",
     "seccomp_set_listening_filter",
     "setfsids",
@@ -99,6 +103,15 @@ _NR_MOUNT_SETATTR = 442
 _NR_LANDLOCK_CREATE_RULESET = 444
 _NR_LANDLOCK_ADD_RULE = 445
 _NR_LANDLOCK_RESTRICT_SELF = 446
+
+# Older than that, and so another number on each.
+_NR_RENAMEAT2 = {"x86_64": 316, "aarch64": 276}
+_NR_STATX = {"x86_64": 332, "aarch64": 291}
+
+_RENAME_NOREPLACE = 1
+_AT_EMPTY_PATH = 0x1000
+_STATX_BTIME = 0x800
+_STATX_BYTES, _BTIME_AT = 256, 80
 
 AT_FDCWD = -100
 """For openat2(2) and its like: a path that does not begin at the root begins at the working folder."""
@@ -269,6 +282,35 @@ def openat2(path: str, flags: int, *, directory: int, resolve: Resolve, mode: in
     )
 
 
+def rename_noreplace(source: str, target: str, *, directory: int) -> None:
+    """Rename within the folder `directory`, unless the new name is taken, by whatever: `FileExistsError`."""
+    _syscall(
+        "renameat2",
+        _of_machine(_NR_RENAMEAT2),
+        ctypes.c_int(directory),
+        ctypes.c_char_p(os.fsencode(source)),
+        ctypes.c_int(directory),
+        ctypes.c_char_p(os.fsencode(target)),
+        ctypes.c_uint(_RENAME_NOREPLACE),
+    )
+
+
+def birth_ns(fd: int) -> int | None:
+    """Return when the file was made, in nanoseconds since the epoch; None where the file system forgot.
+
+    With the inode number it names a file for good: a number alone goes to the next file made.
+    """
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    asked = (ctypes.c_int(_AT_EMPTY_PATH), ctypes.c_uint(_STATX_BTIME))
+    try:
+        _syscall("statx", _of_machine(_NR_STATX), ctypes.c_int(fd), ctypes.c_char_p(b""), *asked, found)
+    except OSError:
+        return None
+    (known,) = struct.unpack_from("=I", found)
+    seconds, nanoseconds = struct.unpack_from("=qI", found, _BTIME_AT)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds) if known & _STATX_BTIME else None
+
+
 def close_range(first: int, last: int) -> None:
     """Close every descriptor from `first` to `last`, both included."""
     _syscall(
@@ -341,6 +383,13 @@ def mount_setattr(
 def clear_environment() -> None:
     """Empty the environment the C library sees, including what Python never knew of."""
     _checked("clearenv", -abs(int(_libc.clearenv())))
+
+
+def _of_machine(numbers: Mapping[str, int]) -> int:
+    machine = os.uname().machine
+    if machine not in numbers:
+        raise OSError(errno.ENOSYS, f"a system call has no known number on {machine}")
+    return numbers[machine]
 
 
 def _syscall(name: str, number: int, *arguments: "ctypes._CDataType") -> int:

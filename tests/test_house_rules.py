@@ -32,13 +32,11 @@ PUBLIC = {
     *(
         "mcp",
         "mcp.client.subscriptions",
-        "mcp.server.connection",
         "mcp.server.context",
         "mcp.server.lowlevel",
     ),
     *("mcp.server.mcpserver", "mcp.server.mcpserver.exceptions", "mcp.server.subscriptions"),
-    *("mcp.shared.dispatcher", "mcp.shared.exceptions", "mcp.shared.message", "mcp.shared.subscriptions"),
-    "mcp.shared.transport_context",
+    *("mcp.shared.exceptions", "mcp.shared.subscriptions"),
     *("mcp_types", "mcp_types.methods", "mcp_types.version"),
     *("starlette.applications", "starlette.datastructures", "starlette.middleware", "starlette.requests"),
     *("starlette.middleware.trustedhost", "starlette.responses", "starlette.routing", "starlette.types"),
@@ -145,6 +143,55 @@ def test_undocumented_modules_of_the_framework_are_found_where_they_are():
     found = {name for module in INTERNALS for name in modules_of_the_framework(module)}
 
     assert {"fastmcp.server.http", "fastmcp.server.providers.aggregate"} <= found - PUBLIC
+
+
+def patches_of_the_framework(module: Path) -> Iterator[str]:
+    """Yield what a module sets on something that it imports from FastMCP, the SDK or Starlette."""
+    tree = ast.parse((ROOT / module).read_text())
+    theirs: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            source = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                if (source or alias.name).partition(".")[0] in FRAMEWORK:
+                    theirs.add((alias.asname or alias.name).partition(".")[0])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (ast.unparse(target) for target in targets if is_part_of(target, theirs))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+            yield from (ast.unparse(node) for _ in [0] if is_part_of(node.args[0], theirs, whole=True))
+
+
+def is_part_of(node: ast.expr, names: set[str], *, whole: bool = False) -> bool:
+    """Say whether an expression is `name.x`, `vars(name)[x]` or deeper; with `whole` also the name itself."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        is_vars = isinstance(node, ast.Call) and ast.unparse(node.func) == "vars"
+        node, whole = (
+            (node.args[0] if is_vars else node.func) if isinstance(node, ast.Call) else node.value,
+            True,
+        )
+    return whole and isinstance(node, ast.Name) and node.id in names
+
+
+@pytest.mark.parametrize("module", OUTSIDE, ids=str)
+def test_the_framework_is_patched_in_internals_only(module):
+    assert set(patches_of_the_framework(module)) == set()
+
+
+def test_patches_of_the_framework_are_found_where_they_are():
+    found = {patch for module in INTERNALS for patch in patches_of_the_framework(module)}
+
+    assert {"vars(methods)['serialize_server_result']", "vars(aggregate)['gather']"} <= found
+    assert {"vars(tools_base)['default_serializer']", "fastmcp.settings.telemetry_mode"} <= found
+
+
+@pytest.mark.parametrize("module", [path for path in INTERNALS if path.name != "__init__.py"], ids=str)
+def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks(module):
+    rows = [line for line in (ROOT / "docs/versions.md").read_text().splitlines() if f"`{module}`" in line]
+
+    assert len(rows) == 1
+    assert all(len(cell.strip()) > 20 for cell in rows[0].strip("|").split("|"))
 
 
 def test_every_module_that_is_called_public_is_there_and_used():

@@ -4,14 +4,15 @@ A file that is refused never takes a good result along. What leaves has no `path
 carries `b64`, or an internal `s3_ref` that `runner.steps.render` replaces before a client sees it. Deferred
 files go the same way and are kept until they expire.
 
-Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance cases.
+Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance
+cases; requirements S0-22, S1-2, S1-25 to S1-27, S1-63, S1-71, S1-72 and S2-3.
 """
 
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -23,11 +24,11 @@ from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
 from runner.files.my_files import Deferral
 from runner.formats.base64 import decode, encode_file
-from runner.store.noop import is_lost, not_kept
+from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
 from runner.system.threads import finished, in_thread
 
-__all__ = ["REASONS", "ArtifactFile", "Keep", "Processed", "failed", "process_artifacts"]
+__all__ = ["REASONS", "ArtifactFile", "Keep", "Processed", "failed", "process_artifacts", "without_lost"]
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class ArtifactFile:
         sha256: Hex digest of its bytes.
         origin: The path or base64 by which the tool gave it, where it did.
         block: Index of the content block that it was, or None.
+        is_kept: Whether the store has it; else it travels inside the message, or not at all.
     """
 
     id: str
@@ -86,6 +88,7 @@ class ArtifactFile:
     sha256: str
     origin: str | None = field(default=None, repr=False)
     block: int | None = None
+    is_kept: bool = True
 
     @property
     def uri(self) -> str:
@@ -149,6 +152,22 @@ class _Progress:
     inodes: set[int] = field(default_factory=set)
     total_bytes: int = 0
     inline_bytes: int = 0
+
+
+def without_lost(processed: Processed) -> Processed:
+    """Return a result for a message without bytes: files that no store has kept are told as refused."""
+    if all(file.is_kept for file in processed.files):
+        return processed
+    value = {key: item for key, item in processed.value.items() if key != "artifacts"}
+    pairs = zip(processed.value["artifacts"], processed.files, strict=True)
+    kept = [(entry, file) for entry, file in pairs if file.is_kept]
+    if kept:
+        value["artifacts"] = [entry for entry, _ in kept]
+    lost = [file for file in processed.files if not file.is_kept]
+    refusals = [_refused({"name": file.name}, does_not_fit(file.name)) for file in lost]
+    value["meta_data"] = with_refusals(value.get("meta_data", {}), refusals)
+    files, errors = tuple(file for _, file in kept), (*processed.errors, *refusals)
+    return _failed_if_empty(replace(processed, value=value, files=files, errors=errors))
 
 
 def failed(error: CallError) -> Processed:
@@ -244,7 +263,7 @@ async def _kept(
             name, mime = entry["name"], entry["mime"]
             stored = await rules.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)
             if way is not Route.INLINE and is_lost(stored):
-                raise not_kept(name)
+                raise does_not_fit(name)
             carried = s3_ref(stored)
             if way is Route.INLINE:
                 carried = {"b64": await _encoded(source)}
@@ -286,6 +305,7 @@ def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block
         sha256=stored.sha256,
         origin=origin,
         block=block,
+        is_kept=not is_lost(stored),
     )
 
 
@@ -359,21 +379,28 @@ def _result(normalised: Normalised, progress: _Progress) -> Processed:
     value |= {key: items for key, items in _lists(progress).items() if items}
     if "display" in value:
         value["display"] = _renamed_display(value["display"], progress.renamed)
-    refusals = (*normalised.refusals, *progress.refusals)
-    failure = refusals[0].error if refusals and _says_nothing(value, normalised.texts) else None
-    if failure is not None:
-        said = envelope(failure)
-        value |= said | {"meta_data": {**value["meta_data"], **said["meta_data"]}}
-    return Processed(
-        value=flag_meta_data(value),
-        files=tuple(progress.files),
-        deferred=tuple(progress.deferred_files),
-        errors=refusals,
-        texts=normalised.texts,
-        failure=failure,
-        is_own=failure is None and not normalised.speaks_contract,
-        inodes=frozenset(progress.inodes),
+    return _failed_if_empty(
+        Processed(
+            value=value,
+            files=tuple(progress.files),
+            deferred=tuple(progress.deferred_files),
+            errors=(*normalised.refusals, *progress.refusals),
+            texts=normalised.texts,
+            is_own=not normalised.speaks_contract,
+            inodes=frozenset(progress.inodes),
+        )
     )
+
+
+def _failed_if_empty(processed: Processed) -> Processed:
+    """Return a result, an error if nothing is left of it but files that were refused."""
+    value, refusals = processed.value, processed.errors
+    if not refusals or not _says_nothing(value, processed.texts):
+        return replace(processed, value=flag_meta_data(value))
+    failure = refusals[0].error
+    said = envelope(failure)
+    value = {**value, **said, "meta_data": {**value["meta_data"], **said["meta_data"]}}
+    return replace(processed, value=flag_meta_data(value), failure=failure, is_own=False)
 
 
 def _lists(progress: _Progress) -> dict[str, list[dict[str, Any]]]:

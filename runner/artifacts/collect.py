@@ -4,7 +4,8 @@ The call's processes are dead when this runs, but what they left behind is hosti
 devices, names with `..`. The path is resolved below the home's descriptor, links as far as they stay
 there, and the file is judged before it is opened for reading.
 
-Source: openat2(2), proc_pid_fd(5); rule R2 of the conformance cases; sandbox notes, finding 7.
+Source: openat2(2), proc_pid_fd(5); rule R2 of the conformance cases; sandbox notes, finding 7; requirements
+S1-61 and S1-68.
 """
 
 import errno

@@ -13,7 +13,7 @@ import logging
 import os
 import posixpath
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from runner.contract.envelope import legible
 from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
 from runner.files.my_files import MyFiles
-from runner.formats.filenames import safe_name
+from runner.formats.filenames import safe_name, unique_name
 from runner.formats.mime import guess
 from runner.homes.changes import Change
 from runner.store.protocol import Origin, Record
@@ -40,7 +40,12 @@ _MOST_S = 5.0
 _MOST_LISTED_BYTES = META_DATA_MAX_BYTES // 2
 # Under this name the source of a kept file says where in the home it lay.
 _LAY_AT = "generated"
+# A version is put before the one before it goes, and takes the first number that is free: among the names of
+# one file there is no gap of two but where the user has removed files.
+_MOST_MISSED = 2
+_MOST_NAMES = 100
 _UNREADABLE = "unreadable"
+_CHANGED = "changed_meanwhile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class Generated:
         max_bytes: Largest file.
         total_max_bytes: Most that all of them have together.
         why_not: Why none is kept, where that is for another reason than the mode.
+        as_seen: Keep only what has not changed since it was seen.
         clock: Says the time, in seconds that only grow.
     """
 
@@ -63,12 +69,12 @@ class Generated:
     max_bytes: int
     total_max_bytes: int
     why_not: str | None = None
+    as_seen: bool = False
     clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
 class _Kept:
-    earlier: Mapping[str, list[Record]]
     entries: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
     total_bytes: int = 0
@@ -128,7 +134,7 @@ async def keep_generated(
 
 
 async def _kept(found: Collection[Change], rules: Generated) -> _Kept:
-    kept, ends_at = _Kept(earlier=await _kept_before(rules)), rules.clock() + _MOST_S
+    kept, ends_at = _Kept(), rules.clock() + _MOST_S
     for change in found:
         await _take(change, rules, kept, is_late=rules.clock() > ends_at)
     return kept
@@ -144,7 +150,7 @@ async def _take(change: Change, rules: Generated, kept: _Kept, *, is_late: bool)
         "kept": False,
     }
     why_not = _refused(change, rules, kept, is_late=is_late)
-    done = why_not or await _tried(change, name, rules, kept.earlier.get(legible(change.file), []))
+    done = why_not or await _tried(change, name, rules)
     if isinstance(done, Record):
         kept.count += 1
         kept.total_bytes += done.size
@@ -165,26 +171,31 @@ def _refused(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) ->
     return "file_too_large" if kept.total_bytes + change.size > rules.total_max_bytes else None
 
 
-async def _kept_before(rules: Generated) -> dict[str, list[Record]]:
-    """Return what was kept after earlier calls, by where it lay in the home."""
-    found: dict[str, list[Record]] = {}
-    if rules.mode == "keep" and rules.why_not is None:
-        try:
-            records = await rules.files.all()
-        except CallError:
-            # Each file says for itself that the store cannot be reached.
-            return found
-        for record in records:
-            if record.said.origin is Origin.GENERATED and _LAY_AT in record.said.source:
-                found.setdefault(str(record.said.source[_LAY_AT]), []).append(record)
+async def _kept_before(file: str, name: str, rules: Generated) -> list[Record]:
+    """Return what was kept after earlier calls of the file that lay there.
+
+    Asked for by the names that it may have got, of which a user's other files may have some: never all of
+    the user's files are looked through.
+    """
+    tried: list[str] = []
+    found: list[Record] = []
+    missed = 0
+    while missed < _MOST_MISSED and len(tried) < _MOST_NAMES:
+        tried.append(unique_name(safe_name(name), tried))
+        record = await rules.files.find(tried[-1])
+        missed = missed + 1 if record is None else 0
+        if record is not None and _lay_at(record) == file:
+            found.append(record)
     return found
 
 
-async def _tried(
-    change: Change, name: str, rules: Generated, earlier: Sequence[Record]
-) -> Record | str | None:
+def _lay_at(record: Record) -> object:
+    return record.said.source.get(_LAY_AT) if record.said.origin is Origin.GENERATED else None
+
+
+async def _tried(change: Change, name: str, rules: Generated) -> Record | str | None:
     try:
-        return await _keep(change, name, rules, earlier)
+        return await _keep(change, name, rules)
     except CallError as error:
         return REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
     except (OSError, EOFError) as error:
@@ -192,23 +203,24 @@ async def _tried(
         return _UNREADABLE
 
 
-async def _keep(
-    change: Change, name: str, rules: Generated, earlier: Sequence[Record]
-) -> Record | str | None:
+async def _keep(change: Change, name: str, rules: Generated) -> Record | str | None:
     """Put a file into My Files in place of what was kept of it; return why not, or None where it is there."""
     async with _opened(change, rules) as source:
         before = os.fstat(source.fd).st_ctime_ns
+        if rules.as_seen and before != change.changed_ns:
+            return _CHANGED
         there = await rules.files.find(safe_name(name))
         if there is not None and await _is_equal(there, source):
             return None
         # Before the earlier version goes, which stays where this one cannot be kept; so it may take a number.
         about = {_LAY_AT: legible(change.file)}
+        earlier = await _kept_before(about[_LAY_AT], name, rules)
         record = await rules.files.put(source.fd, name=name, origin=Origin.GENERATED, about=about)
         if os.fstat(source.fd).st_ctime_ns != before:
             # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
             if all(old.id != record.id for old in earlier):
                 await rules.files.remove_found(record)
-            return "changed_meanwhile"
+            return _CHANGED
         for old in earlier:
             if old.id != record.id:
                 await rules.files.remove_found(old)

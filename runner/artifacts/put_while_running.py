@@ -4,7 +4,7 @@ The tool is alive while its file is read, and may change it meanwhile. That harm
 kept is what was read, with the digest of it, and the file is opened with the care of any other output.
 A put that was acknowledged is a promise, so it stays although the call is ended later.
 
-Source: document 004, Phase 0; requirements S4-3, S4-63, S4-85; architecture, decision "Time".
+Source: document 004, Phase 0; requirements S4-3, S4-63, S4-85 and S4-86; architecture, decision "Time".
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Rules on files: who may write, where, and which paths cannot be meant.
 
-Source: requirements S1-23, S1-47, S1-57, S1-108, S1-110, S1-111.
+Source: requirements S1-23, S1-47, S1-48, S1-57, S1-108, S1-110 and S1-111.
 """
 
 import ast

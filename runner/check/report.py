@@ -1,9 +1,10 @@
 """`runner check`: is this a good tool file? Its text is read here, its import watched in the sandbox."""
 
+import asyncio
 import json
 import tokenize
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from runner.check.source import Source
 from runner.check.text import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets
 from runner.settings.model import Settings
+from runner.settings.secrets import Secrets, secret_fault
 from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
 from runner.toolset.catalog import ToolSpec
@@ -43,7 +45,10 @@ _NEEDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Report:
-    """All that is known of one file; `tools` is empty where it could not be loaded."""
+    """All that is known of one file; `tools` is empty where it could not be loaded.
+
+    `secrets` are those that the settings give its tools, each with why it cannot be had, if it cannot.
+    """
 
     file: str
     findings: tuple[Finding, ...] = ()
@@ -53,6 +58,7 @@ class _Report:
     homes_for: Literal["declared", "all"] = "declared"
     unseen: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    secrets: Mapping[str, str | None] = field(default_factory=dict)
     error: SandboxError | None = None
 
     def access(self, tool: ToolSpec) -> Access:
@@ -85,7 +91,8 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
     needs = told.needs if told is not None else ()
     try:
         async with (
-            Toolset.open(settings, [target], program=_PROGRAM) as toolset,
+            # It is imported and not called, so no secret is needed.
+            Toolset.open(settings, [target], program=_PROGRAM, secrets=Secrets()) as toolset,
             toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=Access.NONE)) as user_pool,
         ):
             tools, loaded, forks = (
@@ -110,7 +117,15 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
         homes_for=settings.homes_for,
         unseen=tuple(name for name in tools if name not in known),
         refused=refused_jobs(settings, tools),
+        secrets=await asyncio.to_thread(_secrets, settings, tools),
     )
+
+
+def _secrets(settings: Settings, tools: Mapping[str, ToolSpec]) -> dict[str, str | None]:
+    rules = settings.secrets.items()
+    return {
+        name: secret_fault(name, rule) for name, rule in rules if any(tool in tools for tool in rule.tools)
+    }
 
 
 def _read(path: Path) -> str | None:
@@ -161,6 +176,7 @@ def _json(report: _Report) -> dict[str, Any]:
             for tool in report.tools.values()
         ],
         "background_refused": list(report.refused),
+        "secrets": dict(report.secrets),
         "needs": [asdict(need) for need in report.needs],
         "not_looked_at": list(report.unseen),
         "findings": [asdict(found) | {"severity": found.severity.value} for found in report.findings],
@@ -180,6 +196,7 @@ def _text(report: _Report) -> str:
     lines += [f"needs {_NEEDS[need.kind]}: `{need.what}`, line {need.line}" for need in report.needs]
     if report.refused:
         lines.append(f"needs `background_jobs = true` to go on between calls: {', '.join(report.refused)}")
+    lines += [f"secret {name}: {fault or 'can be read'}" for name, fault in report.secrets.items()]
     if report.unseen:
         lines.append(f"not looked at, because not defined in this file: {', '.join(report.unseen)}")
     if report.forks is not None:

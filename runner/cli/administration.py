@@ -7,6 +7,7 @@ Source: `docs/cli.md`, "Users"; `docs/store.md`.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -21,21 +22,23 @@ from runner.files.sessions import Session
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.http.logins import Logins
+from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Record, Retention
 from runner.system.uids import Uids
-from runner.users.tokens import Tokens
+from runner.users.tokens import Tokens, named_in
 from runner.users.usernames import home_segment, user_of
 
-__all__ = ["MIN_PREFIX_CHARS", "Account", "Administration", "Revoked"]
-
-MIN_PREFIX_CHARS = 8
-"""Fewest characters that say which token is meant."""
+__all__ = ["Account", "Administration", "Revoked"]
 
 _log = logging.getLogger(__name__)
 
 _MOST_ENTRIES = 100_000
+_SHOWN_CHARS = 8
+# Links made in one millisecond differ behind the dot only, in the signature: two are alike in so much of it
+# once in 2**48.
+_SIGNED_CHARS = 8
 _BEARER = "bearer tokens are in auth.tokens_file, or the issuer's: end them there"
 
 
@@ -210,37 +213,47 @@ class Administration:
             "left": left,
         }
         _log.info("user removed", extra={key: value for key, value in said.items() if key != "left"})
+        self._audit("user deleted", {key: said[key] for key in ("user", "files", "bytes", "home_removed")})
         return said
 
     def revoke(self, user: str, *, prefix: str = "") -> Revoked:
-        """End the download links of a user, those that begin in one way or all, with the browser sessions.
+        """End the download links of a user, one or all, with all of them the browser sessions.
 
         Args:
             user: The name.
-            prefix: How the tokens begin that are meant; browser sessions stay then.
+            prefix: A token, or how it begins, as far as no other begins so; browser sessions stay then.
 
         Raises:
-            UsageError: The prefix is too short to name a token, or the state folder cannot be written.
+            UsageError: The prefix is no token's, another user's or more than one token's, or the state folder
+                cannot be written.
             ValueError: The name cannot be a user's.
         """
         home_segment(user)
-        if prefix and len(prefix) < MIN_PREFIX_CHARS:
-            raise UsageError(f"--token takes a token, or {MIN_PREFIX_CHARS} or more of its first characters")
-        library = open_library(self.settings)
-        # Where files do not persist, a link is a session's.
-        holders = [json.dumps({"user": user, "session": s.name}) for s in _sessions(library, user)]
-        holders.append(json.dumps({"user": user, "session": ""}))
+        holders = [_holder_of(prefix, user)] if prefix else self._holders(user)
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         try:
-            tokens.revoke([user, *holders], prefix=prefix, now=self.clock())
+            tokens.revoke(holders, prefix=prefix, now=self.clock())
             ended = 0 if prefix else Logins(self.settings.state_dir).end_all(user)
         except OSError as error:
             raise UsageError(f"the revocation cannot be noted in state_dir: {error.strerror}") from error
         revoked = Revoked(
-            user=user, links=f"{prefix[:MIN_PREFIX_CHARS]}…" if prefix else "all", browser_sessions=ended
+            user=user, links=f"{prefix[:_SHOWN_CHARS]}…" if prefix else "all", browser_sessions=ended
         )
         _log.info("tokens revoked", extra=asdict(revoked))
+        told = {"user": user, "links": "one" if prefix else "all", "browser_sessions": ended}
+        self._audit("tokens revoked", told)
         return revoked
+
+    def _audit(self, act: str, said: Mapping[str, Any]) -> None:
+        """Note in the audit log, if there is one, what an operator did."""
+        with contextlib.closing(Observers.of(self.settings)) as observers:
+            if observers.audit is not None:
+                observers.audit.add({"kind": "administration", "act": act, **said})
+
+    def _holders(self, user: str) -> list[str]:
+        """Return for whom links of a user are made: where files do not persist, for a session."""
+        sessions = [session.name for session in _sessions(open_library(self.settings), user)]
+        return [user, *(json.dumps({"user": user, "session": name}) for name in (*sessions, ""))]
 
     async def _remove_files(self, library: Library, user: str) -> Sequence[Record]:
         return [
@@ -274,6 +287,36 @@ class Administration:
             return [str(name) for name in json.loads(path.read_text(encoding="utf-8")).values()]
         except (OSError, ValueError, AttributeError) as error:
             raise UsageError(f"auth.tokens_file {path} cannot be read: {error}") from error
+
+
+def _holder_of(prefix: str, user: str) -> str:
+    """Return for whom a token was made that is a user's, by how it begins.
+
+    Raises:
+        UsageError: It is no token, another user's, or others begin like it.
+    """
+    signature = prefix.partition(".")[2]
+    if len(signature) < _SIGNED_CHARS:
+        raise UsageError(
+            "--token takes a token, or its beginning up to the dot and "
+            f"{_SIGNED_CHARS} or more characters behind it, and was given {len(signature)} of those: what "
+            "stands before them, other links of the user begin with too"
+        )
+    named = named_in(prefix)
+    if not named:
+        raise UsageError("--token takes the token of a link, which stands behind `token=`, and this is none")
+    if _person(named[0]) != user:
+        raise UsageError(
+            f"this token was made for {_person(named[0])!r}, not for {user!r}; nothing was revoked"
+        )
+    return named[0]
+
+
+def _person(holder: str) -> str:
+    """Return the user of whom `MyFiles.holder` names."""
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        return str(json.loads(holder)["user"]) if holder.startswith("{") else holder
+    return holder
 
 
 def _sessions(library: Library, user: str) -> list[Session]:

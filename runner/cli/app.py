@@ -12,11 +12,12 @@ from typing import Annotated
 
 import typer
 
+from runner.cli.commands.audit import audit
 from runner.cli.commands.call import call
 from runner.cli.commands.files import files
 from runner.cli.commands.project import init, install
 from runner.cli.commands.report import check, doctor, schema, selftest, show_config
-from runner.cli.commands.serve import dev, proxy, serve
+from runner.cli.commands.serve import dev, proxy, reload, serve
 from runner.cli.commands.users import users
 from runner.cli.exits import EXIT_USAGE, say
 from runner.cli.options import grouped
@@ -30,6 +31,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "serve": serve,
     "dev": dev,
     "proxy": proxy,
+    "reload": reload,
     "call": call,
     "doctor": doctor,
     "config": show_config,
@@ -38,6 +40,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "install": install,
     "files": files,
     "users": users,
+    "audit": audit,
     "selftest": selftest,
     "schema": schema,
 }

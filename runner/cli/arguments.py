@@ -3,7 +3,6 @@
 Source: `docs/cli.md`, `runner call`.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
-from runner.formats.json_repair import finite, parse_object, refuse_constant
+from runner.formats.cut_json import parse_object
+from sandbox import strict_json
 
 __all__ = ["GivenArguments", "coerce", "parse_arguments"]
 
@@ -78,7 +78,7 @@ def coerce(text: str, schema: Mapping[str, Any]) -> Any:
     if "string" in types or not types:
         return text
     try:
-        value = _strict(text)
+        value = strict_json.loads(text)
     except ValueError as error:
         if types & {"number", "integer"} and _NO_NUMBER.fullmatch(text.strip()):
             raise UsageError(f"{text!r} is no number of JSON; give a finite number, or null") from error
@@ -109,10 +109,6 @@ def _type_of(value: Any) -> str:
 
 def _json(name: str, text: str) -> Any:
     try:
-        return _strict(text)
+        return strict_json.loads(text)
     except ValueError as error:
         raise UsageError(f"{name}: {text!r} is not JSON: {error}") from error
-
-
-def _strict(text: str) -> Any:
-    return json.loads(text, parse_constant=refuse_constant, parse_float=finite)

@@ -1,10 +1,9 @@
 """`runner config --tool NAME`: which rules of the output guard apply to a tool, and where each was given."""
 
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
-from runner.output_guard.guard import config_of, origin_of
+from runner.output_guard.guard import config_of, file_name
 from runner.output_guard.rules_report import Rule, rules_of
 from runner.settings.model import Settings
 
@@ -31,7 +30,7 @@ def explanation_text(settings: Settings, tool: str, server: str | None) -> str:
 
 
 def _rules(settings: Settings, tool: str, server: str | None) -> list[Rule]:
-    return list(rules_of(config_of(settings), tool, server, partial(origin_of, settings)))
+    return list(rules_of(config_of(settings), tool, server, file_name(settings) or "default"))
 
 
 def _short(value: object) -> str:

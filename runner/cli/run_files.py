@@ -19,7 +19,7 @@ from runner.contract.envelope import envelope, file_not_found
 from runner.errors import CallError, UsageError
 from runner.files.paging import MOST, CursorError, page
 from runner.store.protocol import Origin, Record
-from runner.system.openat import rename_noreplace
+from sandbox.syscalls import rename_noreplace
 
 __all__ = ["ACTIONS", "Files", "FilesOptions", "files_from_shell"]
 
@@ -316,7 +316,7 @@ def _rename(source: Path, target: Path) -> None:
     """Rename within a folder; refused where the name is taken, also by what came this moment."""
     folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        rename_noreplace(source.name, target.name, dir_fd=folder)
+        rename_noreplace(source.name, target.name, directory=folder)
     finally:
         os.close(folder)
 

@@ -30,7 +30,7 @@ class UsersOptions:
         as_json: Print exactly one JSON document.
         yes: Whether `delete` is meant.
         now: Whether `delete` waits for no call.
-        token: How the tokens begin that `revoke` means.
+        token: The token that `revoke` means, or how it begins.
 
     Raises:
         UsageError: There is no such action, or something given has no meaning for it.

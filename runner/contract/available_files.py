@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MOST_FILES = 500
-"""Files that a block names; how many more there are stands in its last line."""
+"""Files that a block names, where whoever reads it has asked for it."""
 
 _OPENING = "[SYSTEM: Available files in current session:"
 _CLOSING = "End available files]"
@@ -62,13 +62,18 @@ class AvailableFile:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def files_block(files: Sequence[AvailableFile]) -> str:
-    """Return the block that names `files`, in their order; nothing where there are none."""
+def files_block(files: Sequence[AvailableFile], *, most: int = MOST_FILES) -> str:
+    """Return the block that names `files`, in their order; nothing where there are none.
+
+    Args:
+        files: The files.
+        most: How many it names; how many more there are stands in its last line.
+    """
     if not files:
         return ""
-    lines = [_line(file) for file in files[:MOST_FILES]]
-    if len(files) > MOST_FILES:
-        lines.append(f"- and {len(files) - MOST_FILES} more")
+    lines = [_line(file) for file in files[:most]]
+    if len(files) > most:
+        lines.append(f"- and {len(files) - most} more")
     return "\n".join([_OPENING, *lines, _CLOSING])
 
 
@@ -85,15 +90,12 @@ def human_size(size: int) -> str:
 
 def human_facts(facts: Mapping[str, Any]) -> Iterator[str]:
     """Say for people what is known of a content; a value that is no such number says nothing."""
-    rows, pages = _number(facts, "rows"), _number(facts, "pages")
-    width, height = _number(facts, "width"), _number(facts, "height")
+    rows, width, height = (_number(facts, name) for name in ("rows", "width", "height"))
     if rows is not None:
         about = "~" if facts.get("rows_estimated") else ""
         yield f"{about}{_scaled(rows, 1000, _SCALES)} {'row' if rows == 1 else 'rows'}"
     if width is not None and height is not None:
         yield f"{width}x{height}"
-    if pages is not None:
-        yield f"{pages} {'page' if pages == 1 else 'pages'}"
 
 
 def _available(record: Record) -> AvailableFile:

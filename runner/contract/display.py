@@ -4,7 +4,8 @@ Everything a tool says here is a hint: an unknown word falls back, and nothing e
 decided by the first of these that speaks: `open_canvas`, `storage_action: store_and_open`, an
 `auto_open` file, and where there is no `display` at all, that a file can be shown.
 
-Source: documents 000 (2, 3) and 001 (8); contradictions C7 to C10; rules D1 to D5 of the conformance cases.
+Source: documents 000 (2, 3) and 001 (8); contradictions C7 to C10; rules D1 to D5 of the conformance cases;
+requirements S0-13, S0-14, S0-25 to S0-27, S0-71, S0-72, S0-79, S1-67 and S1-88 to S1-92.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -92,6 +93,8 @@ class Decision:
             "stored": self.stored,
             "scripts_executable": self.scripts_executable,
         }
+        if self.notification is not None:
+            plan["notification"] = self.notification
         if self.panel is not None:
             plan["iframe"] = self.panel.to_json()
         if self.reason is not None:

@@ -2,7 +2,8 @@
 
 Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get.
 
-Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`.
+Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`; requirements S1-122,
+S1-125 to S1-137 and S2-25.
 """
 
 import difflib
@@ -31,10 +32,12 @@ __all__ = [
     "lost",
     "network_denied",
     "no_process",
+    "no_temporary_folder",
     "not_for_widgets",
     "notice",
     "out_of_descriptors",
     "outside_home",
+    "over_rate",
     "program_denied",
     "socket_denied",
     "stopped",
@@ -150,6 +153,20 @@ def outside_home(
         details["flag"] = legible(flag, PATH_MAX_CHARS)
         details["suggestion"] += f". For the operator: {details['flag']} would lend that folder"
     return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
+
+
+def no_temporary_folder() -> CallError:
+    """Return the error of a tool without a home that asked for a temporary file or folder."""
+    return CallError(
+        Code.E_INVALID_PATH,
+        "This tool has no folder for temporary files",
+        details={
+            "attempted_path": str(_USUAL_HOMES),
+            "allowed_prefix": None,
+            "suggestion": "It has one once it declares a parameter `username: str`. For the operator: with "
+            'the setting homes_for = "all" (RUNNER_HOMES_FOR=all) every tool has one',
+        },
+    )
 
 
 def own_files_denied(attempted: str) -> CallError:
@@ -464,6 +481,35 @@ def too_often(tool: str, most: int, retry_after_s: float) -> CallError:
         Code.E_BUSY,
         f"{legible(tool)} may be called {most} times a minute; try again in {seconds} seconds",
         details={"retry_after_seconds": seconds, "calls_per_minute": most},
+    )
+
+
+def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -> CallError:
+    """Return the error of a call above a limit of the operator's.
+
+    Args:
+        setting: The limit, by its name in the settings; its last part says what it counts.
+        most: What it allows.
+        retry_after_s: When to come back, in seconds.
+        of_user: Whether it is of this user alone.
+    """
+    seconds = max(1, math.ceil(retry_after_s))
+    counts, unit = {
+        "calls_per_minute": ("calls a minute", "calls"),
+        "cpu_s_per_hour": ("processor seconds an hour", "seconds"),
+    }[setting.rpartition(".")[2]]
+    whose = "this user" if of_user else "all users together"
+    return CallError(
+        Code.E_BUSY,
+        f"{most} {counts} are what {whose} may have ({setting}); try again in {seconds} seconds",
+        details={
+            "retry_after_seconds": seconds,
+            "limit": setting,
+            "value": most,
+            "unit": unit,
+            "setting": setting,
+            "suggestion": f"Call less often, or raise {setting}",
+        },
     )
 
 

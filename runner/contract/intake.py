@@ -3,7 +3,8 @@
 Checks what can be checked without the disk, gives every file a safe and unique name, and keeps
 what it refused with the reason. Reading a `path` is the business of `runner.artifacts`.
 
-Source: rules N8 to N14 of the conformance cases; documents 000 (5), 001 (6, 7), 002.
+Source: rules N8 to N14 of the conformance cases; documents 000 (5), 001 (6, 7), 002; requirements S0-17,
+S0-18, S0-20, S0-21, S1-59, S1-60, S1-62, S1-63, S1-72, S2-10, S2-19, S2-28 and S2-33.
 """
 
 from collections.abc import Mapping

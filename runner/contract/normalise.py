@@ -3,7 +3,9 @@
 The value has the spelling of version 2.1. Its artifacts are checked and named, but still carry the
 tool's `path` or base64: `runner.artifacts` replaces those. Decides only, and never raises.
 
-Source: rules N1 to N16 of the conformance cases; contradictions C3, C5, C6, C11, C13, C23, C45, C48.
+Source: rules N1 to N16 of the conformance cases; contradictions C3, C5, C6, C11, C13, C23, C45, C48;
+requirements S0-1, S0-4, S0-21, S0-60, S0-63 to S0-67, S0-77 to S0-79, S1-1, S1-3, S1-58, S2-1, S2-7,
+S2-8, S2-14, S2-17 to S2-24, S2-26, S2-27, S2-29, S2-31, S2-32, S2-34 and S2-35.
 """
 
 import json
@@ -21,7 +23,15 @@ from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.models import Canvas, Display
 
-__all__ = ["META_DATA_MAX_BYTES", "RESULTS_MAX_BYTES", "Normalised", "flag_meta_data", "normalise", "parsed"]
+__all__ = [
+    "META_DATA_MAX_BYTES",
+    "RESULTS_MAX_BYTES",
+    "Normalised",
+    "flag_meta_data",
+    "is_small_meta_data",
+    "normalise",
+    "parsed",
+]
 
 META_DATA_MAX_BYTES = 4096
 RESULTS_MAX_BYTES = 8192
@@ -117,7 +127,7 @@ def normalise(
 def flag_meta_data(value: dict[str, Any]) -> dict[str, Any]:
     """Return `value` with `meta_data_truncated` if its `meta_data` is too large for a model to read."""
     meta_data = value.get("meta_data")
-    return value | {"meta_data_truncated": True} if meta_data and not _is_small(meta_data) else value
+    return value | {"meta_data_truncated": True} if meta_data and not is_small_meta_data(meta_data) else value
 
 
 def parsed(text: str) -> Any:
@@ -356,7 +366,8 @@ def _weigh(results: Any, max_bytes: int, warnings: list[str]) -> None:
         warnings.append(f"`results` has {size} bytes, more than {max_bytes}; large data belongs in artifacts")
 
 
-def _is_small(meta_data: object) -> bool:
+def is_small_meta_data(meta_data: object) -> bool:
+    """Say whether facts are small enough for a model to read: at most `META_DATA_MAX_BYTES` of JSON."""
     return len(json.dumps(meta_data, ensure_ascii=False).encode()) <= META_DATA_MAX_BYTES
 
 

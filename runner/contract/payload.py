@@ -3,7 +3,8 @@
 The structured content, without the wrapping that FastMCP gives to what is no object; else the one text, read
 as JSON where it is an object or a list; else the content blocks.
 
-Source: MCP specification 2025-11-25, tools, "Structured Content"; rule N2 of the conformance cases.
+Source: MCP specification 2025-11-25, tools, "Structured Content"; rule N2 of the conformance cases;
+requirements S2-20 to S2-24.
 """
 
 import json

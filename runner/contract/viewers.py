@@ -1,6 +1,7 @@
 """From a file's type and name to the viewer that can show it, or none.
 
-Source: document 000, section 2 (showable defaults); rule D2 of the conformance cases.
+Source: document 000, section 2 (showable defaults); rule D2 of the conformance cases; requirements S0-24,
+S0-29 to S0-32 and S1-65.
 """
 
 from collections.abc import Mapping

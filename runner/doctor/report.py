@@ -20,6 +20,7 @@ from typing import Any
 from runner.errors import CallError, RunnerError
 from runner.settings.isolation import AUTO
 from runner.settings.model import Settings
+from runner.settings.secrets import secret_fault
 from runner.store.bucket_health import fault_of, lost_records
 from runner.store.local.examining import examine
 from runner.store.spool.files import Spool
@@ -425,6 +426,21 @@ def _versions() -> Iterator[Line]:
             yield Line(section="versions", name=name, level=Level.MISSING, detail=found, cure=cure)
 
 
+def _secrets(settings: Settings) -> Iterator[Line]:
+    for name, secret in settings.secrets.items():
+        fault = secret_fault(name, secret)
+        said = f"{name}, for {', '.join(secret.tools)}"
+        yield Line(
+            section="configuration",
+            name="secret",
+            level=Level.MISSING if fault else Level.OK,
+            detail=fault or f"{said}: can be read",
+            cure=f"the server does not start without it; mend it, or take [secrets.{name}] out"
+            if fault
+            else None,
+        )
+
+
 def _configuration(settings: Settings) -> Iterator[Line]:
     try:
         auth_provider(settings)
@@ -435,5 +451,6 @@ def _configuration(settings: Settings) -> Iterator[Line]:
         yield Line(section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure)
     else:
         yield Line(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
+    yield from _secrets(settings)
     yield Line(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))
     yield Line(section="configuration", name="jobs", level=Level.OK, detail=_jobs(settings))

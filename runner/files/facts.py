@@ -1,19 +1,20 @@
-"""What is learnt of a file when it arrives: rows of a table, pixels of an image, pages of a PDF.
+"""What is learnt of a file when it arrives: rows of a text table, pixels of an image.
 
 The content is untrusted and is read in the host, so nothing is decoded or rendered: headers are read,
-line breaks are counted. Every reader has a bound in bytes, never in time, so that the same file always
-gives the same facts; what cannot be learnt within it, or is malformed, is left out. Facts are what the
-file says of itself, for people and models to read, and nothing is decided on them.
+line breaks are counted; a format that takes more than that is not read here. Every reader has a bound in
+bytes, never in time, so that the same file always gives the same facts; what cannot be learnt within it, or
+is malformed, is left out. Facts are what the file says of itself, for people and models to read, and nothing
+is decided on them.
 
-Source: requirement S1-43.
+Source: requirement S1-43; `docs/decisions/0036-what-the-host-reads-of-a-file.md`.
 """
 
 import logging
+import os
 from collections.abc import Mapping
+from functools import partial
 
 from runner.formats.images import image_size
-from runner.formats.parquet import parquet_rows
-from runner.formats.pdf import pdf_pages
 from runner.formats.row_counts import count_rows
 
 __all__ = ["facts"]
@@ -41,7 +42,7 @@ def facts(fd: int, *, mime: str, name: str, size: int) -> Mapping[str, int | boo
         size: Its length in bytes.
 
     Returns:
-        `rows` (with `rows_estimated` where they were not all counted), `width` and `height`, or `pages`.
+        `rows` (with `rows_estimated` where they were not all counted), or `width` and `height`.
     """
     try:
         return _facts(fd, _kind(mime, name), size)
@@ -58,14 +59,8 @@ def _facts(fd: int, kind: str, size: int) -> Mapping[str, int | bool]:
         if count is None:
             return {}
         return {"rows": count.rows} if count.exact else {"rows": count.rows, "rows_estimated": True}
-    pixels = image_size(fd)
-    if pixels is not None:
-        return {"width": pixels[0], "height": pixels[1]}
-    pages = pdf_pages(fd, size)
-    if pages is not None:
-        return {"pages": pages}
-    rows = parquet_rows(fd, size)
-    return {} if rows is None else {"rows": rows}
+    pixels = image_size(partial(os.pread, fd))
+    return {} if pixels is None else {"width": pixels[0], "height": pixels[1]}
 
 
 def _kind(mime: str, name: str) -> str:

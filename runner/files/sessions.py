@@ -8,7 +8,6 @@ Source: requirements S1-12 and S1-13; architecture, decision "Session"; flock(2)
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import CallError, Code
+from runner.system import locks
 from runner.system.state_files import Damaged, make_folder, open_lock, open_regular, read_whole
 
 __all__ = ["Claim", "Session", "Sessions"]
@@ -50,9 +50,7 @@ class Claim:
 
     def release(self) -> None:
         """Give the right back; whoever waits for the session begins it anew, or goes on with it."""
-        # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
+        locks.let_go(self._fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ class Sessions:
         except OSError as error:
             raise _unusable(error) from error
         claim = Claim(path, fd)
-        if _try_exclusive(fd) and _idle_s(fd) >= idle_s:
+        if locks.try_lock(fd) and locks.is_linked(fd) and _idle_s(fd) >= idle_s:
             return claim
         claim.release()
         return None
@@ -130,9 +128,9 @@ class Sessions:
             make_folder(self.folder.parent, self.folder.name)
             while True:
                 fd = open_lock(path)
-                fcntl.flock(fd, fcntl.LOCK_SH)
+                locks.wait_for(fd, shared=True)
                 # Whoever ended it may have removed the file between our open and our lock.
-                if os.fstat(fd).st_nlink:
+                if locks.is_linked(fd):
                     break
                 os.close(fd)
         except OSError as error:
@@ -152,14 +150,6 @@ class Sessions:
 def _unusable(error: OSError) -> CallError:
     message = f"sessions cannot be noted below the folder of the setting state_dir: {error.strerror}"
     return CallError(Code.E_STORE, message)
-
-
-def _try_exclusive(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return bool(os.fstat(fd).st_nlink)
 
 
 def _idle_s(fd: int) -> float:

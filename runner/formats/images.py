@@ -1,10 +1,12 @@
 """How large an image is, from its header: PNG, GIF, JPEG, WebP, BMP and TIFF. No pixel is decoded.
 
+The image is somebody's, and this runs in the host: fields of a fixed place and length are read, in a bounded
+number of steps, and nothing is kept that the image says how much of (decision 36).
+
 Source: PNG 3rd edition, 11.2.1; GIF89a, 18; ITU T.81, B.1.1 and B.2.2; RFC 9649; Windows
 `BITMAPINFOHEADER`; TIFF 6.0, section 2.
 """
 
-import os
 import struct
 from collections.abc import Callable
 
@@ -21,39 +23,41 @@ _BMP_HEADERS = frozenset({40, 52, 56, 64, 108, 124})
 _TIFF_TYPES = {3: "H", 4: "I"}
 
 Size = tuple[int, int]
+Read = Callable[[int, int], bytes]
+"""Gives at most so many bytes from an offset on, as `os.pread` does."""
 
 
-def image_size(fd: int) -> Size | None:
-    """Return width and height in pixels as an open file's header says; None where it is no known image."""
-    header = os.pread(fd, _HEADER, 0)
-    read = next((read for signature, read in _FORMATS.items() if header.startswith(signature)), None)
-    if read is None:
+def image_size(read: Read) -> Size | None:
+    """Return width and height in pixels as an image's header says; None where it is no known image."""
+    header = read(_HEADER, 0)
+    size = next((size for signature, size in _FORMATS.items() if header.startswith(signature)), None)
+    if size is None:
         return None
     try:
-        found = read(fd, header)
+        found = size(read, header)
     except struct.error:
         # The header ends too early.
         return None
     return found if found is not None and found[0] > 0 and found[1] > 0 else None
 
 
-def _png(_fd: int, header: bytes) -> Size | None:
+def _png(_read: Read, header: bytes) -> Size | None:
     kind, width, height = struct.unpack_from(">4sII", header, 12)
     return (width, height) if kind == b"IHDR" and max(width, height) < 1 << 31 else None
 
 
-def _gif(_fd: int, header: bytes) -> Size | None:
+def _gif(_read: Read, header: bytes) -> Size | None:
     width, height = struct.unpack_from("<HH", header, 6)
     return width, height
 
 
-def _bmp(_fd: int, header: bytes) -> Size | None:
+def _bmp(_read: Read, header: bytes) -> Size | None:
     size, width, height = struct.unpack_from("<Iii", header, 14)
     # A negative height means that the rows come from above.
     return (width, abs(height)) if size in _BMP_HEADERS else None
 
 
-def _webp(_fd: int, header: bytes) -> Size | None:
+def _webp(_read: Read, header: bytes) -> Size | None:
     form, chunk = struct.unpack_from("<4s4s", header, 8)
     if form != b"WEBP":
         return None
@@ -69,10 +73,10 @@ def _webp(_fd: int, header: bytes) -> Size | None:
     return None
 
 
-def _jpeg(fd: int, _header: bytes) -> Size | None:
+def _jpeg(read: Read, _header: bytes) -> Size | None:
     at = 2
     for _ in range(_MAX_SEGMENTS):
-        mark, marker = struct.unpack(">BB", os.pread(fd, 2, at))
+        mark, marker = struct.unpack(">BB", read(2, at))
         if mark != 0xFF:
             return None
         if marker == 0xFF:
@@ -81,19 +85,19 @@ def _jpeg(fd: int, _header: bytes) -> Size | None:
         elif marker in _JPEG_BARE:
             at += 2
         elif marker in _JPEG_FRAMES:
-            height, width = struct.unpack(">HH", os.pread(fd, 4, at + 5))
+            height, width = struct.unpack(">HH", read(4, at + 5))
             return width, height
         else:
-            (length,) = struct.unpack(">H", os.pread(fd, 2, at + 2))
+            (length,) = struct.unpack(">H", read(2, at + 2))
             at += 2 + length
     return None
 
 
-def _tiff(fd: int, header: bytes) -> Size | None:
+def _tiff(read: Read, header: bytes) -> Size | None:
     order = "<" if header.startswith(b"II") else ">"
     (at,) = struct.unpack_from(order + "I", header, 4)
-    (count,) = struct.unpack(order + "H", os.pread(fd, 2, at))
-    entries = os.pread(fd, 12 * min(count, _MAX_ENTRIES), at + 2)
+    (count,) = struct.unpack(order + "H", read(2, at))
+    entries = read(12 * min(count, _MAX_ENTRIES), at + 2)
     values = {}
     for offset in range(0, len(entries) - 11, 12):
         tag, kind = struct.unpack_from(order + "HH", entries, offset)
@@ -102,7 +106,7 @@ def _tiff(fd: int, header: bytes) -> Size | None:
     return (values[256], values[257]) if values.keys() >= {256, 257} else None
 
 
-_FORMATS: dict[bytes, Callable[[int, bytes], Size | None]] = {
+_FORMATS: dict[bytes, Callable[[Read, bytes], Size | None]] = {
     b"\x89PNG\r\n\x1a\n": _png,
     b"GIF87a": _gif,
     b"GIF89a": _gif,

@@ -7,15 +7,14 @@ Source: flock(2); `docs/cli.md`, "Users".
 """
 
 import contextlib
-import fcntl
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import CallError, Code
+from runner.system import locks
 from runner.system.state_files import make_folder, open_lock
 
 __all__ = ["CallLocks"]
@@ -46,19 +45,12 @@ class CallLocks:
         Raises:
             CallError: `E_BUSY`: the user is being removed.
         """
-        try:
-            fd = self._open(segment)
-        except OSError:
+        with ExitStack() as held:
+            with contextlib.suppress(OSError):
+                fd = held.enter_context(self._opened(segment))
+                if not _shared(fd):
+                    raise _removed()
             yield
-            return
-        try:
-            if not _shared(fd):
-                raise _removed()
-            yield
-        finally:
-            # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
 
     def is_calling(self, segment: str) -> bool:
         """Say whether a call of a user is under way."""
@@ -73,36 +65,30 @@ class CallLocks:
         Raises:
             OSError: The lock cannot be made.
         """
-        fd = self._open(segment)
-        try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                alone = True
-            except BlockingIOError:
-                alone = False
-            yield alone
-        finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+        with self._opened(segment) as fd:
+            yield locks.try_lock(fd)
 
-    def _open(self, segment: str) -> int:
+    @contextmanager
+    def _opened(self, segment: str) -> Iterator[int]:
+        """Open the file of a lock, and let go of the lock at the end."""
         path = self.state / _FOLDER / f"{segment}.lock"
         try:
-            return open_lock(path)
+            fd = open_lock(path)
         except FileNotFoundError:
             make_folder(self.state, _FOLDER)
-            return open_lock(path)
+            fd = open_lock(path)
+        try:
+            yield fd
+        finally:
+            locks.let_go(fd)
 
 
 def _shared(fd: int) -> bool:
     """Take the lock shared; whoever only looks holds it alone for an instant."""
     for attempt in range(_ATTEMPTS):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOOK_S * attempt)
-        else:
+        if locks.try_lock(fd, shared=True):
             return True
+        time.sleep(_LOOK_S * attempt)
     return False
 
 

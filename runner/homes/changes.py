@@ -84,6 +84,7 @@ class Changes:
     further: tuple[str, ...] = ()
     beyond: int = 0
     _since_ns: int = 0
+    _began_ns: int = 0
     _lock: int | None = None
     _began_alone: bool = True
     _before: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class Changes:
         """
         self._lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home_fd)
         now_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
-        self._since_ns = self._earliest(now_ns)
+        self._began_ns, self._since_ns = now_ns, self._earliest(now_ns)
         self._began_alone = self._since_ns == now_ns and not self._is_locked(0, 0)
         _flock(self._lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._since_ns, 1)
 
@@ -105,10 +106,15 @@ class Changes:
         """Be under way no more, whatever came of the call."""
         self.end()
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other call is under way in the home now."""
+        return self._lock is not None and not self._is_locked(0, 0)
+
     def there_before(self, found: os.stat_result) -> None:
         """Hear of an entry that was there when the call began."""
-        # In the step of the clock in which this call began, the call before it may have ended.
-        if self._began_alone and self._since_ns <= found.st_ctime_ns <= self._since_ns + _STEP_NS:
+        # In the step of the clock in which this call began, another may have written it.
+        if self._began_ns <= found.st_ctime_ns <= self._began_ns + _STEP_NS:
             self._before[found.st_ino] = (found.st_ctime_ns, found.st_size)
 
     def there_after(self, path: str, found: os.stat_result) -> None:
@@ -116,7 +122,8 @@ class Changes:
         if found.st_ctime_ns < self._since_ns or not stat.S_ISREG(found.st_mode):
             return
         file = path.removeprefix("./")
-        was_before = self._before.get(found.st_ino) == (found.st_ctime_ns, found.st_size)
+        # Of a call that is still under way it is looked at with all that that one has changed.
+        was_before = self._began_alone and self._was_before(found.st_ino, found.st_ctime_ns, found.st_size)
         if was_before or file in self._found or not is_output(file, self.further):
             return
         if len(self._found) < _MOST:
@@ -138,9 +145,22 @@ class Changes:
             os.close(lock)
 
     @property
+    def found_since_begin(self) -> list[Change]:
+        """Return those that changed while this call ran, by path."""
+        return [
+            change
+            for change in self.found
+            if change.changed_ns >= self._began_ns
+            and not self._was_before(change.inode, change.changed_ns, change.size)
+        ]
+
+    @property
     def found(self) -> list[Change]:
         """Return the files that changed and may be outputs, by path."""
         return sorted(self._found.values())
+
+    def _was_before(self, inode: int, changed_ns: int, size: int) -> bool:
+        return self._before.get(inode) == (changed_ns, size)
 
     def _earliest(self, now_ns: int) -> int:
         """Return the earliest place of a lock, or now."""

@@ -12,13 +12,12 @@ is no moment, and no crash, after which a home stands at its place without a not
 one is taken over only where nothing of anybody's can be lost: in the range of user ids that are given to
 nobody but users, or empty, closed to others and our own. Anything else is somebody's and is refused.
 
-Source: requirements S1-23, S1-34 to S1-37; architecture, decision "Homes"; `docs/decisions/0024-*`;
-flock(2), rename(2).
+Source: requirements S1-23, S1-34 to S1-37, S1-49 and S1-103; architecture, decision "Homes";
+`docs/decisions/0024-*`; flock(2), rename(2).
 """
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import stat
@@ -32,21 +31,21 @@ from runner.homes.emptying import Emptied, empty
 from runner.homes.leftovers import walk
 from runner.homes.notes import HomeNote, HomeNotes
 from runner.settings.model import Settings
-from runner.system.openat import CONFINED, openat2, rename_noreplace
+from runner.system import locks
+from runner.system.openat import CONFINED, openat2
 from runner.system.own_folders import (
     HIDDEN,
     HomeError,
     folders_in,
     is_at,
-    let_go,
     made_folder,
     open_homes,
     sweep_unfinished,
-    try_exclusive,
 )
 from runner.system.uids import Uids
 from runner.users.usernames import home_segment
 from sandbox.host.home_usage import HomeUsage, measure
+from sandbox.syscalls import rename_noreplace
 
 __all__ = ["INPUT_FOLDER", "USUAL_HOMES", "HomeLease", "Homes"]
 
@@ -142,7 +141,7 @@ class Homes:
                 os.close(handle)
                 if keep_s > 0:
                     self._keep(held, segment, time.time() + keep_s)
-                if try_exclusive(held):
+                if locks.try_lock(held):
                     self._leave(root_fd, held, segment)
 
     def made(self) -> tuple[Path, ...]:
@@ -185,7 +184,7 @@ class Homes:
                 if held is None:
                     return True
                 self._keep(held, segment, 0)
-                if not try_exclusive(held):
+                if not locks.try_lock(held):
                     return False
                 self._clear(root_fd, held, segment)
                 return True
@@ -202,7 +201,7 @@ class Homes:
             for segment in self._segments(root_fd):
                 try:
                     with self._opened(root_fd, segment) as held:
-                        if held is not None and try_exclusive(held) and not self._is_kept(held, segment):
+                        if held is not None and locks.try_lock(held) and not self._is_kept(held, segment):
                             swept[segment] = self._clear(root_fd, held, segment)
                 except HomeError as error:
                     log.warning("home not swept", extra={"segment": segment, "reason": str(error)})
@@ -269,12 +268,12 @@ class Homes:
 
     def _hold(self, root_fd: int, fd: int, segment: str, owner: int) -> bool:
         """Hold an open home shared, and say whether it is still the home."""
-        if try_exclusive(fd):
+        if locks.try_lock(fd):
             if not is_at(root_fd, segment, fd):
                 return False
             self._make_ready(fd, segment, owner)
         # The folder is free for an instant here, and whoever gets it may empty and remove it once more.
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        locks.wait_for(fd, shared=True)
         if not is_at(root_fd, segment, fd):
             return False
         self._check_note(fd, segment)
@@ -333,13 +332,13 @@ class Homes:
             hidden, fd = made_folder(root_fd)
             try:
                 self._notes.write(fd, HomeNote(segment=segment))
-                rename_noreplace(hidden, segment, dir_fd=root_fd)
+                rename_noreplace(hidden, segment, directory=root_fd)
             except BaseException as error:
                 os.rmdir(hidden, dir_fd=root_fd)
                 if not isinstance(error, FileExistsError):
                     raise
             finally:
-                let_go(fd)
+                locks.let_go(fd)
         except OSError as error:
             raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
 
@@ -363,7 +362,7 @@ class Homes:
         try:
             yield fd
         finally:
-            let_go(fd)
+            locks.let_go(fd)
 
     def _open(self, root_fd: int, segment: str) -> int:
         handle = openat2(root_fd, segment, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, resolve=CONFINED)

@@ -10,10 +10,10 @@ Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; doc
 import asyncio
 import contextlib
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from runner.homes.changes import Changes
+from runner.homes.changes import Change, Changes
 from runner.homes.emptying import remove
 from runner.system.openat import CONFINED, openat2
 from sandbox.host.home_usage import HomeUsage, measure
@@ -99,6 +99,12 @@ class Leftovers:
 
     def _is_over(self, limits: Limits) -> bool:
         return self.usage.bytes > limits.home_bytes or self.usage.entries > limits.home_entries
+
+    def beside(self, others: Iterable[Change]) -> "Leftovers":
+        """Return the same with the files of other calls, which are not to be discarded either."""
+        if self.known is None:
+            return self
+        return replace(self, known=self.known | {change.inode for change in others})
 
     def discard(self, home_fd: int) -> int:
         """Remove all that was not there before; return how much. Never follows a link.

@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.system.openat import birth_ns
 from runner.system.own_folders import HomeError
 from runner.system.state_files import make_folder, read_whole, write_whole
+from sandbox.syscalls import birth_ns
 
 __all__ = ["HomeMark", "HomeNote", "HomeNotes"]
 

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runner.homes.emptying import remove
-from runner.system.own_folders import HIDDEN, folders_in, held, let_go, made_folder, open_homes
+from runner.system import locks
+from runner.system.own_folders import HIDDEN, folders_in, held, made_folder, open_homes
 from runner.system.tool_environment import FOLDERS
 
 __all__ = ["scratch_folder", "sweep"]
@@ -41,7 +42,7 @@ def scratch_folder(homes: Path, *, owner: int | None) -> Iterator[Path]:
             yield homes / name
         finally:
             remove(homes_fd, name)
-            let_go(fd)
+            locks.let_go(fd)
 
 
 def sweep(homes: Path, ids: Container[int]) -> None:

@@ -58,3 +58,7 @@ class Site:
         object.__setattr__(self, "logins", Logins(self.settings.state_dir))
         object.__setattr__(self, "known_tokens", token_prints(self.settings))
         object.__setattr__(self, "own_paths", OwnPaths.of(self.settings, self.named_files))
+
+    def renew_tokens(self, known: frozenset[str] | None) -> None:
+        """Take over which tokens hold: a browser session that was begun with another has ended."""
+        object.__setattr__(self, "known_tokens", known)

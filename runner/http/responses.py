@@ -64,7 +64,9 @@ def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None
 
 def of_call_error(error: CallError) -> Refusal:
     """Return what an error of the store means for a request."""
-    return Refusal(_STATUS.get(error.code, 400), error.message)
+    later = error.details.get("retry_after_seconds")
+    headers = {} if later is None else {"Retry-After": str(later)}
+    return Refusal(_STATUS.get(error.code, 400), error.message, headers)
 
 
 def refuses(own_paths: OwnPaths) -> Refuses:

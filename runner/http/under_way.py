@@ -5,6 +5,7 @@ A request is looked at when it comes. One that stays open would go on after its 
 Source: `docs/http.md`, "Who asks".
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -20,6 +21,7 @@ from runner.users.identity import User
 
 __all__ = ["EndsWithSession", "UnderWay"]
 
+_LOOK_EVERY_S = 1.0
 _LOGOUT = ("DELETE", "/api/session")
 
 
@@ -86,7 +88,11 @@ class EndsWithSession:
             await send(message)
 
         with self._under_way.one(user, seconds=login.end - self._site.clock()) as ends:
-            await self._app(scope, receive, sent)
+            watch = asyncio.create_task(self._watched(user))
+            try:
+                await self._app(scope, receive, sent)
+            finally:
+                watch.cancel()
         if not ends.cancelled_caught or "end" in answer:
             return
         if "headers" not in answer:
@@ -94,6 +100,14 @@ class EndsWithSession:
         elif "content-length" not in answer["headers"]:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         # What has another length than was said is no whole answer, and the connection is closed.
+
+    async def _watched(self, user: User) -> None:
+        """End what is under way in a session once another process has ended that: `runner users revoke`."""
+        await asyncio.sleep(_LOOK_EVERY_S)
+        # Of what another process does nobody tells.
+        while login_of(self._site, user) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_EVERY_S)
+        await self._under_way.end(user)
 
 
 def _of_browser(site: Site, scope: Scope) -> User | None:

@@ -2,13 +2,13 @@
 
 Where a tool or a server needs other limits, `tools` and `servers` give them; a tool's come first.
 
-Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 and X4 of the
-conformance cases.
+Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 and X4 of the conformance
+cases; requirements S4-47 to S4-60.
 """
 
 import difflib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -180,15 +180,15 @@ class GuardConfig(BaseModel):
 
     def fields_of(self, tool: str, server: str | None) -> tuple[ArtifactField, ...]:
         """Return the fields of a tool, whatever prefix its name or the configured key carries."""
-        return tuple(field for _, _, field in self.matching(tool, server))
+        return tuple(field for _, field in self.matching(tool, server))
 
-    def matching(self, tool: str, server: str | None) -> Iterator[tuple[str, int, ArtifactField]]:
-        """Yield the fields of a tool, each with the key that means the tool and its number there."""
+    def matching(self, tool: str, server: str | None) -> Iterator[tuple[str, ArtifactField]]:
+        """Yield the fields of a tool, each with the key that means the tool."""
         called = _spellings(tool, server)
         for key, fields in self.tool_fields.items():
-            for number, field in enumerate(fields):
+            for field in fields:
                 if key in called or (field.preset and _ends_with(tool, key)):
-                    yield key, number, field
+                    yield key, field
 
     def budgets_of(self, tool: str, server: str | None) -> Iterator[tuple[Place, Budget]]:
         """Yield the limits of a tool and where they stand; what comes later counts more."""
@@ -227,14 +227,14 @@ def from_mapping(
     given: Mapping[str, Any],
     *,
     where: str = "output_guard",
-    origin: Callable[[Place], str] = lambda _place: "",
+    file: str | None = None,
 ) -> GuardConfig:
     """Return the configuration that a table of a file, or any mapping, says.
 
     Args:
         given: The mapping.
         where: What it is called.
-        origin: Says where a place in it was written, to stand in front of what is wrong there.
+        file: Name of the file that says it, to stand in front of what is wrong.
 
     Raises:
         UsageError: Something in it is wrong; the message names each place, the value and what is allowed.
@@ -242,7 +242,10 @@ def from_mapping(
     try:
         return GuardConfig.model_validate(given)
     except ValidationError as error:
-        faults = [origin(_written(fault["loc"], given)) + _sentence(fault, where) for fault in error.errors()]
+        front = f"{file}: " if file else ""
+        faults = [
+            front + _sentence(fault, (where, *_written(fault["loc"], given))) for fault in error.errors()
+        ]
         raise UsageError("\n".join(faults)) from None
 
 
@@ -294,8 +297,8 @@ def _ends_with(tool: str, key: str) -> bool:
     return tool.endswith(key) and tool[-len(key) - 1 : -len(key)] in _JOINTS
 
 
-def _sentence(fault: Any, where: str) -> str:
-    place = ".".join([where, *(str(part) for part in fault["loc"])])
+def _sentence(fault: Any, written: Place) -> str:
+    place = ".".join(map(str, written))
     if fault["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(fault["loc"][-1]), _known_names(), n=1)
         return f"{place} is no setting" + (f"; did you mean {near[0]}?" if near else "")

@@ -16,17 +16,16 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.files.my_files import Change, MyFiles
-from runner.output_guard.config import GuardConfig, Place, from_mapping
+from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.message import guard_message
 from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.schema_fit import fitted
-from runner.output_guard.toml_lines import TomlLines
 from runner.output_guard.transformer import Transformer
 from runner.settings.model import Settings
 from runner.store.protocol import Record, Scope
 
-__all__ = ["GuardedCall", "OutputGuard", "config_of", "origin_of"]
+__all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name"]
 
 log = logging.getLogger(__name__)
 
@@ -39,26 +38,14 @@ def config_of(settings: Settings) -> GuardConfig:
     """Return the guard's settings, the section `output_guard`.
 
     Raises:
-        UsageError: Something in the section is wrong; the message says what, on which line of which file.
+        UsageError: Something in the section is wrong; the message names the file and each setting.
     """
-    return from_mapping(settings.output_guard, origin=lambda place: _origin(settings, place, ": "))
+    return from_mapping(settings.output_guard, file=file_name(settings))
 
 
-def origin_of(settings: Settings, place: Place) -> str:
-    """Return where a setting of the guard was given, as `runner.toml:12`, or `default`."""
-    return _origin(settings, place) or "default"
-
-
-def _origin(settings: Settings, place: Place, behind: str = "") -> str:
-    file = settings.config_file
-    if file is None:
-        return ""
-    try:
-        line = TomlLines(file.read_text(encoding="utf-8")).of(("output_guard", *place))
-    except (OSError, ValueError):
-        # It was read a moment ago; what is said does without its line.
-        line = None
-    return file.name + (f":{line}" if line else "") + behind
+def file_name(settings: Settings) -> str | None:
+    """Return the name of the file that the settings were given in; None where there is none."""
+    return settings.config_file.name if settings.config_file else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +113,22 @@ class OutputGuard:
             try:
                 functions[name] = load_function(name, folder=folder, arguments=3)
             except UsageError as error:
-                where = _origin(settings, place, ": ")
-                raise UsageError(f"{where}output_guard.{'.'.join(map(str, place))}: {error}") from error
+                where = ".".join(map(str, ("output_guard", *place)))
+                raise UsageError(f"{file.name}: {where}: {error}" if file else f"{where}: {error}") from error
         return cls(config, functions)
 
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
+        # What is made of the tool's own message meets it there.
+        transformer = None if call.is_message_made_by_tool else self._transformer(call)
+        return await self._guarded(value, call, transformer)
+
+    async def facts(self, meta_data: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
+        """Return the `meta_data` of a contract value guarded; the operator's function is not for it."""
+        made = await self._guarded(meta_data, call, None)
+        return made if isinstance(made, dict) else {"summary": made}
+
+    async def _guarded(self, value: Any, call: GuardedCall, transformer: Transformer | None) -> Any:
         guarded = await guard(
             value,
             tool=call.tool,
@@ -140,8 +137,7 @@ class OutputGuard:
             store=call.files.library.store,
             scope=call.scope,
             share=_SHARE_OF_RESULTS,
-            # What is made of the tool's own message meets it there.
-            transformer=None if call.is_message_made_by_tool else self._transformer(call),
+            transformer=transformer,
         )
         self._tell(guarded, call)
         return guarded.value

@@ -3,8 +3,9 @@
 Text formats are none of them: what is text may be read. Office documents are told from other archives by
 the names of their parts, which an archive holds in clear.
 
-Source: document 004, appendix A; rule X2 of the conformance cases; the formats' own specifications
-(PNG, JFIF, RIFF, RFC 1952, RFC 8878, RFC 3533, ISO 14496-12, MS-CFB, MS-BMP, APPNOTE, ELF, PE and others).
+Source: document 004, appendix A; rule X2 of the conformance cases; the formats' own specifications (PNG,
+JFIF, RIFF, RFC 1952, RFC 8878, RFC 3533, ISO 14496-12, MS-CFB, MS-BMP, APPNOTE, ELF, PE and others);
+requirement S4-108.
 """
 
 from collections.abc import Callable, Iterator

@@ -19,7 +19,8 @@ store refuses, content is cut or left out, and `guarded.warnings` says so; the g
 
 A structure of too many items, or nested too deep, is stored unparsed and referenced as a whole.
 
-Source: document 004, section 4.1; contradiction C24; rules X1 to X6 of the conformance cases.
+Source: document 004, section 4.1; contradiction C24; rules X1 to X6 of the conformance cases; requirements
+S4-2 and S4-41 to S4-46.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 The keys are bare names of tools. A preset was asked for by name, so it fires whatever prefix a tool carries,
 also one that an underscore joins to it.
 
-Source: document 004, appendix B; requirements S4-101, S4-109 to S4-111.
+Source: document 004, appendix B; requirements S4-1, S4-2, S4-101 and S4-109 to S4-111.
 """
 
 import tomllib

@@ -3,7 +3,7 @@
 Source: document 004, section 4.2.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runner.output_guard.artifact_field import ArtifactField
@@ -24,7 +24,7 @@ class Rule:
     Attributes:
         name: The setting, or the path of a field.
         value: What it says.
-        origin: Where it was given: `runner.toml:12`, `preset tableau`, `default`.
+        origin: Where it was given: `runner.toml`, `preset tableau, runner.toml`, `default`.
         because: Why it applies: the key that matches the tool, or that it is general.
     """
 
@@ -34,26 +34,22 @@ class Rule:
     because: str
 
 
-def rules_of(
-    config: GuardConfig, tool: str, server: str | None, origin: Callable[[Place], str]
-) -> Iterator[Rule]:
+def rules_of(config: GuardConfig, tool: str, server: str | None, file: str) -> Iterator[Rule]:
     """Yield the rules that apply to a tool: its limits, then the fields that are known to hold files.
 
     Args:
         config: The guard's settings.
         tool: Name of the tool, with or without a prefix.
         server: Name of its server, if it is one's.
-        origin: Says where a place in the settings was written.
+        file: Name of the file in which the settings were written.
     """
     for name in _LIMITS:
-        yield _limit(config, tool, server, name, origin)
-    for key, number, field in config.matching(tool, server):
-        yield _field(key, number, field, origin)
+        yield _limit(config, tool, server, name, file)
+    for key, field in config.matching(tool, server):
+        yield _field(key, field, file)
 
 
-def _limit(
-    config: GuardConfig, tool: str, server: str | None, name: str, origin: Callable[[Place], str]
-) -> Rule:
+def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: str) -> Rule:
     found: tuple[Place, Budget] | None = None
     for place, budget in config.budgets_of(tool, server):
         if getattr(budget, name) is not None:
@@ -62,22 +58,20 @@ def _limit(
         place, budget = found
         value = getattr(budget, name)
         because = f"key {place[-1]!r} of {place[0]}"
-        return Rule(name=name, value=value, origin=origin((*place, name)), because=because)
+        return Rule(name=name, value=value, origin=file, because=because)
     general = config.retention if name in _KEPT else config
-    place = ("retention", name) if name in _KEPT else (name,)
     given = name in general.model_fields_set
     return Rule(
         name=name,
         value=getattr(general, name),
-        origin=origin(place) if given else "default",
+        origin=file if given else "default",
         because="general",
     )
 
 
-def _field(key: str, number: int, field: ArtifactField, origin: Callable[[Place], str]) -> Rule:
+def _field(key: str, field: ArtifactField, file: str) -> Rule:
     # A preset was asked for somewhere, and that is where it comes from for the operator.
-    place = ("tool_fields", "$preset") if field.preset else ("tool_fields", key, number)
-    where = f"preset {field.preset}, {origin(place)}" if field.preset else origin(place)
+    where = f"preset {field.preset}, {file}" if field.preset else file
     only = ", where it is large" if field.only_large else ""
     return Rule(
         name=f"field {field.field_path}",

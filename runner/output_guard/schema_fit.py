@@ -16,7 +16,7 @@ from jsonschema.exceptions import SchemaError, UnknownType
 from jsonschema.validators import validator_for
 from referencing.exceptions import Unresolvable
 
-__all__ = ["fitted"]
+__all__ = ["fitted", "satisfies", "shortened"]
 
 _TEXT_CHARS = 400
 _ITEMS_CHARS = 4_000
@@ -30,13 +30,14 @@ def fitted(was: Any, guarded: Any, schema: Mapping[str, Any]) -> Any:
         guarded: What the guard made of it; parts that it left alone are the same objects.
         schema: The JSON schema of the value.
     """
-    for made in (guarded, _reworded(was, guarded), _shortened(was, [])):
-        if _satisfies(made, schema):
+    for made in (guarded, _reworded(was, guarded), shortened(was, [])):
+        if satisfies(made, schema):
             return made
     return None
 
 
-def _satisfies(value: Any, schema: Mapping[str, Any]) -> bool:
+def satisfies(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Say whether a value is an object that satisfies a schema; one that cannot be checked, any does."""
     if not isinstance(value, dict):
         return False
     try:
@@ -58,23 +59,35 @@ def _reworded(was: Any, guarded: Any) -> Any:
     if isinstance(was, list) and isinstance(guarded, list) and len(guarded) == len(was):
         return [_reworded(old, new) for old, new in zip(was, guarded, strict=True)]
     notes = [_said(guarded)] if isinstance(guarded, dict) else []
-    return _shortened(was, notes)
+    return shortened(was, notes)
 
 
-def _shortened(was: Any, notes: list[str]) -> Any:
-    """Return a value of the same form as `was` in which nothing is long."""
+def shortened(
+    was: Any, notes: list[str], *, text_chars: int = _TEXT_CHARS, items_chars: int = _ITEMS_CHARS
+) -> Any:
+    """Return a value of the same form as `was` in which nothing is long.
+
+    Args:
+        was: The value.
+        notes: What stands in the place of a long text, if anything; only the first is used.
+        text_chars: The longest text that stays.
+        items_chars: About how long the items of a list that stay are together.
+    """
     if isinstance(was, str):
-        if len(was) <= _TEXT_CHARS:
+        if len(was) <= text_chars:
             return was
         return notes[0] if notes else f"[{len(was)} characters removed, see content]"
     if isinstance(was, dict):
-        return {key: _shortened(item, notes) for key, item in was.items()}
+        return {
+            key: shortened(item, notes, text_chars=text_chars, items_chars=items_chars)
+            for key, item in was.items()
+        }
     if not isinstance(was, list):
         return was
     kept: list[Any] = []
-    room = _ITEMS_CHARS
+    room = items_chars
     for item in was:
-        short = _shortened(item, notes)
+        short = shortened(item, notes, text_chars=text_chars, items_chars=items_chars)
         room -= len(str(short))
         if room < 0:
             break

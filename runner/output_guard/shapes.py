@@ -2,15 +2,13 @@
 
 import csv
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
+from runner.formats.cut_json import read_beginning
 from runner.formats.images import image_size
-from runner.formats.json_repair import complete
-from runner.formats.parquet import parquet_shape
 
 __all__ = ["HEAD_CHARS", "TAIL_CHARS", "shape_of", "shape_of_bytes"]
 
@@ -24,9 +22,6 @@ _PARSE_MAX_CHARS = 1_000_000
 _LINE_MAX_CHARS = 20_000
 _BEGINNING_CHARS = 20_000
 _COUNTS = ("key_count", "rows", "items")
-_TABLES = ("application/vnd.apache.parquet",)
-_HEAD_BYTES = 64 * 1024
-_TAIL_BYTES = 4 * 1024 * 1024 + 8
 _DELIMITERS = ",\t;|"
 
 
@@ -51,30 +46,13 @@ def _of_list(items: list[Any]) -> dict[str, Any]:
 
 
 def shape_of_bytes(content: bytes, mime: str) -> dict[str, Any] | None:
-    """Return the shape of a file in a binary format, where its header says it: tables, images."""
-    if mime not in _TABLES and not mime.startswith("image/"):
-        return None
-    with _as_file(content) as fd:
-        pixels = image_size(fd)
-        if pixels is not None:
-            return {"kind": "image", "width": pixels[0], "height": pixels[1]}
-        table = parquet_shape(fd, len(content))
-    if table is None:
-        return None
-    rows, columns = table
-    return {"kind": "table", "rows": rows} | ({} if columns is None else {"width": columns})
+    """Return the shape of a file in a binary format: the pixels of an image, where its header says them."""
+    pixels = image_size(partial(_part, content)) if mime.startswith("image/") else None
+    return None if pixels is None else {"kind": "image", "width": pixels[0], "height": pixels[1]}
 
 
-@contextmanager
-def _as_file(content: bytes) -> Iterator[int]:
-    """Give a descriptor of the beginning and the end of `content`, all that headers and footers need."""
-    with open(os.memfd_create("shape"), "w+b", buffering=0) as file:
-        fd = file.fileno()
-        os.pwrite(fd, content[:_HEAD_BYTES], 0)
-        if len(content) > _HEAD_BYTES:
-            start = max(_HEAD_BYTES, len(content) - _TAIL_BYTES)
-            os.pwrite(fd, content[start:], start)
-        yield fd
+def _part(content: bytes, length: int, offset: int) -> bytes:
+    return content[offset : offset + length]
 
 
 def _of_text(text: str) -> dict[str, Any]:
@@ -91,9 +69,8 @@ def _of_text(text: str) -> dict[str, Any]:
 
 def _of_json(text: str) -> dict[str, Any] | None:
     whole = len(text) <= _PARSE_MAX_CHARS
-    known = text if whole else complete(text[:_BEGINNING_CHARS])
     try:
-        value = json.loads(known or "")
+        value = json.loads(text) if whole else read_beginning(text[:_BEGINNING_CHARS])
     except (ValueError, RecursionError):
         return None
     shape = shape_of(value)

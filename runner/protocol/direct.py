@@ -7,16 +7,14 @@ everything unusual goes to the SDK as it came.
 A call of the later era needs nothing but itself. One of the handshake era belongs to a connection: what is
 cancelled, asked and ended on it stays with the SDK, among whose requests the call is put (`Connected`).
 
-Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25, "Lifecycle".
+Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25,
+"Lifecycle"; requirement S3-142.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mcp.server.connection import Connection
-from mcp.shared.dispatcher import DispatchContext
-from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     LOG_LEVEL_META_KEY,
@@ -28,6 +26,7 @@ from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.types import Scope
 
 from runner.protocol.internals.dispatch import Connected, Own
+from runner.protocol.internals.types import Connection, DispatchContext, TransportContext
 
 __all__ = ["Answer", "Ask", "DirectCall", "Notify", "is_traced", "is_usual", "take"]
 

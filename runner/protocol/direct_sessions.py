@@ -13,7 +13,6 @@ from typing import Self
 
 import anyio
 import pydantic_core
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,6 +20,7 @@ from runner.protocol.direct import Answer, take
 from runner.protocol.http_exchange import Exchange
 from runner.protocol.internals.dispatch import Own
 from runner.protocol.internals.http_sessions import HttpSession
+from runner.protocol.internals.types import SessionMessage
 
 __all__ = ["answer_in_session"]
 

@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCRequest
 
 from runner.protocol.direct import Answer, take
+from runner.protocol.internals.types import SessionMessage
 from runner.protocol.lines import IncomingLines
 
 __all__ = ["DirectLines"]

@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError
 
+from runner.protocol.internals.types import SessionMessage
 from runner.protocol.messages import Unreadable, read_message
 
 __all__ = ["IncomingLines", "OutgoingLines"]

@@ -5,6 +5,7 @@ One way for all results that are contract values, whoever executed the tool.
 Source: architecture, "One call, in order", step 10.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import Completed, Request
 from runner.steps.render import Delivery, inline_limit, is_open_schema, render
+from runner.steps.short_facts import little
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
@@ -27,6 +29,9 @@ DELIVERY_KEY = "toolcell/artifacts"
 
 _OURS = ("artifact_errors", "denials")
 """What of a good result's `meta_data` we say, not the tool."""
+
+_MOST_FACTS_CHARS = 262_144
+"""Characters of `meta_data`, as JSON, that a client gets whole."""
 
 DownloadUrl = Callable[[User, ArtifactFile], str]
 """Makes the address at which a user can fetch a file."""
@@ -103,21 +108,26 @@ class ResultMessages:
         return processed
 
     async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
-        """Return a contract value with guarded `results`, from which text and structured content are made."""
-        given = processed.value.get("results")
+        """Return a contract value with guarded `results`, from which text and structured content are made.
+
+        Facts that would fill a message are guarded too; others reach the client whole, in `_meta`.
+        """
+        given, facts = processed.value.get("results"), processed.value.get("meta_data")
         results = await self.guard.results(given, call)
-        if results is given:
-            return processed
-        return replace(processed, value={**processed.value, "results": results})
+        value = processed.value if results is given else {**processed.value, "results": results}
+        if isinstance(facts, Mapping) and len(json.dumps(facts)) > _MOST_FACTS_CHARS:
+            short = await self.guard.facts(facts, call)
+            value = {**value, "meta_data": {**little(facts), **short}}
+        return processed if value is processed.value else replace(processed, value=value)
 
 
 def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
     """Decide how artifacts reach a client: by setting, else as it asks, else by its name."""
-    if settings.artifact_delivery != "auto":
-        return Delivery(settings.artifact_delivery)
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
         return Delivery.INLINE
+    if settings.artifact_delivery != "auto":
+        return Delivery(settings.artifact_delivery)
     meta = params.get("_meta")
     asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
     named = (facts.client_info or {}).get("name") in settings.inline_clients

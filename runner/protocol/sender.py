@@ -31,6 +31,7 @@ __all__ = [
     "asker",
     "direct_sender",
     "has_sessions",
+    "newcomer",
     "request_facts",
     "sender",
 ]
@@ -90,6 +91,15 @@ class DirectClient:
 def has_sessions(ctx: ServerRequestContext[Any, Any]) -> bool:
     """Say whether the client's protocol has sessions, that is a handshake."""
     return ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def newcomer(settings: Settings, transport: Transport) -> User:
+    """Return who begins a connection, which has no session yet.
+
+    Raises:
+        MCPError: It comes from nobody whom this server serves.
+    """
+    return _user(settings, transport, get_access_token())
 
 
 def asker(

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import anyio
 from fastmcp import FastMCP
-from mcp.shared.message import SessionMessage
 
 from runner.errors import StartError
 from runner.protocol.direct import Answer
 from runner.protocol.direct_stdio import DirectLines
 from runner.protocol.internals.host import serve_streams
+from runner.protocol.internals.types import SessionMessage
 from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.protocol.messages import Unreadable
 from runner.protocol.unanswered import Unanswered

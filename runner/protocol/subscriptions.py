@@ -3,23 +3,24 @@
 The resource `runner://files` is updated whenever a file of the user comes or goes, `artifact://ID` when
 that file does; resources and lists of a remote server when it says so. A client of the handshake era
 subscribes to a URI and is told on its connection; one of the later era listens on the stream of a request.
-Nobody is told of another user's files. What a tool publishes of its file's lists and resources, clients of
-the later era hear; in the handshake era such a resource announces nothing, so subscribing to one is refused.
+Nobody is told of another user's files. Where the list of tools names the files, it changes with them. What a
+tool says of a resource of its own file, those clients of its user hear who subscribed to it, or listen for
+it; what it says of its lists, those of the later era.
 
 Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
-requirement S0-68.
+requirements S0-68, S4-12 and S4-37.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import mcp_types
 from fastmcp import FastMCP
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
@@ -34,8 +35,10 @@ from mcp.shared.exceptions import MCPError
 from runner.errors import RunnerError
 from runner.files.file_events import FILES_URI, REMOVED, STORED
 from runner.protocol.artifact_resources import SCHEME
-from runner.protocol.internals.connection import connection_of
-from runner.protocol.internals.host import serve_subscriptions
+from runner.protocol.internals.connection import connection_of, is_ready
+from runner.protocol.internals.host import come_first, serve_subscriptions
+from runner.protocol.internals.types import Connection
+from runner.protocol.sender import has_sessions
 from runner.users.events import LIST_CHANGED, LISTENERS_PER_USER, UPDATED, Events, Subscription
 from runner.users.identity import User
 
@@ -61,8 +64,19 @@ class Beyond(Protocol):
         """Publish none any more."""
 
 
+async def _has_none(ctx: _Context, uri: str) -> bool:
+    del ctx, uri
+    return False
+
+
 def offer_subscriptions(
-    app: FastMCP, events: Events, user_of: Callable[[_Context], User], beyond: Beyond | None = None
+    app: FastMCP,
+    events: Events,
+    user_of: Callable[[_Context], User],
+    beyond: Beyond | None = None,
+    *,
+    lists_files: bool = False,
+    has: Callable[[_Context, str], Awaitable[bool]] = _has_none,
 ) -> None:
     """Let clients of `app` subscribe.
 
@@ -71,11 +85,15 @@ def offer_subscriptions(
         events: Where changes are heard.
         user_of: Says who a request comes from, or raises what the client gets.
         beyond: Resources that are not ours, if there are any.
+        lists_files: Whether the list of tools names the user's files, so that it changes with them.
+        has: Says whether a file that we serve has a resource, whose changes its tools may tell of.
     """
-    offered = _Subscriptions(events, user_of, beyond)
+    offered = _Subscriptions(events, user_of, beyond, lists_files, has)
     serve_subscriptions(
         app, subscribe=offered.subscribe, unsubscribe=offered.unsubscribe, listen=offered.listen
     )
+    if lists_files:
+        come_first(app, offered.note_list)
 
 
 def announced(discovered: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,8 +107,9 @@ def announced(discovered: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """What one connection wants to hear of."""
+    """What one connection wants to hear of: resources, and whether the list of tools that it has changes."""
 
+    lists_tools: bool = False
     uris: set[str] = field(default_factory=set)
     task: "asyncio.Task[None] | None" = None
 
@@ -99,30 +118,47 @@ class _Watch:
 class _Subscriptions:
     events: Events
     user_of: Callable[[_Context], User]
-    beyond: Beyond | None = None
+    beyond: Beyond | None
+    lists_files: bool
+    has: Callable[[_Context, str], Awaitable[bool]]
 
     async def subscribe(
         self, ctx: _Context, params: mcp_types.SubscribeRequestParams
     ) -> mcp_types.EmptyResult:
         uri = str(params.uri)
-        connection = connection_of(ctx)
-        watch: _Watch = connection.state.setdefault(_STATE, _Watch())
+        watch: _Watch = connection_of(ctx).state.setdefault(_STATE, _Watch())
         if uri in watch.uris:
             return mcp_types.EmptyResult()
         if self.beyond is not None and not _is_ours(uri):
             await self.beyond.subscribe(ctx, uri)
-        elif not _is_ours(uri):
-            message = f"{uri!r} announces no changes; {FILES_URI} and the files of artifact:// do"
+        elif not _is_ours(uri) and not await self.has(ctx, uri):
+            message = (
+                f"{uri!r} announces no changes; the file's own resources, {FILES_URI} and artifact:// do"
+            )
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
-        if watch.task is None:
-            user = self._one_more(ctx)
-            listening = self.events.subscribe(user=user.segment, session=user.session)
-            # Before the answer: what changes after it is announced.
-            heard = connection.exit_stack.enter_context(listening)
-            watch.task = asyncio.create_task(_tell(heard, watch, connection.send_resource_updated))
-            connection.exit_stack.callback(watch.task.cancel)
+        self._begin(watch, ctx)
         watch.uris.add(uri)
         return mcp_types.EmptyResult()
+
+    async def note_list(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        """Note who lists the tools, which name the user's files: the connection is told when those change."""
+        if ctx.method == "tools/list" and has_sessions(ctx) and is_ready(ctx):
+            watch: _Watch = connection_of(ctx).state.setdefault(_STATE, _Watch())
+            # Whoever has too many streams open lists the tools all the same, and is told of nothing.
+            with contextlib.suppress(MCPError):
+                self._begin(watch, ctx)
+                watch.lists_tools = True
+        return await call_next(ctx)
+
+    def _begin(self, watch: _Watch, ctx: _Context) -> None:
+        """Listen for a connection, if nobody does. Before the answer: what changes after it is announced."""
+        if watch.task is not None:
+            return
+        user, connection = self._one_more(ctx), connection_of(ctx)
+        listening = self.events.subscribe(user=user.segment, session=user.session)
+        heard = connection.exit_stack.enter_context(listening)
+        watch.task = asyncio.create_task(_tell(heard, watch, connection))
+        connection.exit_stack.callback(watch.task.cancel)
 
     async def unsubscribe(
         self, ctx: _Context, params: mcp_types.UnsubscribeRequestParams
@@ -145,7 +181,7 @@ class _Subscriptions:
         stream = ListenHandler(bus)
         async with self._hearing(ctx, [uri for uri in wanted if not _is_ours(uri)]):
             with self.events.subscribe(user=user.segment, session=user.session) as heard:
-                passing = asyncio.create_task(_pass_on(heard, bus, stream))
+                passing = asyncio.create_task(_pass_on(heard, bus, stream, lists_files=self.lists_files))
                 try:
                     return await stream(ctx, params)
                 finally:
@@ -176,17 +212,23 @@ class _Subscriptions:
         return user
 
 
-async def _tell(heard: Subscription, watch: _Watch, send: Callable[[str], Any]) -> None:
+async def _tell(heard: Subscription, watch: _Watch, connection: Connection) -> None:
     async for event in heard:
         for uri in _updated(event):
             if uri in watch.uris:
-                await send(uri)
+                await connection.send_resource_updated(uri)
+        if watch.lists_tools and event.get("type") in (STORED, REMOVED):
+            await connection.send_tool_list_changed()
 
 
-async def _pass_on(heard: Subscription, bus: InMemorySubscriptionBus, stream: ListenHandler) -> None:
+async def _pass_on(
+    heard: Subscription, bus: InMemorySubscriptionBus, stream: ListenHandler, *, lists_files: bool
+) -> None:
     async for event in heard:
         if event.get("type") == LIST_CHANGED:
             await bus.publish(_LISTS[event["list"]])
+        if lists_files and event.get("type") in (STORED, REMOVED):
+            await bus.publish(ToolsListChanged())
         for uri in _updated(event):
             await bus.publish(ResourceUpdated(uri=uri))
     # The server stops: the client is told so, instead of losing its connection.

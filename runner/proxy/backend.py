@@ -22,13 +22,13 @@ from fastmcp import Client
 from fastmcp.client.transports import ClientTransport
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.server.subscriptions import ResourceUpdated
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
 
 from runner.contract.widget_dialects import WidgetRights, widget_rights
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import tell_remote
+from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.proxy.deadline_watch import Watched

@@ -6,9 +6,8 @@ Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-8
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,20 +29,19 @@ from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.backend import Backend
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task, remote_failure
-from runner.proxy.remote_call import RemoteCall, begun_task, reader_of, task_said, without_our_words
+from runner.proxy.foreign_words import told_beside
+from runner.proxy.remote_call import RESULTS, RemoteCall, begun_task, reader_of, task_said
 from runner.proxy.upstreams import Upstreams
-from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_scopes, authorize_widget
-from runner.steps.execution import QUESTION, Completed, Request
+from runner.steps.execution import Completed, Request, log_call, observe_guarded, question_of, traced
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.render import Delivery, render
+from runner.steps.timing import REPORT, wants_report
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User
 
 __all__ = ["TASKS", "Calls"]
-
-log = logging.getLogger(__name__)
 
 TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update"})
 """What a client asks about calls that a server made tasks of, in either era."""
@@ -68,20 +66,34 @@ class Calls:
 
     async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         """Return the result of a `tools/call`, by the contract or guarded."""
-        request = self._request(ctx, params, user)
+        request = traced(self.upstreams, self._request(ctx, params, user))
         with CallScope(request.id):
             offered = user.name in self.upstreams.guard.keepers
             try:
-                result = await self._result(ctx, replace(request, params=_tellable(params)))
+                self.upstreams.observers.check()
+                async with self.upstreams.upkeep.in_use(user):
+                    told = replace(request, params=_tellable(dict(request.params)))
+                    result = await self._result(ctx, told)
+            except asyncio.CancelledError:
+                observe_guarded(self.upstreams, request, Code.E_CANCELLED.name)
+                raise
             except (RemoteError, CallError) as error:
+                failure = remote_failure(error) if isinstance(error, RemoteError) else error
                 ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
-                result = await self.upstreams.guard.message(_failure(error), ours, media_stay=False)
-                _log_call(request, result)
+                result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
+                _note(self.upstreams, request, failure.code.name)
             result = told_result(self.upstreams.own_paths, result)
+            if wants_report(params) and "content" in result:
+                result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
         if not offered and user.name in self.upstreams.guard.keepers and self.upstreams.settings.extras:
             await self.upstreams.tell(ctx, user, "notifications/tools/list_changed")
         return result
+
+    def _report(self, request: Request) -> dict[str, Any]:
+        """Return how a call went, as far as it is known here, for whoever asked."""
+        deadlines = asdict(self.upstreams.settings.deadlines(request.tool))
+        return {"call": request.id, "steps_ms": request.steps.in_ms(), "deadlines": deadlines}
 
     def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
         facts = request_facts(ctx)
@@ -107,37 +119,46 @@ class Calls:
             known = backends
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
-        backend = known[0]
+        with self.upstreams.call_locks.calling(user.segment):
+            return await self._asked_of(ctx, params, user, known[0], task)
+
+    async def _asked_of(
+        self, ctx: _Context, params: dict[str, Any], user: User, backend: Backend, task: str
+    ) -> dict[str, Any]:
+        """Return what the server says of a task that is this client's."""
         result = await backend.request(ctx.method, params)
         whole = ctx.method == "tasks/result"
         # The later era has the result of the call inside of what is said of the task.
         wire = result if whole else result.get("result")
         if not isinstance(wire, Mapping):
-            return result
+            return told_beside(result)
         tool = backend.tasks.get(task, "task")
         said = {"name": self.upstreams.names.outside(backend.name, tool)}
         call = await self._remote(ctx, self._request(ctx, said, user), backend.name, tool)
         if call.contract == "full":
             message = await answer_of_task(call, wire, self.messages)
         else:
-            message = await self.upstreams.guard.message(wire, call.guarded(), media_stay=False)
-        return message if whole else {**result, "result": message}
+            message = await self._guarded_message(call, wire)
+        return message if whole else {**told_beside(result), "result": message}
 
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         servers = self.upstreams.names.servers
         if len(servers) == 1:
             backend = self.upstreams.backend(ctx, user, servers[0])
             listed = await backend.request(ctx.method, params)
-            if self._is_for_one(servers[0]):
-                return listed
-            return {**listed, "tasks": _begun_by(backend, listed.get("tasks"))}
+            return {**told_beside(listed), "tasks": self._own_tasks(backend, listed.get("tasks"))}
         found: list[Any] = []
         for server in servers:
             with contextlib.suppress(MCPError, RemoteError):
                 backend = self.upstreams.backend(ctx, user, server)
-                tasks = await backend.pages(ctx.method, "tasks")
-                found += tasks if self._is_for_one(server) else _begun_by(backend, tasks)
+                found += self._own_tasks(backend, await backend.pages(ctx.method, "tasks"))
         return {"tasks": found}
+
+    def _own_tasks(self, backend: Backend, tasks: object) -> list[Any]:
+        """Return those of a server's tasks that are this client's, or this user's alone."""
+        listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+        is_for_one = self._is_for_one(backend.name)
+        return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in backend.tasks]
 
     def _is_for_one(self, server: str) -> bool:
         """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only."""
@@ -150,7 +171,7 @@ class Calls:
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
-            _log_call(request, message)
+            _note(upstreams, request, _outcome(message))
             return message
         found = upstreams.names.inside(request.tool)
         if found is None:
@@ -205,29 +226,23 @@ class Calls:
 
         wire: Any = await call.reached(act)
         if isinstance(wire, Completed):
-            raise CallError(
-                Code.E_CRASHED,
-                f"The server {call.server} has changed its tool {call.tool!r} during the call; call it again",
-            )
-        if wire.get("resultType") == "input_required":
-            return {key: wire[key] for key in QUESTION if key in wire}
+            raise call.tool_has_changed()
+        question = question_of(wire)
+        if question is not None:
+            return question
         task = begun_task(wire)
         if task is not None:
             call.backend.began(str(task.get("taskId")), call.tool)
             return task_said(wire)
         await call.backend.schema(call.tool)
-        guarded = call.guarded()
-        message = without_our_words(await call.linked(wire, guarded))
-        tier = upstreams.ways[call.server].tier
-        if tier is not None:
-            message["_meta"] = {**(message.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
-        if message.get("isError"):
-            hint = upstreams.ways[call.server].hint("\n".join(_texts(message["content"])))
-            # Behind what the server says, which stays as it is.
-            message["content"] += [{"type": "text", "text": hint}] if hint else []
-        message = await upstreams.guard.message(message, guarded, media_stay=False)
-        _log_call(request, message)
+        message = await self._guarded_message(call, wire)
+        _note(upstreams, request, _outcome(message))
         return message
+
+    async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:
+        guarded = call.guarded()
+        said = told_beside(await call.linked(wire, guarded), *RESULTS, "_meta")
+        return await self.upstreams.guard.message(call.noted(said), guarded, media_stay=False)
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
         """Return the result of one of our own tools; None if it is none, or a server's of that name."""
@@ -259,17 +274,6 @@ class Calls:
         return await resource_result(act, arguments, backend.resources, await backend.remote(), reader)
 
 
-def _begun_by(backend: Backend, tasks: object) -> list[Any]:
-    """Return those of a server's tasks that calls of this client have begun."""
-    listed = tasks if isinstance(tasks, list) else []
-    return [task for task in listed if isinstance(task, Mapping) and task.get("taskId") in backend.tasks]
-
-
-def _texts(blocks: list[Any]) -> list[str]:
-    texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
-    return [text for text in texts if isinstance(text, str)]
-
-
 def _tellable(params: dict[str, Any]) -> dict[str, Any]:
     """Return the params of a call as every server can be told of them: half of a surrogate pair is replaced.
 
@@ -284,14 +288,15 @@ def _tellable(params: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _failure(error: RemoteError | CallError) -> dict[str, Any]:
-    if isinstance(error, RemoteError):
-        error = remote_failure(error)
+def _failure(error: CallError) -> dict[str, Any]:
     return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
 
 
-def _log_call(request: Request, result: Mapping[str, Any]) -> None:
-    outcome = "error" if result.get("isError") else "ok"
-    facts = {"user": request.user.name, "tool": request.tool, "outcome": outcome}
-    # Once the answer is on its way: nobody waits for a line of the log.
-    asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))
+def _outcome(result: Mapping[str, Any]) -> str:
+    return "error" if result.get("isError") else "ok"
+
+
+def _note(upstreams: Upstreams, request: Request, outcome: str) -> None:
+    """Tell the observers and the log how a call ended that does not come through `conclude`."""
+    observe_guarded(upstreams, request, outcome)
+    log_call(request, outcome)

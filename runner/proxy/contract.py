@@ -7,12 +7,11 @@ Source: requirements S0-56, S0-70, S0-73, S1-31 and S1-104; `docs/proxy.md`, "Tw
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from runner.toolset.catalog import ToolSpec
-from runner.toolset.hidden_identity import without_parameter
 
-__all__ = ["Contract", "Wish", "contract_of", "has_our_words", "without_identity"]
+__all__ = ["Contract", "Wish", "contract_of", "has_our_words"]
 
 Contract = Literal["full", "guard"]
 """What holds for one tool."""
@@ -41,10 +40,3 @@ def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identit
 def has_our_words(spec: ToolSpec) -> bool:
     """Say whether a tool has an argument that the contract gives a meaning: who calls, or files."""
     return spec.takes_username or spec.takes_files or spec.takes_links
-
-
-def without_identity(tool: Any, name: str) -> Any:
-    """Return a tool as it stands in a list, without the parameter that says who calls: we fill it in."""
-    if not isinstance(tool, Mapping) or "inputSchema" not in tool:
-        return tool
-    return {**tool, "inputSchema": without_parameter(tool["inputSchema"], name)}

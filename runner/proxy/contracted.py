@@ -11,15 +11,13 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, Code
-from runner.files.download_links import without_tokens
 from runner.homes.homes import HomeLease
 from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
 from runner.proxy.backend import Unreachable
+from runner.proxy.foreign_words import without_secrets
 from runner.proxy.remote_call import RemoteCall, begun_task, task_said
-from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import (
-    QUESTION,
     SHORT_BYTES,
     Completed,
     Executed,
@@ -28,6 +26,7 @@ from runner.steps.execution import (
     file_delivery_of,
     interim_of,
     perform,
+    question_of,
     settle,
 )
 from runner.steps.listener import CallListener, Client
@@ -36,9 +35,6 @@ from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["answer", "answer_of_task", "remote_failure"]
-
-# What nests deeper nobody reads, and it could hold a token.
-_MAX_DEPTH = 50
 
 
 async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
@@ -56,15 +52,12 @@ async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
             raise remote_failure(error) from error
         if isinstance(done, Completed):
             return done
-        if done.get("resultType") == "input_required":
-            return interim_of({key: done[key] for key in QUESTION if key in done}, call.spec)
+        question = question_of(done)
+        if question is not None:
+            return interim_of(question, call.spec)
         if begun_task(done) is not None:
             return interim_of(task_said(done), call.spec)
-        # A call that waited for its client goes on as it began, and its tool has another contract by now.
-        raise CallError(
-            Code.E_CRASHED,
-            f"The server {call.server} has changed its tool {call.tool!r} during the call; call it again",
-        )
+        raise call.tool_has_changed()
 
     publish = call.listener(call.request.client).publish
     completed = await conclude(
@@ -86,7 +79,7 @@ async def answer_of_task(
     spec, listener = _spec(call), call.listener(call.request.client)
     if spec.takes_files or spec.takes_links:
         # Which links it was given is forgotten by now.
-        wire = _untold(wire, ("token=",))
+        wire = without_secrets(dict(wire))
     executed = Executed(wire=await call.linked(wire, call.guarded()))
     async with call.backend.held_home() as home:
         place = await _place(call, home)
@@ -103,7 +96,7 @@ def remote_failure(error: RemoteError) -> CallError:
 async def _performed(call: RemoteCall, client: Client) -> Completed:
     listener = call.listener(client)
     user, locks = call.request.user, call.upstreams.call_locks
-    async with call.upstreams.files(user).in_use(), call.backend.held_home() as home:
+    async with call.upstreams.upkeep.in_use(user), call.backend.held_home() as home:
         place, at_the_server = await _place(call, home), partial(_at_the_server, call, listener)
         with locks.calling(user.segment):
             return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
@@ -115,17 +108,16 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
 
     That harms nobody but itself: `runner.artifacts.collect` opens them as those of an enemy.
     """
+    tokens = tuple(token for place in inputs.names if (token := place.partition("token=")[2]))
     try:
         wire = await call.asked(listener, arguments=inputs.arguments)
     except MCPError as error:
         told = error.error
-        raise MCPError(
-            code=told.code, message=without_tokens(told.message), data=_untold(told.data, ("token=",))
-        ) from error
+        message, data = (without_secrets(said, tokens) for said in (told.message, told.data))
+        raise MCPError(code=told.code, message=message, data=data) from error
     call.request.steps.done("run")
-    links = tuple(place for place in inputs.names if "token=" in place)
-    if links:
-        wire = _untold(wire, tuple(link.partition("token=")[2] for link in links))
+    if tokens:
+        wire = without_secrets(wire, tokens)
     task = begun_task(wire)
     if task is not None:
         call.backend.began(str(task.get("taskId")), call.tool)
@@ -133,21 +125,6 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
         return
     wire = await call.linked(wire, call.guarded())
     yield Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
-
-
-def _untold(value: Any, tokens: tuple[str, ...], depth: int = 0) -> Any:
-    """Return a result without the tokens of links that the call was given: no model reads those."""
-    match value:
-        case str():
-            return without_tokens(value) if any(token in value for token in tokens) else value
-        case dict() if depth < _MAX_DEPTH:
-            return {key: _untold(item, tokens, depth + 1) for key, item in value.items()}
-        case list() if depth < _MAX_DEPTH:
-            return [_untold(item, tokens, depth + 1) for item in value]
-        case dict() | list():
-            return None
-        case _:
-            return value
 
 
 def _spec(call: RemoteCall) -> ToolSpec:
@@ -186,17 +163,8 @@ async def _place(call: RemoteCall, home: HomeLease | None) -> Place:
 async def _message(call: RemoteCall, completed: Completed, messages: ResultMessages) -> dict[str, Any]:
     if completed.interim is not None:
         return dict(completed.interim)
-    upstreams, request, way = call.upstreams, call.request, call.upstreams.ways[call.server]
-    files = upstreams.files(request.user, trace=request.id)
-    message = await messages.of(completed, request, files, tool=call.tool, server=call.server)
-    if way.tier is not None:
-        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation_meta(way.tier)}
-    if message["isError"]:
-        texts = [block["text"] for block in message["content"] if block.get("type") == "text"]
-        hint = way.hint("\n".join(texts))
-        # Behind what the server says, which stays as it is.
-        message["content"] += [{"type": "text", "text": hint}] if hint else []
-    return message
+    files = call.upstreams.files(call.request.user, trace=call.request.id)
+    return call.noted(await messages.of(completed, call.request, files, tool=call.tool, server=call.server))
 
 
 def _length(wire: Mapping[str, Any]) -> int:

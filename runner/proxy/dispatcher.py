@@ -17,18 +17,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
-from mcp.shared.dispatcher import (
-    CallOptions,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    ProgressFnT,
-    coerce_request_id,
-    run_notify_intercept,
-)
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
-from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -43,6 +32,17 @@ from mcp_types import (
 
 from runner.errors import CallError, RunnerError
 from runner.http.last_resort import unexpected
+from runner.protocol.internals.types import (
+    CallOptions,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    ProgressFnT,
+    SessionMessage,
+    TransportContext,
+    coerce_request_id,
+    run_notify_intercept,
+)
 from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.proxy.pace import DROPPED, Pace
 from runner.proxy.remote import FAILURES

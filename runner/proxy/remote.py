@@ -4,9 +4,8 @@ What comes back is the server's own result, key by key, and what goes there is t
 what it can do, its answers. The only module that knows how a client can fail.
 """
 
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ from fastmcp.client.transports import ClientTransport
 from fastmcp.client.transports.base import TransportOptions
 from fastmcp.exceptions import FastMCPError
 from mcp import ClientSession
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -33,6 +31,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from runner.contract.widget_dialects import WIDGET_CALL_META
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session
+from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.resource_tools import RemoteError
 
 __all__ = [
@@ -162,7 +161,7 @@ class _Way(ClientTransport):
         self._inner = inner
         self._options = options
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
     ) -> AsyncIterator[ClientSession]:
@@ -254,5 +253,5 @@ def _check(method: str, version: str | None, result: Mapping[str, Any]) -> None:
     if isinstance(result.get("task"), Mapping) or result.get("resultType", "complete") == "task":
         # The SDK does not know tasks of the handshake era, and leaves those of later ones to extensions.
         return
-    with contextlib.suppress(KeyError):
+    with suppress(KeyError):
         validate_server_result(method, version or "", result)

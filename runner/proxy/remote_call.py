@@ -1,38 +1,41 @@
 """One call of a tool of another server: whom it counts for, how it gets there, and what is heard meanwhile.
 
-Source: requirements S1-113 to S1-128, S3-141; architecture, "The proxy runs steps 1 to 2 and 7 to 11 around
-a remote server".
+Source: requirements S1-113 to S1-128, S3-141; architecture, "One call, in order": it is admitted as there
+(step 2), and a server stands in the place of the worker (step 5).
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
 
-from runner.errors import CallError
+from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.resource_tools import Reader, blocks_of
 from runner.protocol.sender import has_sessions
 from runner.proxy.backend import Backend
 from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import Watched, watch
+from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
 from runner.proxy.upstreams import Upstreams
+from runner.settings.call_limits import Counted
+from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["RemoteCall", "begun_task", "reader_of", "task_said", "without_our_words"]
+__all__ = ["RESULTS", "RemoteCall", "begun_task", "reader_of", "task_said"]
 
 R = TypeVar("R")
 
 
-_RESULTS = ("content", "structuredContent", "isError")
-_OURS = "toolcell/"
+RESULTS = ("content", "structuredContent", "isError")
+"""The keys of a result that the output guard looks at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,13 @@ class RemoteCall:
     def _count(self) -> None:
         user, tool = self.request.user, self.request.tool
         most = self.upstreams.settings.calls_per_minute(tool)
-        self.upstreams.throttle.admit(user.segment, tool, most=most, now=time.monotonic())
+        now = time.monotonic()
+        self.upstreams.throttle.admit(user.segment, tool, most=most, now=now)
+        self.upstreams.rates.admit(self._limits(), now=now)
+
+    def _limits(self) -> Sequence[Counted]:
+        user = self.request.user
+        return self.upstreams.rates.of(tool=self.request.tool, user=user.name, whose=user.segment)
 
     def listener(self, client: Client) -> CallListener:
         """Return who listens to it on behalf of its client.
@@ -105,7 +114,7 @@ class RemoteCall:
         """
         upstreams, request, client = self.upstreams, self.request, self.request.client
         user, params = request.user, request.params
-        async with upstreams.admission.admit(user.segment):
+        async with upstreams.admission.admit(user.segment, self._limits()):
             # A server that has to start first is not silent: connecting has a limit of its own.
             modern = is_modern(await self.backend.connected())
             request.steps.done("admit")
@@ -151,9 +160,14 @@ class RemoteCall:
                 # It was asked to stop; a process that does not listen is ended, and started anew.
                 await self.backend.drop()
             raise
+        finally:
+            self.request.steps.done("run")
 
     async def linked(self, wire: Mapping[str, Any], guarded: GuardedCall) -> dict[str, Any]:
-        """Return a result whose links to resources are written as clients know them, or read."""
+        """Return a result whose links to resources are written as clients know them, or read.
+
+        What its blocks say in our name is left out.
+        """
         reader, blocks = reader_of(self.upstreams, guarded), list[Any]()
         for block in wire.get("content") or ():
             if not isinstance(block, Mapping) or block.get("type") != "resource_link":
@@ -164,12 +178,43 @@ class RemoteCall:
                 read = await self.backend.resources.linked(await self.backend.remote(), block, reader)
             outside = {"uri": self.upstreams.names.uri_outside(self.server, str(block.get("uri")))}
             blocks += blocks_of({**read, **outside})
-        return {**wire, "content": blocks}
+        return {**wire, "content": [_own(block) for block in blocks]}
+
+    def noted(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a message with how its command is kept apart and, behind a failure, what may cure it."""
+        way, said = self.upstreams.ways[self.server], dict(message)
+        if way.tier is not None:
+            said["_meta"] = {**(said.get("_meta") or {}), ISOLATION_META: isolation_meta(way.tier)}
+        hint = way.hint("\n".join(_texts(said["content"]))) if said.get("isError") else None
+        if hint:
+            said["content"] = [*said["content"], {"type": "text", "text": hint}]
+        return said
+
+    def tool_has_changed(self) -> CallError:
+        """Return the error of a call that waited for its client while its tool got another contract."""
+        return CallError(
+            Code.E_CRASHED,
+            f"The server {self.server} has changed its tool {self.tool!r} during the call; call it again",
+        )
 
     def guarded(self) -> GuardedCall:
         """Return it as the output guard knows it."""
         files = self.upstreams.files(self.request.user, trace=self.request.id)
         return GuardedCall(tool=self.tool, server=self.server, files=files, schema=self.schema)
+
+
+def _own(block: Any) -> Any:
+    """Return a content block, and the resource in it, without what only we may say in its `_meta`."""
+    if not isinstance(block, Mapping):
+        return block
+    resource = block.get("resource")
+    inner = {"resource": without_our_words(resource)} if isinstance(resource, Mapping) else {}
+    return without_our_words({**block, **inner})
+
+
+def _texts(blocks: Sequence[Any]) -> list[str]:
+    texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -180,16 +225,7 @@ def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def task_said(wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client is told of a task that was begun: no result beside it, and no word in our name."""
-    said = {key: value for key, value in wire.items() if key not in _RESULTS}
-    return without_our_words(said)
-
-
-def without_our_words(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message of a server without what only we may say in its `_meta`."""
-    meta = message.get("_meta")
-    if not isinstance(meta, Mapping):
-        return dict(message)
-    return {**message, "_meta": {key: value for key, value in meta.items() if not key.startswith(_OURS)}}
+    return told_beside({key: value for key, value in wire.items() if key not in RESULTS})
 
 
 def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:

@@ -1,7 +1,7 @@
 """`runner proxy`: other MCP servers behind the output guard, over stdio or streamable HTTP."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,8 +25,13 @@ __all__ = ["serve_proxy", "ways_to"]
 log = logging.getLogger(__name__)
 
 
-async def serve_proxy(settings: Settings, targets: Sequence[Target]) -> int:
+async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Callable[[], Settings]) -> int:
     """Serve the proxy until the client leaves or a signal comes; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        targets: The servers.
+        reread: Reads the settings anew.
 
     Raises:
         UsageError: A command cannot be run, no server can be reached, or the address cannot be listened on.
@@ -37,7 +42,7 @@ async def serve_proxy(settings: Settings, targets: Sequence[Target]) -> int:
     def make(upstreams: Upstreams, download_url: DownloadUrl | None) -> FastMCP:
         return make_proxy(upstreams, transport=transport, download_url=download_url)
 
-    return await serve_application(settings, transport, opened, make)
+    return await serve_application(settings, transport, opened, make, reread)
 
 
 def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:

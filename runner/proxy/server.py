@@ -4,13 +4,14 @@ Requests and results are relayed as they are, list by list and key by key, but f
 tool's result, which passes `runner.output_guard.guard`; links in it are read where policy allows. Every
 client has connections of its own, so that sessions, messages and questions of one never reach another.
 
-Source: issue "Nothing floods the model"; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to S4-82, S4-95;
-architecture, "One call, in order", of which it has steps 1, 2 and 10.
+Source: issue "Nothing floods the model"; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to S4-82, S4-95 and
+S4-98; architecture, "One call, in order", of which it has steps 1, 2 and 10.
 """
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -29,16 +30,19 @@ from runner.protocol.internals.connection import connection_levels, is_ready, me
 from runner.protocol.internals.host import relay_innermost, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
-from runner.protocol.sender import McpClient, Transport, asker, has_sessions, request_facts
+from runner.protocol.sender import McpClient, Transport, asker, has_sessions, newcomer, request_facts
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
-from runner.proxy.contract import without_identity
+from runner.proxy.foreign_words import told_error
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
+from runner.server.told_files import takes_files, with_descriptions, with_instructions
 from runner.steps.authorization import callable_tools
+from runner.steps.inputs import check_json
 from runner.steps.render import MESSAGE_MAX_BYTES
+from runner.toolset.hidden_identity import without_identity
 from runner.users.identity import User, auth_provider
 
 __all__ = ["make_proxy"]
@@ -84,7 +88,8 @@ def make_proxy(
     upstreams.levels = partial(connection_levels, app)
     relay = _Proxy(app, upstreams, transport, download_url)
     relay_innermost(app, relay, around=answer_failures(upstreams.own_paths))
-    offer_subscriptions(app, upstreams.events, relay.user_of, relay)
+    lists_files = upstreams.may_take_files and upstreams.settings.files_block == "descriptions"
+    offer_subscriptions(app, upstreams.events, relay.user_of, relay, lists_files=lists_files)
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)
     return app
@@ -116,7 +121,12 @@ class _Proxy:
 
     async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         if ctx.method in ("initialize", "server/discover"):
-            return self._announced(ctx, await call_next(ctx))
+            met = self._announced(ctx, await call_next(ctx))
+            if not (isinstance(met, dict) and self._upstreams.may_take_files):
+                return met
+            settings = self._upstreams.settings
+            user = newcomer(settings, self._transport) if ctx.method == "initialize" else self.user_of(ctx)
+            return await with_instructions(met, self._upstreams, user)
         if ctx.request_id is None:
             await self._heard(ctx)
             return await call_next(ctx)
@@ -125,8 +135,13 @@ class _Proxy:
             return await call_next(ctx)
         try:
             result = await act(ctx, dict(ctx.params or {}), self.user_of(ctx))
-        except (RemoteError, CallError) as error:
+        except MCPError as error:
+            raise told_error(error) from error
+        except RemoteError as error:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
+        except CallError as error:
+            said = {"error_code": error.code.name, **error.details}
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
         return _in_its_era(ctx, result)
 
     async def _heard(self, ctx: _Context) -> None:
@@ -160,6 +175,19 @@ class _Proxy:
         for server, inner in self._upstreams.names.uri_inside(uri):
             await self._upstreams.backend(ctx, user, server).unsubscribe(inner)
 
+    @asynccontextmanager
+    async def _admitted(self, ctx: _Context, user: User) -> AsyncIterator[None]:
+        """Hold a place for a request that a server answers, as for such a one that our own files answer.
+
+        Raises:
+            CallError: `E_BUSY`, too many wait; `E_INVALID_ARGUMENT`, its params are no JSON.
+        """
+        upstreams = self._upstreams
+        check_json(ctx.params or {})
+        async with upstreams.drain.call(_untold, of_tool=False), upstreams.admission.admit(user.segment):
+            with upstreams.call_locks.calling(user.segment):
+                yield
+
     async def _list(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         key, names = _LISTS[ctx.method], self._upstreams.names
         if key.startswith("resource") and not self._upstreams.guard.config.resources.enabled:
@@ -167,7 +195,10 @@ class _Proxy:
         if not names.prefixed:
             result = await self._listed(ctx, user, names.servers[0], params)
         else:
-            result = {key: await self._joined(ctx, user, key)}
+            async with self._admitted(ctx, user):
+                result = {key: await self._joined(ctx, user, key)}
+        if key == "tools":
+            result = await with_descriptions(result, self._upstreams, user, takes=self._takes_files)
         if result.get("nextCursor") is None:
             items = result.get(key)
             listed = items if isinstance(items, list) else []
@@ -179,7 +210,8 @@ class _Proxy:
     async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
             backend = self._upstreams.backend(ctx, user, server)
-            result = await backend.request(ctx.method, params)
+            async with self._admitted(ctx, user):
+                result = await backend.request(ctx.method, params)
             key = _LISTS[ctx.method]
             return {**result, key: self._shown(backend, key, result.get(key))}
         except MCPError as error:
@@ -196,7 +228,7 @@ class _Proxy:
         backend.learn(items)
         if settings.show_username or self._upstreams.ways[backend.name].contract == "guard":
             return items
-        return [without_identity(item, settings.username_parameter) for item in items]
+        return without_identity(items, settings.username_parameter)
 
     async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
         """Return the items of all servers; one that fails does not take the others down."""
@@ -211,6 +243,11 @@ class _Proxy:
                 continue
             found += self._upstreams.names.listed(server, key, items)
         return found
+
+    def _takes_files(self, tool: Mapping[str, Any]) -> bool:
+        """Say whether a listed tool is given the user's files, as a tool of our own is."""
+        found = self._upstreams.names.inside(str(tool.get("name")))
+        return found is not None and self._upstreams.ways[found[0]].contract != "guard" and takes_files(tool)
 
     def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
         """Return what of our own stands behind a list; a server's own of the same name hides it."""
@@ -297,7 +334,8 @@ class _Proxy:
         async def send(params: dict[str, Any]) -> dict[str, Any]:
             return await backend.request(ctx.method, params)
 
-        return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)
+        async with self._admitted(ctx, user):
+            return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)
 
     def _announced(self, ctx: _Context, result: HandlerResult) -> HandlerResult:
         """Announce what the servers announce beside what every FastMCP server does."""
@@ -309,6 +347,10 @@ class _Proxy:
         special = {key: able[key] for key in ("completions", "experimental", of_era) if key in able}
         resources = {**(result.get("capabilities", {}).get("resources") or {}), "subscribe": True}
         return {**result, "capabilities": {**result["capabilities"], "resources": resources, **special}}
+
+
+async def _untold(_notice: str) -> None:
+    """Tell nobody that the server is being stopped: only calls of tools are ended for it."""
 
 
 def _in_its_era(ctx: _Context, result: dict[str, Any]) -> dict[str, Any]:

@@ -17,19 +17,22 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fastmcp.client.transports import ClientTransport
-from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 
-from runner.errors import CallError, UsageError
+from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
 from runner.files.file_events import tell as tell_of_file
 from runner.files.my_files import Library, MyFiles, open_library
+from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.http.downloads import routes
+from runner.observation.metrics import Gauges
+from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
 from runner.protocol.internals.connection import connection_of
+from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteResources
 from runner.protocol.sender import has_sessions
 from runner.proxy.backend import Backend, Unreachable
@@ -38,15 +41,16 @@ from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
 from runner.settings.isolation import in_force
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
-from runner.store.spool.store import SpoolingStore
-from runner.store.sweeper import sweep_now_and_then
+from runner.system.once import Once
 from runner.toolset.admission import Admission
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.drain import Drain
 from runner.toolset.loopback import Loopback
+from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
 from runner.users.events import LIST_CHANGED, Events
@@ -152,6 +156,8 @@ class Upstreams:
         pausing: Calls that wait for answers of clients without sessions.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
+        observers: Who hears of each call that has ended.
         call_locks: Say which users have calls under way.
         contracted: The servers of which some tool is treated like our own, as far as is known.
     """
@@ -170,23 +176,28 @@ class Upstreams:
     pausing: Pausing = field(default_factory=Pausing)
     drain: Drain = field(default_factory=Drain)
     throttle: Throttle = field(default_factory=Throttle)
+    rates: Rates = field(default_factory=Rates)
+    observers: Observers = field(default_factory=Observers)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
+    upkeep: Upkeep = field(init=False)
     call_locks: CallLocks = field(init=False)
     _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
     _homed: set[str] = field(default_factory=set)
     _fetching: set[str] = field(default_factory=set)
-    _loopback: "asyncio.Task[Loopback] | None" = None
+    _loopback: "Once[Loopback]" = field(init=False)
 
     def __post_init__(self) -> None:
         self.call_locks = CallLocks(self.settings.state_dir)
+        self.upkeep = Upkeep(library=self.library, idle_s=self.settings.session_idle_s)
         for way in self.ways.values():
             if way.contract == "full":
                 self.contracted.add(way.name)
                 self._homed.add(way.name)
         self.own_paths = OwnPaths.of(self.settings, self.named_files)
+        self._loopback = Once(self._open_loopback)
 
     @classmethod
     @asynccontextmanager
@@ -208,13 +219,7 @@ class Upstreams:
         await asyncio.to_thread(sweep, settings.homes, settings.uids)
         if any(way.is_command and way.contract != "guard" for way in ways):
             await asyncio.to_thread(Homes.of(settings).sweep)
-        library = open_library(settings)
-        library = Library(
-            store=library.store,
-            sessions=library.sessions,
-            persist=library.persist,
-            changed=partial(tell_of_file, events),
-        )
+        library = replace(open_library(settings), changed=partial(tell_of_file, events))
         upstreams = cls(
             settings=settings,
             ways={way.name: way for way in ways},
@@ -226,24 +231,35 @@ class Upstreams:
             ),
             guard=OutputGuard.of(settings),
             admission=Admission.of(settings),
+            rates=Rates(limits=settings.call_limits),
+            observers=Observers.of(settings),
         )
-        sweepers = [
-            asyncio.create_task(upstreams._sweep()),
-            asyncio.create_task(sweep_now_and_then(library.store)),
-        ]
-        if isinstance(library.store, SpoolingStore):
-            sweepers.append(asyncio.create_task(library.store.run()))
+        observing = asyncio.create_task(upstreams.observers.run())
+        sweeper = asyncio.create_task(upstreams._sweep())
         try:
-            await upstreams._meet(first or User("nobody"))
-            yield upstreams
+            async with upstreams.upkeep.running(sweeps=True):
+                await upstreams._meet(first or User("nobody"))
+                yield upstreams
         finally:
-            for sweeper in sweepers:
-                sweeper.cancel()
+            sweeper.cancel()
+            observing.cancel()
             await upstreams.pausing.close()
+            await asyncio.to_thread(upstreams.observers.close)
             left = (*upstreams._of_users.values(), *upstreams._met.values())
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
-            if upstreams._loopback is not None:
-                await (await upstreams._loopback).close()
+            await upstreams._loopback.end(Loopback.close)
+            await upstreams.upkeep.end_all()
+
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Return what takes over settings that are in force from now on."""
+
+        def take() -> list[str]:
+            self.settings = with_live(self.settings, settings)
+            self.rates.limits = self.settings.call_limits
+            self.admission.rebound(self.settings)
+            return []
+
+        return take
 
     @property
     def tier(self) -> Tier:
@@ -281,11 +297,16 @@ class Upstreams:
         """Whether clients are told of the contract and of their files, as those of our own tools are."""
         return self.settings.extras and bool(self.contracted)
 
+    @property
+    def may_take_files(self) -> bool:
+        """Whether a tool of some server may be given the user's files; which ones, their lists say later."""
+        return any(way.contract != "guard" for way in self.ways.values())
+
     async def links_for(self, server: str) -> DownloadLinks | None:
         """Return what makes links that a server can fetch; None if this proxy has no address for it."""
         way = self.ways[server]
         if way.is_command or (way.is_near and self.settings.public_url is None):
-            return replace(self.links, base=(await self._opened()).url)
+            return replace(self.links, base=(await self._loopback.get()).url)
         # Over HTTP without `public_url` the base is where we listen, which may be this machine's alone.
         host = urlsplit(self.links.base).hostname or ""
         is_open = self.settings.public_url is not None or (
@@ -339,12 +360,21 @@ class Upstreams:
 
     async def end_session(self, session: str) -> None:
         """End a session: its files go, where files do not persist. Connections end with their clients."""
-        with contextlib.suppress(CallError):
-            await self.library.end_sessions_named(session)
+        await self.upkeep.end(session)
 
     async def faults(self) -> Mapping[str, str]:
-        """Say nothing: who cannot reach one server is told so, and calls of the others work."""
-        return {}
+        """Say why no call can be taken; who cannot reach one server is told so, and calls of others work."""
+        return self.observers.faults()
+
+    async def gauges(self) -> Gauges:
+        """Return what there is now, for whoever watches the proxy."""
+        running, waiting = self.admission.counts
+        return Gauges(
+            running=running,
+            waiting=waiting,
+            faults=tuple(self.observers.faults()),
+            audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
+        )
 
     def _of_user(self, user: User, server: str, announced: Announced) -> Backend:
         key = (user.name, server, announced.key)
@@ -391,7 +421,7 @@ class Upstreams:
 
     async def _reach(self, server: str) -> Sequence[tuple[str, int]]:
         """Return the address at which a command fetches files, if a tool of it is given links."""
-        return ((await self._opened()).address,) if server in self._fetching else ()
+        return ((await self._loopback.get()).address,) if server in self._fetching else ()
 
     def _learned(self, way: UpstreamSpec, tools: Iterable[ToolSpec]) -> None:
         """Note what a server needs for the tools that it lists."""
@@ -405,12 +435,9 @@ class Upstreams:
                 self._fetching.add(way.name)
                 self._homed.add(way.name)
 
-    async def _opened(self) -> "Loopback":
-        """Return where servers on this machine fetch files, opened with the first that needs it."""
-        if self._loopback is None:
-            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
-            self._loopback = asyncio.create_task(Loopback.open(downloads))
-        return await asyncio.shield(self._loopback)
+    async def _open_loopback(self) -> Loopback:
+        """Open where servers on this machine fetch files, with the first that needs it."""
+        return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
 
     def _publish_list(self, user: User, method: str) -> None:
         event = {"type": LIST_CHANGED, "list": method.split("/")[1]}
@@ -455,8 +482,7 @@ class Upstreams:
             for key, backend in list(self._of_users.items()):
                 if now - backend.used_at > self.settings.session_idle_s and not backend.busy:
                     self._end(self._of_users.pop(key))
-            with contextlib.suppress(CallError):
-                await self.library.end_idle_sessions(self.settings.session_idle_s)
+            await self.upkeep.end_idle()
 
     def make_room(self) -> bool:
         """Begin to end the connection that nobody has used for longest; False, since that takes a moment."""

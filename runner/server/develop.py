@@ -7,7 +7,7 @@ of before stay in use, and the sentence that says what is wrong stands in the te
 import asyncio
 import logging
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,12 +38,19 @@ RELOADED = "tools_reloaded"
 _WIDE = (Path("/"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - folders that hold more than a project
 
 
-async def develop(settings: Settings, targets: Sequence[str], *, launched: Launched | None = None) -> int:
+async def develop(
+    settings: Settings,
+    targets: Sequence[str],
+    *,
+    reread: Callable[[], Settings],
+    launched: Launched | None = None,
+) -> int:
     """Serve the tool files over HTTP until a signal comes; return the exit status.
 
     Args:
         settings: The effective settings.
         targets: Tool files, each perhaps with `:NAME` of the object in it.
+        reread: Reads the settings anew.
         launched: A forkserver's process that was started before, if there is one.
 
     Raises:
@@ -54,7 +61,7 @@ async def develop(settings: Settings, targets: Sequence[str], *, launched: Launc
     def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
         return make_host(toolset, transport="http", download_url=download_url)
 
-    return await serve_application(settings, "http", _reloading(settings, targets, launched), make)
+    return await serve_application(settings, "http", _reloading(settings, targets, launched), make, reread)
 
 
 @asynccontextmanager

@@ -35,13 +35,14 @@ from runner.protocol.internals.connection import connection_levels, is_ready, me
 from runner.protocol.internals.dispatch import Connected, Connections
 from runner.protocol.internals.host import let_tasks_pass, relay_innermost, use_input_schemas
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
-from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, sender
+from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
 from runner.server.contract_resource import CONTRACT
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_extra import AVAILABLE_FILES, FILES
 from runner.server.mcp_tasks import EXTENSION, McpTasks
 from runner.server.resource_tools import OwnResources
+from runner.server.told_files import with_descriptions, with_instructions
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import (
@@ -52,7 +53,7 @@ from runner.steps.authorization import (
     with_schemes,
 )
 from runner.steps.timing import REPORT, wants_report
-from runner.toolset.hidden_identity import without_parameter
+from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
 from runner.users.resource import metadata_url
@@ -62,6 +63,7 @@ __all__ = ["DownloadUrl", "make_host"]
 
 log = logging.getLogger(__name__)
 
+_MOST_PAGES = 100
 _RELAYED = frozenset(
     {
         "tools/list",
@@ -146,7 +148,13 @@ def make_host(toolset: Toolset, *, transport: Transport, download_url: DownloadU
     app._toolset = toolset
     app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths)
     relay_innermost(app, relay, around=answer_failures(own_paths))
-    offer_subscriptions(app, toolset.events, relay.user_of)
+    offer_subscriptions(
+        app,
+        toolset.events,
+        relay.user_of,
+        lists_files=toolset.settings.files_block == "descriptions",
+        has=relay.has_resource,
+    )
     # Looked up each time: `runner dev` loads the files anew.
     use_input_schemas(app, lambda name: _parameters(toolset, name))
     return app
@@ -185,7 +193,11 @@ class _Relay:
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         self._connections.note(ctx)
         if ctx.method == "initialize":
-            return self._with_capabilities(await call_next(ctx))
+            begun = self._with_capabilities(await call_next(ctx))
+            if not isinstance(begun, dict):
+                return begun
+            user = newcomer(self._toolset.settings, self._transport)
+            return await with_instructions(begun, self._toolset, user)
         if ctx.request_id is None or not is_ready(ctx) or not self._is_relayed(ctx.method):
             return await call_next(ctx)
         request = self._request(ctx)
@@ -237,9 +249,12 @@ class _Relay:
         try:
             answered = await relay(self._toolset, request)
             if ctx.method == "server/discover":
-                return self._with_tasks(announced(answered))
+                discovered = self._with_tasks(announced(answered))
+                return await with_instructions(discovered, self._toolset, request.user)
             if ctx.method == "tools/list":
-                shown = self._with_reading(with_schemes(self._without_identity(answered)), request.user)
+                listed = with_schemes(self._without_identity(answered))
+                listed = await with_descriptions(listed, self._toolset, request.user)
+                shown = self._with_reading(listed, request.user)
                 return callable_tools(shown, self._toolset.settings.scopes, request.facts)
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
@@ -259,6 +274,33 @@ class _Relay:
         if code != mcp_types.INVALID_PARAMS:
             return None
         return await self._extras.answer(ctx.method, request.params, self._toolset, request.user)
+
+    async def has_resource(self, ctx: ServerRequestContext[Any, Any], uri: str) -> bool:
+        """Say whether the files list a resource for whoever asks, or a template that begins like it."""
+        request = self._request(ctx)
+        listed = await self._listed(request, "resources/list", "resources")
+        if any(item.get("uri") == uri for item in listed):
+            return True
+        templates = await self._listed(request, "resources/templates/list", "resourceTemplates")
+        # Not by an expression made of the template: who wrote it could have it take for ever.
+        beginnings = [str(item.get("uriTemplate")).partition("{") for item in templates]
+        return any(brace and uri.startswith(beginning) for beginning, brace, _ in beginnings)
+
+    async def _listed(self, request: Request, method: str, key: str) -> list[Mapping[str, Any]]:
+        """Return what the files list; nothing, where they cannot be asked."""
+        found: list[Mapping[str, Any]] = []
+        params: dict[str, Any] = {}
+        for _ in range(_MOST_PAGES):
+            try:
+                page = await relay(self._toolset, replace(request, method=method, params=params))
+            except (WireError, CallError):
+                break
+            items = page.get(key)
+            found += [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+            if not isinstance(page.get("nextCursor"), str):
+                break
+            params = {"cursor": page["nextCursor"]}
+        return found
 
     def _with_tasks(self, discovered: dict[str, Any]) -> dict[str, Any]:
         """Announce tasks, where a tool may become one: the host keeps them."""
@@ -379,14 +421,7 @@ class _Relay:
         settings, tools = self._toolset.settings, answered.get("tools")
         if settings.show_username or not isinstance(tools, list):
             return answered
-        name = settings.username_parameter
-        shown = [
-            {**tool, "inputSchema": without_parameter(tool.get("inputSchema"), name)}
-            if isinstance(tool, Mapping)
-            else tool
-            for tool in tools
-        ]
-        return {**answered, "tools": shown}
+        return {**answered, "tools": without_identity(tools, settings.username_parameter)}
 
     def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
         """Return a list of tools with ours: to read resources, and what was taken out of results."""

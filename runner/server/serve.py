@@ -7,10 +7,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -28,6 +29,9 @@ from runner.http.context import Site
 from runner.http.gateway import Gateway, Peers
 from runner.http.session_ends import SessionEnds
 from runner.http.under_way import UnderWay
+from runner.observation.metrics import Gauges
+from runner.observation.metrics_server import metrics_served
+from runner.observation.observers import Observers
 from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
@@ -39,9 +43,12 @@ from runner.protocol.sender import Transport
 from runner.protocol.stdio import serve_stdio
 from runner.protocol.unanswered import Unanswered
 from runner.server.host import DownloadUrl, Host, make_host
+from runner.server.reloading import Reloads
+from runner.server.renewed_tokens import prepare_tokens
 from runner.server.web import make_web
 from runner.settings.model import Settings
 from runner.system.listening import QuietServer, listen_on
+from runner.system.running_servers import RunningServer
 from runner.toolset.drain import Drain
 from runner.toolset.toolset import Toolset
 from runner.users.events import Events
@@ -67,6 +74,7 @@ class Served(Protocol):
     drain: Drain
     library: Library
     events: Events
+    observers: Observers
 
     @property
     def kind(self) -> str:
@@ -90,18 +98,27 @@ class Served(Protocol):
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it."""
 
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Read what settings name that are in force from now on; return what takes both over."""
+
     def make_room(self) -> bool:
         """Give up descriptors that nobody needs now; False if there are none at once."""
 
     async def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
 
+    async def gauges(self) -> Gauges:
+        """Return what there is now, for whoever watches the server."""
+
 
 S = TypeVar("S", bound=Served)
 
 
 async def serve(
-    settings: Settings, transport: Transport, opened: AbstractAsyncContextManager[Toolset]
+    settings: Settings,
+    transport: Transport,
+    opened: AbstractAsyncContextManager[Toolset],
+    reread: Callable[[], Settings],
 ) -> int:
     """Serve tool files until the client leaves or a signal comes; return the exit status.
 
@@ -109,6 +126,7 @@ async def serve(
         settings: The effective settings.
         transport: What to serve them over.
         opened: The tool files, once it is entered.
+        reread: Reads the settings anew.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
@@ -119,7 +137,7 @@ async def serve(
     def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
         return make_host(toolset, transport=transport, download_url=download_url)
 
-    return await serve_application(settings, transport, opened, make)
+    return await serve_application(settings, transport, opened, make, reread)
 
 
 async def serve_application(
@@ -127,6 +145,7 @@ async def serve_application(
     transport: Transport,
     opened: AbstractAsyncContextManager[S],
     make: Callable[[S, DownloadUrl | None], FastMCP],
+    reread: Callable[[], Settings],
 ) -> int:
     """Serve an application until the client leaves or a signal comes; return the exit status.
 
@@ -135,6 +154,7 @@ async def serve_application(
         transport: What to serve it over.
         opened: What the application works with, once it is entered.
         make: Makes the application; over HTTP with what makes download addresses.
+        reread: Reads the settings anew, when a signal asks for that.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
@@ -152,8 +172,16 @@ async def serve_application(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
+    reloads = Reloads(settings=settings, reread=reread)
+    loop.add_signal_handler(signal.SIGHUP, _hung_up, os.isatty(0), reloads, stop)
     listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
-    async with opened as served:
+    async with (
+        opened as served,
+        _reloading(reloads, served),
+        metrics_served(
+            settings.metrics_address, served.observers.metrics, served.gauges, hosts=settings.allowed_hosts
+        ),
+    ):
         if listener is None:
             app = make(served, None)
             unanswered = Unanswered()
@@ -162,12 +190,36 @@ async def serve_application(
             # The last answers are on their way to a client that reads them, or not.
             await unanswered.none(_GRACE_S)
         else:
-            await _serve_http(served, make, settings, listener, _Ends(stopped, again, settings.drain_s))
+            await _serve_http(
+                served, make, settings, listener, _Ends(stopped, again, settings.drain_s), reloads
+            )
     if transport == "stdio" and stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
         os._exit(_status(came))
     return _status(came)
+
+
+def _hung_up(had_terminal: bool, reloads: Reloads, stop: Callable[[int], None]) -> None:  # noqa: FBT001
+    """Read the configuration anew; or end with the terminal that has gone, as a program in one does."""
+    if had_terminal and not os.isatty(0):
+        stop(signal.SIGTERM)
+    else:
+        reloads.asked.set()
+
+
+@asynccontextmanager
+async def _reloading(reloads: Reloads, served: Served) -> AsyncIterator[None]:
+    reloads.prepare.append(served.prepare)
+    with RunningServer.open(
+        reloads.settings.state_dir, what=", ".join(map(str, served.named_files))
+    ) as server:
+        task = asyncio.create_task(reloads.run(server))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
 
 
 def _status(came: Sequence[int]) -> int:
@@ -216,6 +268,7 @@ async def _serve_http(
     settings: Settings,
     listener: socket.socket,
     ends: "_Ends",
+    reloads: Reloads,
 ) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -226,6 +279,7 @@ async def _serve_http(
 
     app = make(served, download_url)
     site = site_of(served, settings)
+    reloads.prepare.append(partial(prepare_tokens, app.auth, site))
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers)
     async with open_playground(site, about, port=port) as playground:

@@ -17,11 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runner.settings.auth import Auth
+from runner.settings.call_limits import LimitSettings
 from runner.settings.limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
+from runner.settings.secrets import SecretName, SecretSettings
 from runner.settings.values import (
     Count,
     Folder,
+    HostPort,
     Names,
     Pattern,
     Seconds,
@@ -165,6 +168,11 @@ class Settings(BaseSettings):
     )
     extras: bool = Field(
         default=True, description="Whether the runner offers resources and prompts of its own."
+    )
+    files_block: Literal["off", "instructions", "descriptions"] = Field(
+        "instructions",
+        description="Where models are told of the user's files though no client asks: nowhere, in the "
+        "server's instructions, or there and in the description of each tool that takes files.",
     )
     resource_tools: bool = Field(
         default=False, description="Whether a model gets tools with which it reads resources."
@@ -322,10 +330,34 @@ class Settings(BaseSettings):
         "info", description="Least important record logged."
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of a log record on standard error.")
+    audit_dir: Folder | None = Field(
+        None, description="Folder of the audit log, which has a line for each call; by default there is none."
+    )
+    audit_max_bytes: int = Field(
+        64 * MIB, ge=4096, description="Size at which a file of the audit log is full, and the next begins."
+    )
+    audit_max_files: Count | None = Field(
+        None, description="Files of the audit log that are kept; by default all."
+    )
+    metrics_address: HostPort | None = Field(
+        None, description="Address of its own, HOST:PORT, at which Prometheus finds `/metrics`."
+    )
+    spans: Literal["none", "otlp"] = Field(
+        "none",
+        description="Whether spans of calls go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.",
+    )
     tools: Mapping[str, ToolSettings] = Field(
         default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
     )
-
+    call_limits: Mapping[str, LimitSettings] = Field(
+        default_factory=dict,
+        description="Limits of calls of your own: see the table below. In runner.toml only.",
+    )
+    secrets: Mapping[SecretName, SecretSettings] = Field(
+        default_factory=dict,
+        description="Values that single tools find in their environment: see the table below. "
+        "In runner.toml only.",
+    )
     output_guard: Mapping[str, Any] = Field(
         default_factory=dict,
         description="What keeps results short: see docs/output-guard.md. In runner.toml only.",
@@ -389,9 +421,10 @@ class Settings(BaseSettings):
 
     @property
     def private_paths(self) -> tuple[Path, ...]:
-        """Return what no worker may ever read: state and keys, the store, tokens, the configuration file."""
+        """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
         of_auth = (self.auth.tokens_file, self.auth.client_secret_file)
-        paths = (self.state_dir, self.store_path, *of_auth, self._config)
+        secrets = (secret.file for secret in self.secrets.values())
+        paths = (self.state_dir, self.store_path, *of_auth, self._config, self.audit_dir, *secrets)
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
@@ -427,7 +460,9 @@ class Settings(BaseSettings):
         return own.generated or wish or self.generated
 
     def keeps_worker(self, tool: str | None = None) -> bool:
-        """Say whether the workers of a tool, or of any, stay with their user."""
+        """Say whether the workers of a tool, or of any, stay with their user; those with secrets do not."""
+        if any(tool in secret.tools for secret in self.secrets.values()):
+            return False
         own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
         return (own.worker_reuse or self.worker_reuse) == "user"
 
@@ -436,6 +471,12 @@ class Settings(BaseSettings):
         own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
         allowed = self.background_jobs if own.background_jobs is None else own.background_jobs
         return allowed and self.keeps_worker(tool)
+
+    @property
+    def named_tools(self) -> tuple[str, ...]:
+        """Return the tools for which anything is set that is not set for all."""
+        of_secrets = (tool for secret in self.secrets.values() for tool in secret.tools)
+        return tuple(dict.fromkeys((*self.tools, *of_secrets)))
 
     @property
     def reuse(self) -> Reuse:

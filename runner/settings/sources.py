@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
+from runner.settings.call_limits import LimitSettings
 from runner.settings.model import Auth, Settings, ToolSettings
+from runner.settings.secrets import SecretSettings
 from runner.system.logging_setup import redact
 
 __all__ = ["CONFIG_FILE", "config_report", "config_text", "load", "origins", "variables"]
@@ -37,6 +39,7 @@ _PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"))
 _LENT = ("allow_read", "allow_write")
 _SECRET = (("auth", "public_key"), ("auth", "client_secret"), ("s3_access_key",), ("s3_secret_key",))
 _REDACTED = "(redacted)"
+_SECRETS = "secrets"
 # What is written above the tables and belongs into one.
 _GUARD_NAMES = frozenset(
     {
@@ -46,7 +49,7 @@ _GUARD_NAMES = frozenset(
 )  # fmt: skip
 _OF_GUARD = "; it stands under [output_guard]"
 # Only the file has these.
-_TABLES = ("tools", "output_guard")
+_TABLES = ("tools", "call_limits", _SECRETS, "output_guard")
 
 Leaf = tuple[str, ...]
 
@@ -87,14 +90,20 @@ def load(flags: Mapping[str, object], *, config: Path | None = None) -> Settings
 
 def origins(settings: Settings) -> dict[str, str]:
     """Return where each setting came from: `flag`, `environment RUNNER_X`, the file's name or `default`."""
-    leaves = (*_leaves_of_model(), *_tool_leaves(settings), *_guard_leaves(settings))
+    leaves = (
+        *_leaves_of_model(),
+        *_tool_leaves(settings),
+        *_leaves_of_table("call_limits", settings.call_limits),
+        *_leaves_of_table(_SECRETS, settings.secrets),
+        *_guard_leaves(settings),
+    )
     names = [".".join(leaf) for leaf in leaves]
     return {name: settings._given.get(name, "default") for name in names}
 
 
 def config_report(settings: Settings) -> dict[str, dict[str, object]]:
     """Return each effective setting with its origin, JSON-serialisable, secrets redacted."""
-    values = {".".join(leaf): value for leaf, value in _flat(settings.model_dump())}
+    values = {".".join(leaf): _unsaid(leaf, value) for leaf, value in _flat(settings.model_dump())}
     return {
         name: {"value": _shown(values.get(name)), "origin": origin}
         for name, origin in origins(settings).items()
@@ -127,6 +136,18 @@ def _leaves_of_model() -> Iterator[Leaf]:
 def _tool_leaves(settings: Settings) -> Iterator[Leaf]:
     for tool, own in settings.tools.items():
         yield from (("tools", tool, name) for name in own.model_dump(exclude_none=True))
+
+
+def _leaves_of_table(table: str, entries: Mapping[str, BaseModel]) -> Iterator[Leaf]:
+    for name, entry in entries.items():
+        yield from ((table, name, field) for field in entry.model_dump(exclude_defaults=True))
+
+
+def _unsaid(leaf: Leaf, value: object) -> object:
+    """Leave out what an operator's command is given, which may be a key itself."""
+    if leaf[0] != _SECRETS or leaf[-1] != "command" or not isinstance(value, tuple) or not value[1:]:
+        return value
+    return [value[0], _REDACTED]
 
 
 def _guard_leaves(settings: Settings) -> Iterator[Leaf]:
@@ -167,6 +188,10 @@ def _unknown_variables() -> Iterator[str]:
             continue
         if name.startswith("RUNNER_TOOLS"):
             yield f"variable {variable}: values for single tools are set in {CONFIG_FILE}, under [tools.NAME]"
+        elif name.startswith("RUNNER_CALL_LIMITS"):
+            yield f"variable {variable}: limits of calls are set in {CONFIG_FILE}, under [call_limits.NAME]"
+        elif name.startswith("RUNNER_SECRETS"):
+            yield f"variable {variable}: secrets of tools are set in {CONFIG_FILE}, under [secrets.NAME]"
         elif name.startswith("RUNNER_OUTPUT_GUARD"):
             yield f"variable {variable}: the output guard is set up in {CONFIG_FILE}, under [output_guard]"
         else:
@@ -201,7 +226,8 @@ def _beside(config: Path, leaf: Leaf, value: object) -> object:
     # A relative path in a file means the same wherever the command is started from.
     if leaf[-1] in _LENT and isinstance(value, list):
         return [_below(config, item) for item in value]
-    return _below(config, value) if leaf in _PATHS else value
+    is_path = leaf in _PATHS or (leaf[0] == _SECRETS and leaf[-1] == "file")
+    return _below(config, value) if is_path else value
 
 
 def _below(config: Path, value: object) -> object:
@@ -243,7 +269,8 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
     if item is None:
         return f"{name}: {reason}" if name and name not in reason else reason
-    shown = "the value given" if leaf in _SECRET else repr(_shown(item.value))
+    # Whoever misspells the table of a secret may have written the secret itself.
+    shown = "the value given" if leaf in _SECRET or leaf[0] == _SECRETS else repr(_shown(item.value))
     return f"{where}{shown} will not do for {name}: {reason[:1].lower()}{reason[1:]}"
 
 
@@ -257,6 +284,10 @@ def _siblings(leaf: Leaf) -> Iterable[str]:
         return Auth.model_fields
     if leaf[0] == "tools" and len(leaf) > 1:
         return ToolSettings.model_fields
+    if leaf[0] == "call_limits" and len(leaf) > 1:
+        return LimitSettings.model_fields
+    if leaf[0] == _SECRETS and len(leaf) > 1:
+        return SecretSettings.model_fields
     return Settings.model_fields
 
 

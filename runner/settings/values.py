@@ -16,6 +16,7 @@ from runner.errors import UsageError
 __all__ = [
     "Count",
     "Folder",
+    "HostPort",
     "KeyUrl",
     "Names",
     "Networks",
@@ -36,6 +37,7 @@ _S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 # What the kernel takes for "leave it as it is", as its 32 and 16 bits.
 _NO_UID = 2**32 - 1
+_MAX_PORT = 65535
 _LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
 
 
@@ -116,6 +118,13 @@ def _web_address(url: str) -> str:
     return url.rstrip("/")
 
 
+def _host_port(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise ValueError("an address is written as HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464")
+    return text
+
+
 def _xdg(variable: str, fallback: str) -> Path:
     # A relative value must be ignored: XDG Base Directory Specification 0.8.
     given = os.environ.get(variable, "")
@@ -147,6 +156,7 @@ Count = Annotated[int, Field(gt=0)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 UidRange = Annotated[str, AfterValidator(_uid_range)]
 KeyUrl = Annotated[str, AfterValidator(_https)]
+HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(_upstream)]
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(_split)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

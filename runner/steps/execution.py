@@ -1,6 +1,6 @@
 """The steps that every tool call takes, whoever executes the tool: a worker of ours, or another server.
 
-`runner.call` has tools of our own files executed, `runner.proxy.contract` those of other servers. Both come
+`runner.call` has tools of our own files executed, `runner.proxy.contracted` those of other servers. Both come
 through here: inputs before the tool, then its result into one contract value, then events and the log.
 
 Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-both-executors.md`.
@@ -29,8 +29,11 @@ from runner.files.my_files import Deferral, MyFiles
 from runner.homes.changes import Change
 from runner.homes.homes import HomeLease
 from runner.http.last_resort import unexpected
+from runner.observation.call_record import CallRecord, FileFacts
+from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
+from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener, Client
 from runner.steps.render import referenced
 from runner.steps.rewriting import FileDelivery, Inputs
@@ -42,9 +45,9 @@ from runner.users.events import LIST_CHANGED, UPDATED, Events
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 from sandbox.deadlines import Deadlines
+from sandbox.probe.machine import Tier
 
 __all__ = [
-    "QUESTION",
     "SHORT_BYTES",
     "Completed",
     "Execute",
@@ -57,8 +60,11 @@ __all__ = [
     "file_delivery_of",
     "interim_of",
     "listener_of",
+    "observe_guarded",
     "perform",
+    "question_of",
     "settle",
+    "traced",
 ]
 
 log = logging.getLogger(__name__)
@@ -69,7 +75,7 @@ R = TypeVar("R")
 SHORT_BYTES = 64 * 1024
 """An answer that is longer is worth a thread, so that it holds up no other call."""
 
-QUESTION = ("resultType", "inputRequests", "requestState")
+_QUESTION = ("resultType", "inputRequests", "requestState")
 _FILES = ("artifacts", "deferred_artifacts")
 
 
@@ -88,6 +94,7 @@ class Request:
         is_awaited: Whether its client waits for the answer: then silence ends the call.
         id: Ours, on every log record of the call.
         steps: How long each step took.
+        span: Its span for OpenTelemetry, where spans are made.
     """
 
     user: User
@@ -100,6 +107,7 @@ class Request:
     is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
     steps: Steps = field(default_factory=Steps)
+    span: Any = None
 
     @property
     def tool(self) -> str:
@@ -138,6 +146,14 @@ class Service(Protocol):
     @property
     def state(self) -> SessionState:
         """Return the session state of tools."""
+
+    @property
+    def observers(self) -> Observers:
+        """Return who hears of each call that has ended."""
+
+    @property
+    def tier(self) -> Tier:
+        """Return the isolation tier that tools run in."""
 
     @property
     def claims(self) -> Path:
@@ -214,7 +230,7 @@ async def perform(
     listener: CallListener,
     execute: Execute,
 ) -> Completed:
-    """Do steps 3 to 9 of a call: stage, run, end, normalise, collect, route.
+    """Do steps 4 to 9 of a call: stage, run, normalise, end, collect, route.
 
     Args:
         service: What serves the call.
@@ -239,6 +255,7 @@ async def perform(
         file_delivery=place.file_delivery,
     )
     async with staging as inputs:
+        request.steps.inputs = inputs.files
         if service.events.heard(user=request.user.segment, session=request.facts.session_id):
             listener.publish({"type": "tool_start", "arguments": inputs.shown()})
         request.steps.done("stage")
@@ -254,7 +271,7 @@ async def settle(
     listener: CallListener,
     executed: Executed,
 ) -> Completed:
-    """Do steps 6 to 9 of a call: end, normalise, collect, route.
+    """Do steps 6 to 9 of a call: normalise, end, collect, route.
 
     Args:
         service: What serves the call.
@@ -267,9 +284,9 @@ async def settle(
     wire = executed.wire
     if executed.interim is not None:
         return interim_of(executed.interim, spec)
-    if wire.get("resultType") == "input_required":
-        # Only what the protocol says of a question: the rest would get past the contract.
-        return interim_of({key: wire[key] for key in QUESTION if key in wire}, spec)
+    question = question_of(wire)
+    if question is not None:
+        return interim_of(question, spec)
     read = asyncio.to_thread if executed.is_long else _at_once
     normalised = await read(_normalise, service.settings, wire, spec)
     left = executed.left.of(normalised) if executed.left is not None else ()
@@ -290,6 +307,13 @@ async def settle(
         processed = await executed.left.keep(processed, left)
     request.steps.done("collect")
     return Completed(processed=_annotated(processed, listener, executed.facts), wire=wire, spec=spec)
+
+
+def question_of(wire: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a result asks its client for, if it does: the rest of it would get past the contract."""
+    if wire.get("resultType") != "input_required":
+        return None
+    return {key: wire[key] for key in _QUESTION if key in wire}
 
 
 def interim_of(said: Mapping[str, Any], spec: ToolSpec | None) -> Completed:
@@ -316,20 +340,50 @@ async def conclude(
         publish: Takes events of the call for the user's interface.
         through: What a server answered with a JSON-RPC error is raised as; it goes to the client as it is.
     """
-    started = time.monotonic()
+    observe = partial(_observe, service, request)
     try:
+        service.observers.check()
         completed = await act()
     except through:
+        observe(None, is_known=spec is not None, outcome="error")
+        raise
+    except asyncio.CancelledError:
+        observe(None, is_known=spec is not None, outcome=Code.E_CANCELLED.name)
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
         if isinstance(error, CallError) and error.withheld is not None:
             facts = {"tool": request.tool, **error.withheld}
             log.warning("a tool raised what its client is not told", extra=facts)
         said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
-        completed = Completed(processed=await _failure(service, request, error), wire=said, spec=spec)
+        processed = await _failure(service, request, error)
+        if isinstance(error, CallError) and error.beside:
+            processed.value["meta_data"] = {**processed.value["meta_data"], **error.beside}
+        completed = Completed(processed=processed, wire=said, spec=spec)
+    failure, said_no = completed.processed.failure, completed.processed.is_error
+    outcome = failure.code.name if failure is not None else "error" if said_no else "ok"
+    observe(completed, is_known=completed.spec is not None, outcome=outcome)
     _announce(service, request, completed, publish)
-    _log_call(request, completed, time.monotonic() - started)
+    log_call(request, outcome, files=len(completed.processed.files))
     return completed
+
+
+def traced(service: Service, request: Request) -> Request:
+    """Return a request that tells the tool's server of its span, where spans are made."""
+    if service.observers.spans is None:
+        return request
+    span, params = service.observers.began(request.params, began=time.time())
+    return replace(request, span=span, params=params)
+
+
+def observe_guarded(service: Service, request: Request, outcome: str) -> None:
+    """Tell the observers of a call whose result has only been guarded.
+
+    Args:
+        service: What served it.
+        request: The call.
+        outcome: How it ended: `ok`, `error`, or a code.
+    """
+    _observe(service, request, None, is_known=True, outcome=outcome)
 
 
 def listener_of(service: Service, request: Request, tool: str | None, deadlines: Deadlines) -> CallListener:
@@ -350,6 +404,7 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
         state=service.state,
         publish=_publisher(service, request, tool),
         change=partial(_changed, service, request),
+        show=partial(_show, service, request),
     )
 
 
@@ -407,11 +462,31 @@ async def _with_nearest_names(service: Service, request: Request, error: CallErr
 
 def _publisher(service: Service, request: Request, tool: str | None) -> Callable[[Mapping[str, Any]], None]:
     user, session = request.user.segment, request.facts.session_id
+    meta = request.params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, Mapping) else None
+    # By its own token an interface knows the calls that it made itself.
+    about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
 
     def publish(event: Mapping[str, Any]) -> None:
-        service.events.publish({**event, "call": request.id, "tool": tool}, user=user, session=session)
+        if service.events.heard(user=user, session=session):
+            service.events.publish({**without_bytes(dict(event)), **about}, user=user, session=session)
 
     return publish
+
+
+async def _show(
+    service: Service, request: Request, content: bytes, name: str, mime: str | None
+) -> Mapping[str, Any] | None:
+    """Keep for a while what a user's interface is shown of a running call, if one listens."""
+    if not service.events.heard(user=request.user.segment, session=request.facts.session_id):
+        return None
+    files = service.files(request.user, trace=request.id)
+    try:
+        kept = await files.put(content, name=name, mime=mime, origin=Origin.GENERATED, temporary=True)
+    except CallError as error:
+        log.warning("file of a running call not shown", extra={"problem": error.message})
+        return None
+    return {"uri": f"artifact://{kept.id}", "size": kept.size, "sha256": kept.sha256}
 
 
 def _changed(service: Service, request: Request, method: str, uri: object) -> None:
@@ -438,14 +513,51 @@ def _announce(
         publish(event)
 
 
-def _log_call(request: Request, completed: Completed, elapsed_s: float) -> None:
-    failure, said_no = completed.processed.failure, completed.processed.is_error
+def _observe(
+    service: Service, request: Request, completed: Completed | None, *, is_known: bool, outcome: str
+) -> None:
+    """Tell whoever is to hear of each call; before its answer, so that none is without its record."""
+    if not service.observers:
+        return
+    steps, processed = request.steps, completed.processed if completed is not None else None
+    ours, took = steps.outcome, steps.elapsed_s()
+    record = CallRecord(
+        id=request.id,
+        user=request.user.name,
+        tool=request.tool,
+        is_known=is_known,
+        method=request.method,
+        outcome=outcome,
+        began=time.time() - took,
+        elapsed_s=took,
+        steps=steps.since_begin(),
+        arguments=request.params.get("arguments"),
+        inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
+        outputs=[
+            FileFacts(sha256=file.sha256, size=file.size)
+            for file in ((*processed.files, *processed.deferred) if processed is not None else ())
+        ],
+        tier=service.tier.value if ours is not None else None,
+        worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
+        denials=[(denial.operation, denial.layer) for denial in (() if ours is None else ours.denials)],
+    )
+    service.observers.call_ended(record, request.span)
+
+
+def log_call(request: Request, outcome: str, *, files: int = 0) -> None:
+    """Write the line of the log that each call has.
+
+    Args:
+        request: The call.
+        outcome: The error's code, `error` where the tool said so, or `ok`.
+        files: How many files came of it.
+    """
     facts = {
         "user": request.user.name,
         "tool": request.tool,
-        "elapsed_ms": round(elapsed_s * 1000, 1),
-        "outcome": failure.code.name if failure is not None else "error" if said_no else "ok",
-        "files": len(completed.processed.files),
+        "elapsed_ms": request.steps.elapsed_ms,
+        "outcome": outcome,
+        "files": files,
     }
     # Once the answer is on its way: nobody waits for a line of the log.
     asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

@@ -7,12 +7,13 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from runner.contract.envelope import invalid_argument, legible
 from runner.files.my_files import MyFiles
-from runner.formats.json_repair import parse_object
+from runner.formats.cut_json import parse_object
 from runner.homes.homes import HomeLease
 from runner.steps.rewriting import FileDelivery, Inputs, Rewriting
 from runner.steps.staging import stage
@@ -46,6 +47,9 @@ def check_json(params: Mapping[str, Any]) -> None:
             word = "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
             message = f"{where} is {word}, which is no JSON value; send a finite number, null or text"
             raise invalid_argument(message, argument=where) from error
+        raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
+    except TypeError as error:
+        # Of a program that calls `runner.api`; what comes from elsewhere was read from JSON.
         raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
 
 
@@ -102,11 +106,12 @@ async def prepare_inputs(
         if wanted and home is not None:
             staging = stage(home, files, list(wanted.values()), claims=claims)
             staged = await stack.enter_async_context(staging)
-        yield rewriting.finish(
+        inputs = rewriting.finish(
             paths={name: str(staged[file.shown]) for name, file in found.items() if file.shown in staged},
             links={name: link(found[name]) for name in rewriting.by_link if name in found},
             names={name: file.shown for name, file in found.items()},
         )
+        yield replace(inputs, files=tuple(found.values()))
 
 
 def _object(given: object) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from runner.author import PUT
 from runner.contract.envelope import notice
+from runner.steps.light_events import Show, light
 from runner.steps.updates import MESSAGE_MAX_CHARS, read_update
 from runner.toolset.session_state import SessionState, StateRefused
 from runner.worker.wire import PUBLISHED
@@ -26,6 +27,7 @@ _LIST_CHANGED = (
     "notifications/resources/list_changed",
     "notifications/prompts/list_changed",
 )
+_UPDATED = "notifications/resources/updated"
 _CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
 _STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
@@ -99,7 +101,9 @@ class CallListener:
         state: Session state of the tools.
         publish: Takes events for the user's interface.
         change: Takes what has changed of what is offered: the method of a notification, and a resource.
+        masked: Takes the values of secrets out of what the tool says; may change it in place.
         keep: Keeps a file that the tool puts while it runs, where it may.
+        show: Keeps for a while what the user's interface is shown, where one listens.
         last_progress: The last thing the tool reported, in words.
         notices: The notices given so far.
     """
@@ -112,7 +116,9 @@ class CallListener:
     state: SessionState
     publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
     change: Callable[[str, object], None] = lambda _method, _uri: None
+    masked: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda value: value
     keep: Keep | None = None
+    show: Show | None = None
     last_progress: str | None = None
     notices: list[str] = field(default_factory=list)
     _progress: float = 0.0
@@ -124,6 +130,7 @@ class CallListener:
 
     async def notify(self, value: Mapping[str, object]) -> None:
         """Pass on a worker's notification, if it is one that a tool may send and the client asked for."""
+        value = self.masked(value)
         method, params = value.get("method"), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
         if method == PROGRESS:
@@ -133,11 +140,15 @@ class CallListener:
         elif method in _LIST_CHANGED:
             self.change(str(method), None)
             await self.client.notify(str(method), {})
+        elif method == _UPDATED:
+            # Not for the caller: for whoever has subscribed to the resource.
+            self.change(_UPDATED, params.get("uri"))
         elif method == PUBLISHED:
             self.change(str(params.get("method")), params.get("uri"))
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
         """Answer a worker's request: session state here, what is asked of a client by that."""
+        value = self.masked(value)
         method, params = str(value.get("method")), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
         try:
@@ -192,7 +203,7 @@ class CallListener:
         words = update.message
         self.last_progress = words or _amount(value, total)
         for event in update.events:
-            self.publish(event)
+            self.publish(await light(event, self.show))
         token = self._meta.get("progressToken")
         if token is None:
             return

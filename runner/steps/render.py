@@ -3,7 +3,8 @@
 Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
 asked for them and the whole message stays within what transports carry.
 
-Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance cases; MCP `tools/call`.
+Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance cases; MCP `tools/call`;
+requirements S0-4, S0-19, S0-23, S1-11, S1-21, S2-2, S2-7, S2-9, S2-11, S2-12 and S2-36 to S2-39.
 """
 
 import enum
@@ -12,15 +13,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.artifacts.accept import ArtifactFile, Processed
+from runner.artifacts.accept import ArtifactFile, Processed, without_lost
 from runner.artifacts.route import NEVER_INLINE
 from runner.contract.display import decide
 from runner.contract.jsonable import NotJsonError, jsonable
-from runner.contract.normalise import META_DATA_MAX_BYTES, flag_meta_data, parsed
+from runner.contract.normalise import flag_meta_data, parsed
+from runner.output_guard.schema_fit import satisfies
 from runner.steps.replacements import Replacements
+from runner.steps.short_facts import brief, fitting
 
 __all__ = [
     "DISPLAY_META",
+    "FACTS_META",
     "MESSAGE_MAX_BYTES",
     "RESULT_META",
     "Delivery",
@@ -39,10 +43,9 @@ META_PREFIX = "toolcell/"
 RESULT_META = META_PREFIX + "result"
 CANVAS_META = META_PREFIX + "canvas"
 DISPLAY_META = META_PREFIX + "display"
+FACTS_META = META_PREFIX + "meta_data"
 DOWNLOAD_META = META_PREFIX + "download"
 
-# What of an error's facts a model reads even where the whole of them is too large for it.
-_ALWAYS_READ = ("is_error", "reason", "error_code", "retryable")
 _FILES = ("artifacts", "deferred_artifacts")
 # The two spellings of a page beside the chat.
 _PAGES = ("canvas", "display")
@@ -99,6 +102,7 @@ class _Draft:
 
     processed: Processed
     wire: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
     closed: bool
     form: _Form
     download_url: Callable[[ArtifactFile], str] | None
@@ -132,8 +136,8 @@ def render(
 
     What is no contract value goes out as the tool's own server would send it, and the contract value that
     it stands for is in `_meta`. So it is with the structured content of a contract value where the tool's
-    output schema is closed; elsewhere `structuredContent` is the contract value. What a tool raised is told
-    in its author's words first.
+    output schema is closed; elsewhere `structuredContent` is the contract value. Facts too large for a model
+    are in `_meta` only. What a tool raised is told in its author's words first.
 
     Args:
         processed: The result.
@@ -145,13 +149,14 @@ def render(
     """
     closed = not is_open_schema(output_schema)
     named = (*processed.files, *processed.deferred)
-    paths = Replacements.of((file.origin, file.uri) for file in named) if named else _NO_FILES
+    paths = Replacements.of((file.origin, _standing_for(file)) for file in named) if named else _NO_FILES
     sent = _sent(wire)
     message: dict[str, Any] = {}
     for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
         draft = _Draft(
-            processed=processed,
+            processed=processed if form.bytes_inline else without_lost(processed),
             wire=sent,
+            output_schema=output_schema,
             closed=closed,
             form=form,
             download_url=download_url,
@@ -187,29 +192,13 @@ def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def referenced(processed: Processed) -> dict[str, Any]:
     """Return a contract value whose artifacts are described, with their URIs, and not carried."""
+    processed = without_lost(processed)
     return {**processed.value, **_entries(processed, bytes_inline=False)}
 
 
 def _briefed(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return a contract value without tokens and without facts too large for a model."""
-    view = {**value}
-    if view.get("meta_data_truncated"):
-        view |= _little_meta_data(_mapping(view.pop("meta_data", None)))
-    return _tokenless(view)
-
-
-def _little_meta_data(meta_data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of oversized facts a model needs all the same: that it failed, and which files."""
-    facts: dict[str, Any] = {}
-    if meta_data.get("is_error") is True:
-        facts = {key: meta_data[key] for key in _ALWAYS_READ if isinstance(meta_data.get(key), bool | str)}
-    refused = [
-        {key: item.get(key) for key in ("name", "reason")}
-        for item in _list(meta_data.get("artifact_errors"))
-        if isinstance(item, Mapping)
-    ]
-    little = facts | ({"artifact_errors": refused} if refused else {})
-    return {"meta_data": little} if little and len(_dumps(little).encode()) <= META_DATA_MAX_BYTES else {}
+    return _tokenless(brief(value))
 
 
 def human(processed: Processed) -> str:
@@ -257,14 +246,18 @@ def _message(draft: _Draft) -> dict[str, Any]:
     message: dict[str, Any] = {"content": _content(draft, value), "isError": is_error}
     meta = _tool_meta(draft.wire) | _display_meta(value, draft.allowed_origins)
     if not (draft.closed or draft.processed.is_own):
-        message["structuredContent"] = _tokenless(value)
+        message["structuredContent"] = _briefed(value)
         if value.get("canvas") != message["structuredContent"].get("canvas"):
             meta[CANVAS_META] = value["canvas"]
+        if value.get("meta_data") != message["structuredContent"].get("meta_data"):
+            meta[FACTS_META] = value["meta_data"]
     else:
         meta[RESULT_META] = value
         if draft.has_own_texts and "structuredContent" in draft.wire:
             own = draft.paths.value(draft.wire["structuredContent"], contents=not draft.form.bytes_inline)
-            message["structuredContent"] = _masked(own)
+            structured = _own_structured(own, draft.output_schema)
+            if structured is not None:
+                message["structuredContent"] = structured
     if meta:
         message["_meta"] = meta
     if "resultType" in draft.wire:
@@ -365,6 +358,11 @@ def _stays(block: Mapping[str, Any], form: _Form) -> bool:
     return form.media_inline and (form.bytes_inline or block.get("type") != "resource")
 
 
+def _standing_for(file: ArtifactFile) -> str:
+    """Return what stands where a tool named a file; what was not kept has no address."""
+    return file.uri if file.is_kept else file.name
+
+
 def _link(file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None) -> dict[str, Any]:
     link: dict[str, Any] = {
         "type": "resource_link",
@@ -388,12 +386,25 @@ def _tokenless(value: dict[str, Any]) -> dict[str, Any]:
     return value | {key: _without(page, "token") for key, page in _pages(value).items()}
 
 
-def _masked(own: Any) -> Any:
-    """Return a tool's own value with a word in place of a token, so that it still fits the tool's schema."""
-    if not _is_envelope(own):
+def _own_structured(own: Any, schema: Mapping[str, Any] | None) -> Any:
+    """Return a tool's own structured content as a model may read it; None if nothing such fits its schema."""
+    known = schema or {}
+    is_wrapped = bool(known.get("x-fastmcp-wrap-result")) and _mapping(own).keys() == {"result"}
+    said = own["result"] if is_wrapped else own
+    if not _is_envelope(said):
         return own
+
+    def outside(value: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"result": value} if is_wrapped else value
+
+    short = fitting(_masked(said), lambda value: satisfies(outside(value), known))
+    return None if short is None else outside(short)
+
+
+def _masked(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool's own value with a word in place of a token, so that it still fits the tool's schema."""
     pages = {key: page for key, page in _pages(own).items() if isinstance(page.get("token"), str)}
-    return own | {key: {**page, "token": _WITHHELD} for key, page in pages.items()}
+    return {**own} | {key: {**page, "token": _WITHHELD} for key, page in pages.items()}
 
 
 def _legible(text: str, *, own: bool) -> str:
@@ -406,8 +417,7 @@ def _legible(text: str, *, own: bool) -> str:
     said = parsed(text)
     if not _is_envelope(said):
         return text
-    view = flag_meta_data(said)
-    view = _briefed(view) if own else _without(model_view(view), "returned_file_contents")
+    view = _briefed(said) if own else _without(model_view(said), "returned_file_contents")
     return text if view == said else _dumps(view)
 
 

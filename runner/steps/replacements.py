@@ -1,4 +1,7 @@
-"""Put references where a tool's own value names the files it returned, by path or by content."""
+"""Put references where a tool's own value names the files it returned, by path or by content.
+
+Source: requirement S2-15.
+"""
 
 import json
 import re

@@ -3,8 +3,8 @@
 Where files lie and how links are made is said by `runner.steps.inputs`; here is only which argument gets
 what.
 
-Source: requirements S0-49 to S0-57, S1-28 to S1-37; contradictions C1, C2, C4; rules A1, A3 and A5 of the
-conformance cases.
+Source: requirements S0-49 to S0-57, S0-59, S1-22 and S1-28 to S1-37; contradictions C1, C2, C4; rules A1,
+A3 and A5 of the conformance cases.
 """
 
 import re
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runner.files.download_links import without_tokens
+from runner.store.protocol import Record
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS, ToolSpec
 
 __all__ = ["FileDelivery", "Inputs", "Rewriting"]
@@ -45,11 +46,13 @@ class Inputs:
         unknown: Values of file arguments that named no file of the user; passed on unchanged,
             since they may name an output.
         names: For each place that stands in a file argument, the name of its file.
+        files: The files of the user that are among them.
     """
 
     arguments: dict[str, Any]
     unknown: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Record, ...] = ()
 
     def shown(self) -> dict[str, Any]:
         """Return the arguments as people may see them: names for paths and links, and no token."""

@@ -11,12 +11,12 @@ is locked is never replaced. A tool can lock a file as well; then its user's nex
 The home belongs to code we do not trust, and so may `input_files` itself: it is found by `openat2`, and
 what is no folder there is removed and made anew.
 
-Source: requirements S1-35 to S1-37; architecture, decision "Input copies"; sandbox notes, finding 7.
+Source: requirements S1-35 to S1-37 and S1-107; architecture, decision "Input copies"; sandbox notes,
+finding 7.
 """
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -29,9 +29,11 @@ from runner.files.my_files import MyFiles
 from runner.homes.emptying import remove
 from runner.homes.homes import INPUT_FOLDER, HomeLease
 from runner.store.protocol import Content, Record
-from runner.system.openat import CONFINED, open_folder, openat2, rename_noreplace, reopen_folder
+from runner.system import locks
+from runner.system.openat import CONFINED, open_folder, openat2, reopen_folder
 from runner.system.state_files import make_folder, open_lock
 from runner.system.threads import finished, in_thread
+from sandbox.syscalls import rename_noreplace
 
 __all__ = ["stage"]
 
@@ -112,9 +114,7 @@ def _claimed(claims: Path, lease: HomeLease, name: str, *, first: int) -> Iterat
             yield place
         finally:
             path.unlink(missing_ok=True)
-            # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
-            fcntl.flock(claim, fcntl.LOCK_UN)
-            os.close(claim)
+            locks.let_go(claim)
         return
     raise OSError(errno.EBUSY, f"{_MAX_PLACES} calls use a file of this name at once")
 
@@ -128,21 +128,18 @@ def _is_locked(home_fd: int, folders: Sequence[str], name: str) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(there, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return not locks.try_lock(there, shared=True)
     except OSError:
         return True
     finally:
         os.close(there)
-    return False
 
 
 def _lock(path: Path) -> int | None:
     """Lock the file at `path`, making it; None if another call has it."""
     for _attempt in range(_ATTEMPTS):
         fd = open_lock(path)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locks.try_lock(fd):
             os.close(fd)
             return None
         # Its owner may have removed it between our open and our lock: then it locks nothing any more.
@@ -219,13 +216,13 @@ def _coming(home_fd: int, folders: Sequence[str], name: str) -> Iterator[int]:
         target = os.open(hidden, flags, 0o600, dir_fd=folder)
         try:
             with contextlib.suppress(OSError):
-                fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locks.try_lock(target)
             yield target
             _give(target, home_fd)
             os.fchmod(target, 0o444)
             if not _is_locked(folder, (), name):
                 remove(folder, name)
-            rename_noreplace(hidden, name, dir_fd=folder)
+            rename_noreplace(hidden, name, directory=folder)
         except BaseException:
             os.close(target)
             remove(folder, hidden)

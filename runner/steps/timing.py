@@ -4,9 +4,10 @@ Source: the issue "The Playground", line 2.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from runner.store.protocol import Record
 from sandbox.outcome import Outcome
 
 __all__ = ["REPORT", "Steps", "wants_report"]
@@ -23,23 +24,41 @@ class Steps:
         outcome: How the worker ended, once it did.
         is_fresh: Whether the worker had served no call before.
         goes_on: Whether what it has begun goes on between calls, where the tool asks for that or it is so.
+        inputs: The user's files that the tool was given.
     """
 
     outcome: Outcome | None = None
     is_fresh: bool = True
     goes_on: bool | None = None
-    _last: float = field(default_factory=time.perf_counter)
-    _laps: dict[str, float] = field(default_factory=dict)
+    inputs: Sequence[Record] = ()
+    _began: float = field(default_factory=time.perf_counter)
+    _done: list[tuple[str, float]] = field(default_factory=list)
 
     def done(self, step: str) -> None:
         """Say that a step is done, which began when the one before it was."""
-        now = time.perf_counter()
-        self._laps[step] = self._laps.get(step, 0.0) + now - self._last
-        self._last = now
+        self._done.append((step, time.perf_counter() - self._began))
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the first step began."""
+        return time.perf_counter() - self._began
+
+    def since_begin(self) -> Sequence[tuple[str, float]]:
+        """Return when each step was done, in seconds since the first began; one that came twice, twice."""
+        return tuple(self._done)
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Return how long ago the call began, in milliseconds."""
+        return round((time.perf_counter() - self._began) * 1000, 1)
 
     def in_ms(self) -> dict[str, float]:
         """Return the time of each step in milliseconds, in the order in which they came."""
-        return {step: round(took * 1000, 3) for step, took in self._laps.items()}
+        laps: dict[str, float] = {}
+        before = 0.0
+        for step, done in self._done:
+            laps[step] = laps.get(step, 0.0) + done - before
+            before = done
+        return {step: round(took * 1000, 3) for step, took in laps.items()}
 
 
 def wants_report(params: Mapping[str, object]) -> bool:

@@ -8,15 +8,15 @@ ordinary message, broken payloads included, and is shown as it is.
 Source: requirement S1-115; rules PR1 and PR2 of the conformance cases.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from runner.contract.envelope import legible
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.formats.filenames import safe_name
+from sandbox import strict_json
 
 __all__ = ["MESSAGE_MAX_CHARS", "PAYLOAD_PREFIX", "Update", "read_update"]
 
@@ -65,14 +65,10 @@ def _payload(message: str | None) -> Mapping[str, Any] | None:
     if message is None or not message.startswith(PAYLOAD_PREFIX) or len(message) > _PAYLOAD_MAX_CHARS:
         return None
     try:
-        payload = jsonable(json.loads(message.removeprefix(PAYLOAD_PREFIX), parse_constant=_refuse))
-    except (ValueError, RecursionError, NotJsonError):
+        payload = jsonable(strict_json.loads(message.removeprefix(PAYLOAD_PREFIX)))
+    except (ValueError, NotJsonError):
         return None
     return payload if isinstance(payload, dict) else None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value")
 
 
 def _shown(payload: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -13,6 +13,7 @@ from runner.contract.envelope import (
     invalid_result,
     legible,
     network_denied,
+    no_temporary_folder,
     outside_home,
     own_files_denied,
     program_denied,
@@ -36,6 +37,8 @@ __all__ = ["judge"]
 
 # Folders of processes in /proc, as they are named there.
 _OF_PROCESSES = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|$)")
+# What `tempfile` says once it has tried all folders that it knows. Source: CPython, Lib/tempfile.py.
+_NO_TEMPORARY = "[Errno 2] No usable temporary directory found in "
 # What a tool raised itself, and so has words of its author's.
 _SAID = ("tool error", "raised")
 # Errors with words of a tool or of its author.
@@ -228,6 +231,8 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
     if type_name == "FileNotFoundError" and filename in unknown:
         # Which names of the user are like it, whoever can ask the store adds.
         return file_not_found(str(filename), [])
+    if type_name == "FileNotFoundError" and message.startswith(_NO_TEMPORARY) and where.home is None:
+        return no_temporary_folder()
     frames = raised.get("frames")
     flag = where.unseen_flag(filename) if type_name == "FileNotFoundError" else None
     return tool_raised(

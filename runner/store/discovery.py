@@ -14,8 +14,10 @@ the artifacts lives as long as the process: such a keeper holds bytes, not an in
 Source: document 004, section 5.2; requirements S4-64, S4-68 and S4-69.
 """
 
+import asyncio
 import hashlib
 import inspect
+import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
@@ -28,14 +30,23 @@ from runner.store.memory import MemoryStore
 from runner.store.protocol import ArtifactStore, Record
 from runner.store.retention import Rules
 
-__all__ = ["discover"]
+__all__ = ["ANSWER_S", "discover"]
+
+ANSWER_S = 60.0
+"""How long a method of a program's own state store may take."""
+
+_log = logging.getLogger(__name__)
 
 _STORE = ("put_bytes", "put_text", "put_file", "stat", "find", "list", "delete", "touch", "sweep", "fault")
 _METHODS = ("put_artifact", "get_artifact", "delete_artifact")
 
 
 def discover(
-    state_store: object, *, rules: Rules | None = None, clock: Callable[[], datetime] = utc_now
+    state_store: object,
+    *,
+    rules: Rules | None = None,
+    clock: Callable[[], datetime] = utc_now,
+    answer_s: float = ANSWER_S,
 ) -> ArtifactStore | None:
     """Return the artifact store that a state store is or has; None if there is none.
 
@@ -43,13 +54,15 @@ def discover(
         state_store: Any object, or None.
         rules: What may be kept, where its methods are adapted; a store of its own has its own rules.
         clock: Says the present time, for the same case.
+        answer_s: How long each of its methods may take, in seconds, for the same case: meanwhile no other
+            file is put or read.
     """
     own: Any = getattr(state_store, "artifact_store", None)
     if _has(own, _STORE) and callable(getattr(own, "open", None)):
         store: ArtifactStore = own
         return store
     if _has(state_store, _METHODS):
-        return MemoryStore(rules, clock=clock, shelf=_Adapted(state_store))
+        return MemoryStore(rules, clock=clock, shelf=_Adapted(state_store, answer_s))
     return None
 
 
@@ -63,8 +76,9 @@ def _has(candidate: object, methods: tuple[str, ...]) -> bool:
 class _Adapted:
     """The shelf that three methods of somebody else are."""
 
-    def __init__(self, methods: Any) -> None:
+    def __init__(self, methods: Any, answer_s: float) -> None:
         self._methods = methods
+        self._answer_s = answer_s
 
     async def put(self, at: Bytes, content: bytes, record: Record) -> None:
         await self._call(
@@ -79,20 +93,32 @@ class _Adapted:
 
     async def get(self, at: Bytes) -> bytes | None:
         content = await self._call("get_artifact", _id(at))
-        if content is not None and hashlib.sha256(content).hexdigest() != at.sha256:
+        if content is None:
+            return None
+        if not isinstance(content, bytes | bytearray | memoryview):
+            kind = type(content).__name__
+            raise CallError(
+                Code.E_STORE, f"the state store's get_artifact returned {kind}, not bytes", retryable=False
+            )
+        if hashlib.sha256(content).hexdigest() != at.sha256:
             raise CallError(
                 Code.E_STORE, "the state store returned other bytes than were put", retryable=False
             )
-        return None if content is None else bytes(content)
+        return bytes(content)
 
     async def delete(self, at: Bytes) -> None:
         await self._call("delete_artifact", _id(at))
 
     async def _call(self, name: str, *given: Any, **said: Any) -> Any:
         try:
-            return await getattr(self._methods, name)(*given, **said)
+            async with asyncio.timeout(self._answer_s) as limit:
+                return await getattr(self._methods, name)(*given, **said)
         except Exception as error:
-            raise CallError(Code.E_STORE, f"the state store's {name} failed: {error}") from error
+            # Its words are for the operator: they may name an address with its password.
+            _log.warning("the program's state store failed", extra={"method": name}, exc_info=error)
+            how = f"did not answer within {self._answer_s:g} s" if limit.expired() else "failed"
+            message = f"the state store's {name} {how} ({type(error).__name__}); the log has the rest"
+            raise CallError(Code.E_STORE, message) from error
 
 
 def _id(at: Bytes) -> str:

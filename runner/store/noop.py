@@ -2,7 +2,7 @@
 
 For a host without a store: results stay small, and who reads one sees that its bytes were cut off.
 
-Source: requirements S4-87, S4-91 and S4-107; contradiction C33; rule ST4 of the conformance cases.
+Source: requirements S4-87, S4-91, S4-102 and S4-107; contradiction C33; rule ST4 of the conformance cases.
 """
 
 import logging
@@ -21,7 +21,7 @@ from runner.store.protocol import Content, Origin, Put, Record, Removal, Scope
 from runner.store.sources import opened
 from runner.system.threads import finished
 
-__all__ = ["NoStore", "is_lost", "not_kept"]
+__all__ = ["NoStore", "does_not_fit", "is_lost", "not_kept"]
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +32,16 @@ def not_kept(name: str | None) -> CallError:
         Code.E_STORE,
         f"{name!r} was not kept: this server keeps no files (store = none:); "
         "set store to memory: or to an address",
+        retryable=False,
+    )
+
+
+def does_not_fit(name: str | None) -> CallError:
+    """Return the error of a file that is too large for its message, and that nothing keeps."""
+    return CallError(
+        Code.E_STORE,
+        f"{name!r} does not fit into the message, and this server keeps no files (store = none:), so it is "
+        "lost; return a smaller file, or set store to memory: or to an address",
         retryable=False,
     )
 

@@ -10,7 +10,7 @@ observation under any. What belongs to nobody can be had by a caller who names n
 own; a host that serves people asks `Scope.admits` first, which refuses both.
 
 Source: document 004, sections 5.2 to 5.6; rules ST1 to ST4, SC1 and SC2 of the conformance cases;
-architecture, decision "Retention"; contradictions C21, C29, C30.
+architecture, decision "Retention"; contradictions C21, C29, C30; requirements S4-62, S4-73 and S4-105.
 """
 
 import enum

@@ -12,7 +12,6 @@ Source: flock(2), rename(2), openat2(2), systemd-tmpfiles(8), "a BSD file lock".
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import stat
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runner.errors import CallError, Code
+from runner.system import locks
 from runner.system.openat import CONFINED, openat2
 
 __all__ = [
@@ -29,11 +29,9 @@ __all__ = [
     "folders_in",
     "held",
     "is_at",
-    "let_go",
     "made_folder",
     "open_homes",
     "sweep_unfinished",
-    "try_exclusive",
 ]
 
 HIDDEN = ".toolcell-"
@@ -97,7 +95,7 @@ def made_folder(homes_fd: int, prefix: str = _UNFINISHED) -> tuple[str, int]:
         # Until it is held, whoever sweeps takes it for one that was left.
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(name, _FOLDER, dir_fd=homes_fd)
-            if try_exclusive(fd) and is_at(homes_fd, name, fd):
+            if locks.try_lock(fd) and is_at(homes_fd, name, fd):
                 return name, fd
             os.close(fd)
     raise OSError(errno.EBUSY, "a new folder is swept away as often as it is made")
@@ -110,23 +108,6 @@ def is_at(homes_fd: int, name: str, fd: int) -> bool:
     except OSError:
         return False
     return os.path.samestat(there, os.fstat(fd))
-
-
-def try_exclusive(fd: int) -> bool:
-    """Hold a folder exclusively if nobody else holds it. Gives up a shared lock in either case."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def let_go(fd: int) -> None:
-    """Hold a folder no longer, and close it."""
-    # Said aloud: a child that is between fork and exec still has the descriptor, and closing ours
-    # alone would leave the folder locked until then.
-    fcntl.flock(fd, fcntl.LOCK_UN)
-    os.close(fd)
 
 
 def folders_in(homes_fd: int, ids: Container[int]) -> Iterator[tuple[str, int]]:
@@ -161,7 +142,8 @@ def held(homes_fd: int, name: str) -> Iterator[int]:
     """
     fd = openat2(homes_fd, name, _FOLDER, resolve=CONFINED)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not locks.try_lock(fd):
+            raise BlockingIOError(errno.EWOULDBLOCK, "somebody holds it", name)
         yield fd
     finally:
-        let_go(fd)
+        locks.let_go(fd)

@@ -9,7 +9,6 @@ Source: open(2), O_NOFOLLOW and O_NONBLOCK; rename(2); fsync(2).
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import secrets
@@ -18,6 +17,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from runner.system import locks
 
 __all__ = [
     "APART",
@@ -201,11 +202,5 @@ def holding(folder: Path) -> Iterator[int]:
     Raises:
         OSError: It cannot be opened.
     """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+    with locks.held(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         yield fd
-    finally:
-        # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)

@@ -13,7 +13,6 @@ already is read from the homes, too, whenever an id is given.
 Source: architecture, decision "Usernames"; `docs/isolation.md`.
 """
 
-import fcntl
 import grp
 import hashlib
 import json
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import CallError, Code
+from runner.system import locks
 from runner.system.own_folders import HIDDEN, folders_in, open_homes
 from runner.system.state_files import Damaged, make_folder, open_lock, read_whole, set_apart, write_whole
 
@@ -143,14 +143,10 @@ class Uids:
         number = 0
         while True:
             lock = open_lock(self.state / f"nobody-{number}.lock")
-            try:
-                # The kernel lets go of it when the runner dies, however it dies.
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                number += 1
-            else:
+            if locks.try_lock(lock):
                 return number, lock
+            os.close(lock)
+            number += 1
 
     @property
     def _path(self) -> Path:
@@ -182,15 +178,12 @@ class Uids:
                 f"the state folder {self.state} (setting `state_dir`) cannot be used: {error.strerror}"
             ) from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield self._read()
+            with locks.held(lock):
+                yield self._read()
         except OSError as error:
             raise _unusable(
                 f"the record of user ids ({self._path}, setting `state_dir`) cannot be used: {error.strerror}"
             ) from error
-        finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            os.close(lock)
 
 
 def _read(path: Path) -> dict[str, int] | None:

@@ -5,14 +5,16 @@ waited.
 """
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Self
 
 from runner.contract.envelope import busy
 from runner.errors import CallError
+from runner.settings.call_limits import Counted
 from runner.settings.model import Settings
-from runner.toolset.fair_queue import FairQueue, Full
+from runner.toolset.fair_queue import FairQueue, Full, Place
 
 __all__ = ["Admission"]
 
@@ -55,27 +57,45 @@ class Admission:
             max_queue_per_user=settings.max_queue_per_user,
         )
 
-    def admit(self, user: str) -> AbstractAsyncContextManager[None]:
+    def rebound(self, settings: Settings) -> None:
+        """Take over other bounds. Calls that run or wait go on; those that may run now, do."""
+        for name in ("max_calls", "max_calls_per_user", "max_queue", "max_queue_per_user"):
+            value = getattr(settings, name)
+            setattr(self, name, value)
+            setattr(self._queue, name, value)
+        self._begin(self._queue.next_ones())
+
+    def admit(self, user: str, mine: Sequence[Counted] = ()) -> AbstractAsyncContextManager[None]:
         """Hold a place for one call of `user`, waiting for one if need be.
+
+        Args:
+            user: Whose call it is.
+            mine: The limits by name that it counts for.
 
         Raises:
             CallError: `E_BUSY`; the queue is full, and the error says which.
         """
-        return _Place(self, user)
+        places = [Place((one.name, one.whose), most) for one in mine if (most := one.limit.max_calls)]
+        return _Held(self, user, places)
 
-    async def enter(self, user: str) -> None:
+    async def enter(self, user: str, places: Sequence[Place] = ()) -> None:
         """Take a place; `leave` gives it back."""
-        if not self._queue.starts(user):
-            await self._wait(user)
+        if not self._queue.starts(user, places):
+            await self._wait(user, places)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many calls run now, and how many wait."""
+        return self._queue.counts
 
     def running(self, user: str) -> int:
         """Return how many calls of `user` run now."""
         return self._queue.running(user)
 
-    async def _wait(self, user: str) -> None:
+    async def _wait(self, user: str, places: Sequence[Place]) -> None:
         mine = _Waiting(asyncio.get_running_loop().create_future())
         try:
-            gone = self._queue.wait(user, mine)
+            gone = self._queue.wait(user, mine, places)
         except Full as full:
             raise _busy(full) from None
         if gone is not None:
@@ -85,12 +105,15 @@ class Admission:
         except asyncio.CancelledError:
             if not self._queue.withdraw(user, mine) and not mine.is_refused:
                 # The place was given at the same moment: hand it on.
-                self.leave(user)
+                self.leave(user, places)
             raise
 
-    def leave(self, user: str) -> None:
+    def leave(self, user: str, places: Sequence[Place] = ()) -> None:
         """Give a place back, to whoever's turn it is."""
-        for call in self._queue.leave(user):
+        self._begin(self._queue.leave(user, places))
+
+    def _begin(self, calls: Iterable["_Waiting"]) -> None:
+        for call in calls:
             # One that was cancelled just now hands its place on when its task has its turn.
             if not call.turn.done():
                 call.turn.set_result(None)
@@ -114,14 +137,15 @@ def _busy(full: Full) -> CallError:
 
 
 @dataclass(slots=True)
-class _Place(AbstractAsyncContextManager[None]):
+class _Held(AbstractAsyncContextManager[None]):
     """One place. No generator: each call takes one."""
 
     _admission: Admission
     _user: str
+    _places: Sequence[Place]
 
     async def __aenter__(self) -> None:
-        await self._admission.enter(self._user)
+        await self._admission.enter(self._user, self._places)
 
     async def __aexit__(self, *_: object) -> None:
-        self._admission.leave(self._user)
+        self._admission.leave(self._user, self._places)

@@ -4,17 +4,20 @@ Each user has a queue of their own. A clock that counts calls instead of seconds
 call's turn comes one after that of the same user's call before, and no earlier than the clock stands when
 it begins to wait. So whoever has a thousand calls waiting is one turn away from whoever has one.
 
+A call may have to have a place of several kinds at once, such as one of its tool: then those of its user
+that need none of that kind overtake it, and among users the turns stay.
+
 A call that is to count for more than another gets a higher `cost`; nothing else has to change for it.
 
 Source: Goyal, Vin and Cheng, "Start-time fair queueing", 1996.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["FairQueue", "Full"]
+__all__ = ["FairQueue", "Full", "Place"]
 
 T = TypeVar("T")
 
@@ -36,13 +39,25 @@ class Full(Exception):
         self.value = value
 
 
+class Place(NamedTuple):
+    """A kind of place that a call needs beside one in all and one of its user.
+
+    Attributes:
+        kind: What tells it from others.
+        most: How many calls have one at once.
+    """
+
+    kind: tuple[str, str]
+    most: int
+
+
 @dataclass(slots=True)
 class _User(Generic[T]):
     """One user's calls. `turn` is that of the next to start."""
 
     running: int = 0
     turn: float = 0.0
-    waiting: deque[T] = field(default_factory=deque)
+    waiting: deque[tuple[T, Sequence[Place]]] = field(default_factory=deque)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -61,25 +76,31 @@ class FairQueue(Generic[T]):
     max_queue: int
     max_queue_per_user: int
     _users: dict[str, _User[T]] = field(init=False, default_factory=dict)
+    _places: dict[tuple[str, str], int] = field(init=False, default_factory=dict)
     _running: int = field(init=False, default=0)
     _waiting: int = field(init=False, default=0)
     _clock: float = field(init=False, default=0.0)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many calls run now, and how many wait."""
+        return self._running, self._waiting
 
     def running(self, user: str) -> int:
         """Return how many calls of a user run now."""
         known = self._users.get(user)
         return 0 if known is None else known.running
 
-    def starts(self, user: str, *, cost: float = 1.0) -> bool:
+    def starts(self, user: str, places: Sequence[Place] = (), *, cost: float = 1.0) -> bool:
         """Say whether a call may start now, and count it if so."""
         mine = self._of(user)
-        if not self._may_run(mine):
+        if not (self._may_run(mine) and self._has_room(places)):
             return False
         mine.turn = max(mine.turn, self._clock)
-        self._start(mine, cost)
+        self._start(mine, places, cost)
         return True
 
-    def wait(self, user: str, call: T) -> T | None:
+    def wait(self, user: str, call: T, places: Sequence[Place] = ()) -> T | None:
         """Let a call wait; return one that has to go for it, if one has.
 
         Where the queue of all is full, whoever has most waiting gives up their latest for a user with fewer.
@@ -93,40 +114,59 @@ class FairQueue(Generic[T]):
         gone = self._give_up(mine) if self._waiting >= self.max_queue else None
         if not mine.waiting:
             mine.turn = max(mine.turn, self._clock)
-        mine.waiting.append(call)
+        mine.waiting.append((call, places))
         self._waiting += 1
         return gone
 
     def withdraw(self, user: str, call: T) -> bool:
         """Let a call wait no more; False if it does not wait."""
         known = self._users.get(user)
-        if known is None or call not in known.waiting:
+        mine = None if known is None else next((one for one in known.waiting if one[0] == call), None)
+        if known is None or mine is None:
             return False
-        known.waiting.remove(call)
+        known.waiting.remove(mine)
         self._waiting -= 1
         return True
 
-    def leave(self, user: str) -> Iterator[T]:
+    def leave(self, user: str, places: Sequence[Place] = ()) -> Iterator[T]:
         """Take note that a running call has ended; yield those that start now, once they are counted."""
         self._users[user].running -= 1
         self._running -= 1
-        while (first := self._next()) is not None:
-            call = first.waiting.popleft()
-            self._waiting -= 1
-            self._start(first, 1.0)
-            yield call
+        for place in places:
+            self._places[place.kind] -= 1
+            if not self._places[place.kind]:
+                del self._places[place.kind]
+        yield from self.next_ones()
 
-    def _next(self) -> _User[T] | None:
-        """Return whose turn it is; of two with the same turn, who came first."""
+    def next_ones(self) -> Iterator[T]:
+        """Yield the calls that start now, once they are counted; also after bounds have been raised."""
+        while (first := self._next()) is not None:
+            user, entry = first
+            user.waiting.remove(entry)
+            self._waiting -= 1
+            self._start(user, entry[1], 1.0)
+            yield entry[0]
+
+    def _next(self) -> tuple[_User[T], tuple[T, Sequence[Place]]] | None:
+        """Return whose turn it is, and with which call; of two with the same turn, who came first."""
         if not self._waiting:
             return None
         able = (user for user in self._users.values() if user.waiting and self._may_run(user))
-        return min(able, key=lambda user: user.turn, default=None)
+        for user in sorted(able, key=lambda user: user.turn):
+            entry = next((entry for entry in user.waiting if self._has_room(entry[1])), None)
+            if entry is not None:
+                return user, entry
+        return None
+
+    def _has_room(self, places: Sequence[Place]) -> bool:
+        return all(self._places.get(place.kind, 0) < place.most for place in places)
 
     def _may_run(self, user: _User[T]) -> bool:
         return self._running < self.max_calls and user.running < self.max_calls_per_user
 
-    def _start(self, user: _User[T], cost: float) -> None:
+    def _start(self, user: _User[T], places: Sequence[Place], cost: float) -> None:
+        for place in places:
+            self._places[place.kind] = self._places.get(place.kind, 0) + 1
         self._clock = max(self._clock, user.turn)
         user.turn += cost
         user.running += 1
@@ -138,7 +178,7 @@ class FairQueue(Generic[T]):
         if len(most.waiting) <= len(mine.waiting) + 1:
             raise Full("max_queue", self.max_queue)
         self._waiting -= 1
-        return most.waiting.pop()
+        return most.waiting.pop()[0]
 
     def _of(self, user: str) -> _User[T]:
         if len(self._users) > _FORGET_ABOVE and user not in self._users:

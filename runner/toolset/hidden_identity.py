@@ -3,10 +3,20 @@
 Source: contradiction C4 of the requirements; `docs/settings.md`, `show_username`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["without_parameter"]
+__all__ = ["without_identity", "without_parameter"]
+
+
+def without_identity(tools: Iterable[Any], name: str) -> list[Any]:
+    """Return tools as they stand in a list, without the parameter that says who calls: we fill it in."""
+    return [
+        {**tool, "inputSchema": without_parameter(tool["inputSchema"], name)}
+        if isinstance(tool, Mapping) and "inputSchema" in tool
+        else tool
+        for tool in tools
+    ]
 
 
 def without_parameter(schema: Any, name: str) -> Any:

@@ -7,7 +7,7 @@ route. It is the one address that the worker's policy lets it reach; the token i
 Connections cost descriptors of the host, and a tool may have as many as it likes. So each caller, which
 is known by the loopback address it comes from, has a share, and all of them together have a bound.
 
-Source: requirements S0-49 to S0-53; architecture, decision "Network".
+Source: requirements S0-49 to S0-53 and S0-58; architecture, decision "Network".
 """
 
 import asyncio

@@ -1,6 +1,8 @@
 """What the processes of a user's pool may touch: policy, user id, scratch folder, facts for their program.
 
 Decided from the settings, the tool files and the tier; the same for all user pools but for user and access.
+
+Source: requirements S1-46 to S1-49, S1-55 to S1-57 and S1-101.
 """
 
 import sys

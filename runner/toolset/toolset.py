@@ -9,30 +9,36 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import CallError, RunnerError
+from runner.errors import RunnerError
 from runner.files.download_links import DownloadLinks
 from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles, open_library
+from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
+from runner.homes.handed_over import HandedOver
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
+from runner.observation.metrics import Gauges
+from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.limits import warn_of_memory
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.rights import program_files
+from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
 from runner.store.room import told_of_no_room
-from runner.store.spool.store import SpoolingStore
-from runner.store.sweeper import sweep_now_and_then
+from runner.system.once import Once
 from runner.system.tool_environment import framework_environment
 from runner.toolset.admission import Admission
 from runner.toolset.background import warn_of_refused_jobs
@@ -42,6 +48,7 @@ from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import Bounds
 from runner.toolset.pool_maker import PoolMaker
+from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
 from runner.toolset.user_pool import NOBODY, Access, PoolKey, UserPool
@@ -53,6 +60,7 @@ from sandbox.host.launch import Launched
 from sandbox.host.memory_guard import MemoryGuard
 from sandbox.host.server_memory import find_server_memory
 from sandbox.host.supervisor import Supervisor
+from sandbox.host.usage import processes_below, read_process
 from sandbox.layers.mounts import EMPTY
 from sandbox.probe.machine import Tier
 
@@ -75,19 +83,23 @@ class Toolset:
         targets: The tool files, as given.
         homes: Where users' homes are made.
         library: My Files of every user.
+        upkeep: Looks after them.
         state: Session state of the tools.
         events: What happens, for the users' interfaces.
+        observers: Who hears of each call that has ended.
         links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
         claims: Folder of the locks that say which call owns a staged name.
         admission: Who may start a call.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
         catalog: What the files offer.
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
         keep_s: How long homes are kept after this toolset, in seconds.
+        secrets: What calls of some tools find in their environment.
     """
 
     settings: Settings
@@ -98,10 +110,15 @@ class Toolset:
     environment: Mapping[str, str]
     tier: Tier
     keep_s: float = 0
+    secrets: Secrets = field(default_factory=Secrets)
     state: SessionState = field(default_factory=SessionState)
+    handed_over: HandedOver = field(default_factory=HandedOver)
     events: Events = field(default_factory=Events)
     throttle: Throttle = field(default_factory=Throttle)
+    rates: Rates = field(default_factory=Rates)
     drain: Drain = field(default_factory=Drain)
+    observers: Observers = field(default_factory=Observers)
+    upkeep: Upkeep = field(init=False)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)
     admission: Admission = field(init=False)
@@ -112,22 +129,21 @@ class Toolset:
     _pool_maker: PoolMaker = field(init=False)
     _effective: Mapping[str | None, EffectiveToolSettings] = field(init=False)
     _user_pools: "dict[PoolKey, asyncio.Task[UserPool]]" = field(init=False, default_factory=dict)
-    _loopback: "asyncio.Task[Loopback] | None" = field(init=False, default=None)
+    _loopback: "Once[Loopback]" = field(init=False)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
-    _spoken: set[tuple[str, str]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.forkserver.renewed = self._revive
+        self._loopback = Once(self._open_loopback)
         self.memory_guard = MemoryGuard(memory=find_server_memory())
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self.library = replace(self.library, changed=partial(tell, self.events))
+        self.upkeep = Upkeep(library=self.library, idle_s=self.settings.session_idle_s)
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
-        self._effective = {
-            tool: EffectiveToolSettings.of(self.settings, tool) for tool in (None, *self.settings.tools)
-        }
+        self._effective = self._effective_of(self.settings)
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._pool_maker = PoolMaker(
             settings=self.settings,
@@ -145,6 +161,7 @@ class Toolset:
             keep_s=self.keep_s,
         )
         self.admission = Admission.of(self.settings)
+        self.rates.limits = self.settings.call_limits
 
     @classmethod
     @asynccontextmanager
@@ -158,6 +175,7 @@ class Toolset:
         program: str = "runner.worker.program",
         launched: Launched | None = None,
         store: ArtifactStore | None = None,
+        secrets: Secrets | None = None,
     ) -> "AsyncIterator[Toolset]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -169,8 +187,10 @@ class Toolset:
             program: Module of the program that loads the files, in the zygotes.
             launched: A forkserver's process that was started before, if there is one.
             store: Where My Files are, if not where the settings say.
+            secrets: What calls get, if not what the settings say.
 
         Raises:
+            UsageError: A secret cannot be had, or a program that may be run is not there.
             LoadError: A tool file is at fault.
             ConfinementError: A layer could not be put in place.
             IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
@@ -181,6 +201,9 @@ class Toolset:
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
+        if secrets is None:
+            secrets = await asyncio.to_thread(Secrets.read, settings.secrets)
+        observers = Observers.of(settings)
         forkserver = await Supervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
@@ -193,24 +216,29 @@ class Toolset:
             environment=environment,
             tier=tier,
             keep_s=keep_s,
+            observers=observers,
+            secrets=secrets,
         )
-        sweepers: list[asyncio.Task[None]] = []
+        observing = asyncio.create_task(observers.run())
         try:
             await toolset._load(user)
             await asyncio.to_thread(toolset._sweep_after_crash)
-            await toolset._end_idle_files()
-            sweepers.append(asyncio.create_task(toolset._sweep()))
-            if isinstance(toolset.library.store, SpoolingStore):
-                sweepers.append(asyncio.create_task(toolset.library.store.run()))
             if keep_s == 0:
                 warn_of_memory(settings, toolset.memory_guard.memory)
-                # A single call has no time for it: a server, or `runner doctor --repair`, does it.
-                sweepers.append(asyncio.create_task(sweep_now_and_then(toolset.library.store)))
-            yield toolset
+            async with toolset.upkeep.running(sweeps=keep_s == 0):
+                sweeper = asyncio.create_task(toolset._sweep())
+                try:
+                    yield toolset
+                finally:
+                    sweeper.cancel()
         finally:
-            for sweeper in sweepers:
-                sweeper.cancel()
+            observing.cancel()
             await toolset._close()
+            await asyncio.to_thread(observers.close)
+
+    @staticmethod
+    def _effective_of(settings: Settings) -> Mapping[str | None, EffectiveToolSettings]:
+        return {tool: EffectiveToolSettings.of(settings, tool) for tool in (None, *settings.named_tools)}
 
     @property
     def call_locks(self) -> CallLocks:
@@ -302,13 +330,11 @@ class Toolset:
             user_pool = await self._user_pool(user, key)
         user_pool.key = key
         user_pool.calls += 1
-        if user.session is not None and not self.library.persist:
-            self._spoken.add((user.name, user.session))
         try:
             # Counted before: whoever waits for workers must not lose the user pool meanwhile.
             with self._doubting():
                 await user_pool.ready()
-            async with self.files(user).in_use():
+            async with self.upkeep.in_use(user):
                 yield user_pool
         finally:
             user_pool.calls -= 1
@@ -317,6 +343,25 @@ class Toolset:
                 user_pool.pool.refill_later()
             elif not user_pool.calls:
                 user_pool.retiring.set()
+
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Read the secrets of settings that are in force from now on; return what takes both over.
+
+        Raises:
+            UsageError: A secret cannot be had.
+        """
+        secrets = Secrets.read(settings.secrets)
+
+        def take() -> list[str]:
+            changed = [f"secret {name}" for name in self.secrets.changed(secrets)]
+            self.settings, self.secrets = with_live(self.settings, settings), secrets
+            self._effective = self._effective_of(self.settings)
+            self.rates.limits = self.settings.call_limits
+            self.admission.rebound(self.settings)
+            self._warn_of_secrets()
+            return changed
+
+        return take
 
     async def reload(self) -> None:
         """Load the tool files anew. Calls under way end in what they began with.
@@ -351,6 +396,12 @@ class Toolset:
                 await self._user_pool(user_pool.user, key)
         await user_pool.retire()
 
+    def _warn_of_secrets(self) -> None:
+        """Say in the log which tools that are to have a secret are in no file, which may be a slip."""
+        named = {tool for secret in self.secrets.rules.values() for tool in secret.tools}
+        if unknown := sorted(named - set(self.catalog.tools)):
+            log.warning("secrets are for tools that no file has now", extra={"tools": unknown})
+
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
         nobody = self._start(NOBODY, None)
@@ -364,6 +415,7 @@ class Toolset:
         except ValueError as error:
             raise SandboxError(str(error)) from error
         warn_of_refused_jobs(self.settings, self.catalog.tools)
+        self._warn_of_secrets()
         if user is not None and not any(
             self.access(tool) is Access.WRITE for tool in (None, *self.catalog.tools.values())
         ):
@@ -432,7 +484,23 @@ class Toolset:
             "forkserver": await self.forkserver.fault(),
             "tools": self.load_check.fault,
         }
-        return {part: fault for part, fault in found.items() if fault is not None}
+        known = {part: fault for part, fault in found.items() if fault is not None}
+        return {**known, **self.observers.faults()}
+
+    async def gauges(self) -> Gauges:
+        """Return what there is now, for whoever watches the server."""
+        running, waiting = self.admission.counts
+        pools = [pool for pool in self._made_pools() if pool.pool.alive]
+        return Gauges(
+            running=running,
+            waiting=waiting,
+            workers=sum(pool.pool.zygote.at_hand for pool in pools),
+            user_pools=len(pools),
+            retired=dict(self.forkserver.retired),
+            user_memory=await asyncio.to_thread(_memory_by_user, pools),
+            faults=tuple(await self.faults()),
+            audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
+        )
 
     def _start(self, key: PoolKey, user: User | None) -> "asyncio.Task[UserPool]":
         task = asyncio.create_task(self._make(user, key))
@@ -442,7 +510,7 @@ class Toolset:
         return task
 
     async def _make(self, user: User | None, key: PoolKey) -> UserPool:
-        return await self._pool_maker.make(user, key, await self._open_loopback() if key.links else None)
+        return await self._pool_maker.make(user, key, await self._loopback.get() if key.links else None)
 
     def _made_pools(self) -> Iterator[UserPool]:
         """Yield the user pools that there are."""
@@ -451,15 +519,12 @@ class Toolset:
                 yield task.result()
 
     async def _open_loopback(self) -> "Loopback":
-        """Return the address where tools fetch files, opened with the first tool that needs it."""
-        if self._loopback is None:
-            # Only here: few tools take links, and a server takes a while to import.
-            from runner.http.downloads import routes  # noqa: PLC0415
-            from runner.toolset.loopback import Loopback  # noqa: PLC0415
+        """Open the address where tools fetch files, with the first tool that needs it."""
+        # Only here: few tools take links, and a server takes a while to import.
+        from runner.http.downloads import routes  # noqa: PLC0415
+        from runner.toolset.loopback import Loopback  # noqa: PLC0415
 
-            downloads = routes(self.links.tokens, self.library, clock=self.links.clock)
-            self._loopback = asyncio.create_task(Loopback.open(downloads))
-        return await asyncio.shield(self._loopback)
+        return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
 
     async def _drop(self, key: PoolKey) -> None:
         if self._apart.get(key.segment) == key:
@@ -495,7 +560,8 @@ class Toolset:
                     # One of a user's pools may be idle for long while the other is used.
                     if all(other.segment != key.segment for other in self._user_pools):
                         self.state.forget(key.segment)
-            await self._end_idle_files()
+                        self.handed_over.forget(key.segment)
+            await self.upkeep.end_idle()
 
     def has_jobs(self, segment: str) -> bool:
         """Say whether something that a call of this user began goes on between calls."""
@@ -509,16 +575,9 @@ class Toolset:
 
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""
-        # Whoever only uploaded files in it has not been heard of here.
-        self._spoken = {spoken for spoken in self._spoken if spoken[1] != session}
         for user_pool in self._made_pools():
             user_pool.pool.end_jobs(session)
-        with _stay_for_now():
-            await self.library.end_sessions_named(session)
-
-    async def _end_idle_files(self) -> None:
-        with _stay_for_now():
-            await self.library.end_idle_sessions(self.settings.session_idle_s)
+        await self.upkeep.end(session)
 
     async def _close(self) -> None:
         await self.load_check.close()
@@ -530,21 +589,19 @@ class Toolset:
             self._user_pools[key].cancel()
             await self._drop(key)
         await self.forkserver.close()
-        if self._loopback is not None:
-            await (await self._loopback).close()
+        await self._loopback.end(lambda loopback: loopback.close())
         if self.keep_s == 0:
-            # The connections are gone, and with them the sessions.
-            for session in {session for _, session in self._spoken}:
-                await self.end_session(session)
+            await self.upkeep.end_all()
 
 
-@contextlib.contextmanager
-def _stay_for_now() -> Iterator[None]:
-    """Go on where the store is out of reach: what ended is noted, and its files go at another time."""
-    try:
-        yield
-    except CallError as error:
-        log.warning("files of ended sessions stay for now", extra={"reason": error.message})
+def _memory_by_user(pools: Sequence[UserPool]) -> Mapping[str, int]:
+    """Return what the processes of each user have that no other process has, in bytes."""
+    found: Counter[str] = Counter()
+    for pool in pools:
+        for pid in processes_below(pool.pool.zygote.pid):
+            process = read_process(pid)
+            found[pool.key.segment] += process.private_bytes if process is not None else 0
+    return found
 
 
 def _homes(settings: Settings, tier: Tier) -> Homes:

@@ -1,7 +1,7 @@
 """A widget as its author declares it, and what both dialects have to be told of it.
 
-Source: document 003, "Tool `_meta`" and "Component resources"; requirements S3-12 to S3-19, S3-97 to S3-100;
-decisions C37 and C40; MCP Apps 2026-01-26.
+Source: document 003, "Tool `_meta`" and "Component resources"; requirements S3-12 to S3-19, S3-97 to S3-100
+and S3-139; decisions C37 and C40; MCP Apps 2026-01-26.
 """
 
 import re

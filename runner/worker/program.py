@@ -14,7 +14,7 @@ import random
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import mkdir
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,8 @@ class Program:
         self._state.known = dict(call["known_state"])
         # What one call keeps in context variables, the next one does not find, as in plain FastMCP.
         serving = self._loop.create_task(self._serve(call), context=self._context.copy())
-        return self._loop.run_until_complete(serving)
+        with _set_for_call(call["secrets"]):
+            return self._loop.run_until_complete(serving)
 
     def wait(self, connection: socket.socket) -> None:
         """Run the tasks that calls have left, until the host speaks."""
@@ -190,6 +191,20 @@ class Program:
 
 def _list(value: object) -> list[object]:
     return list(value) if isinstance(value, list) else []
+
+
+@contextlib.contextmanager
+def _set_for_call(secrets: Mapping[str, str]) -> Iterator[None]:
+    """Have the secrets of a call in the environment, and no longer than it."""
+    before = {name: os.environ.get(name) for name in secrets}
+    os.environ.update(secrets)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _move_in(environment: Mapping[str, str]) -> None:

@@ -3,6 +3,8 @@
 `pathlib`, `shutil`, `tempfile` and `logging` reach files through these. What kept an original from
 before, or goes through C, meets `audit`. What the kernel denies beyond the rules is reported as the error
 passes by, so that it is known even if nobody lets it get further.
+
+Source: requirements S1-54 and S1-100.
 """
 
 import builtins

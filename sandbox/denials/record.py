@@ -1,4 +1,7 @@
-"""What a worker tried and was denied, kept once each and bounded."""
+"""What a worker tried and was denied, kept once each and bounded.
+
+Source: requirement S1-102.
+"""
 
 import contextlib
 from collections.abc import Callable

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -47,12 +48,14 @@ class Forkserver:
         control: Our end of its control socket.
         order_s: How long it may take to carry out an order, in seconds, before it is taken to hang.
         lost: Called once, if it ends although nobody has closed it.
+        retired: How many workers of its zygotes were retired, by reason.
     """
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     order_s: float = _ORDER_S
     lost: Callable[[], None] = lambda: None
+    retired: Counter[str] = field(default_factory=Counter)
     _orders: "itertools.count[int]" = field(default_factory=itertools.count)
     _waiting: dict[int, "asyncio.Future[int]"] = field(default_factory=dict)
     _zygotes: dict[int, Zygote] = field(default_factory=dict)
@@ -195,6 +198,7 @@ class Forkserver:
             once=once,
             closer=closer,
             reuse=reuse or Reuse(),
+            tally=self.retired,
         )
         if self._loss is not None:
             zygote.lost(self._loss)

@@ -154,6 +154,7 @@ class Lease:
     _reaping: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
+    _waited_before_s: float = field(init=False, default=0.0)
 
     @property
     def is_fresh(self) -> bool:
@@ -164,6 +165,17 @@ class Lease:
     def zygote_pid(self) -> int:
         """Process id of its worker's zygote."""
         return self.zygote.pid
+
+    @property
+    def spent_cpu_s(self) -> float:
+        """Processor seconds of all processes of the call, as far as was seen; 0 if it was not `measured`."""
+        if self._at_last is None:
+            return 0.0
+        last = None if self._watcher is None else self._watcher.last
+        # Who has ended and was waited for counts with who waited; who was not waited for, as last seen.
+        waited_s = self._at_last.cpu_s + self._at_last.waited_cpu_s - self._waited_before_s
+        seen_s = max(waited_s, 0.0 if last is None else last.all_cpu_s)
+        return max(0.0, seen_s - self.worker.cpu_before_s)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
@@ -179,6 +191,8 @@ class Lease:
         self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
         if self.worker.calls:
             self.zygote.turn(self.worker)
+            before = read_process(self.worker.pid) if self.measured else None
+            self._waited_before_s = 0.0 if before is None else before.waited_cpu_s
         self.worker.calls += 1
         if self.goes_on:
             self.worker.goes_on = True

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -47,12 +48,14 @@ class Supervisor:
         environment: The whole environment of the forkserver and all below it.
         lasting: Whether it is for many calls.
         renewed: Called after each time that another forkserver is there.
+        retired: How many workers were retired, by reason, since it began.
     """
 
     program: str
     environment: Mapping[str, str]
     lasting: bool = True
     renewed: Callable[[], None] = lambda: None
+    retired: Counter[str] = field(default_factory=Counter)
     _current: Forkserver = field(init=False)
     _renewing: "asyncio.Task[None] | None" = field(init=False, default=None)
     _probe: "asyncio.Task[None] | None" = field(init=False, default=None)
@@ -153,6 +156,7 @@ class Supervisor:
 
     def _take(self, forkserver: Forkserver) -> None:
         forkserver.lost = self._lost
+        forkserver.retired = self.retired
         self._current, self._since = forkserver, time.monotonic()
         if not forkserver.alive:
             self._lost()

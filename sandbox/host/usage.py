@@ -24,6 +24,7 @@ __all__ = [
     "has_room",
     "memory_of",
     "oom_kills",
+    "processes_below",
     "processes_of",
     "read_process",
     "threads_of",
@@ -99,7 +100,12 @@ def processes_of(worker: int, zygote: int) -> Iterator[int]:
 
     An orphan becomes a child of the zygote, its nearest subreaper, and its group is the worker's for life.
     """
-    pending, seen = [worker, *_orphans(worker, zygote)], set[int]()
+    return processes_below(worker, *_orphans(worker, zygote))
+
+
+def processes_below(*pids: int) -> Iterator[int]:
+    """Yield processes, and all that descend from them."""
+    pending, seen = [*pids], set[int]()
     while pending:
         pid = pending.pop()
         if pid not in seen:

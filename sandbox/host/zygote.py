@@ -76,6 +76,7 @@ class Zygote:
         closer: Closes what it and its workers gave us.
         reuse: How long its workers stay with their user.
         retired: How many workers were retired, by reason.
+        tally: The same of all zygotes that there were, for whoever counts them.
         oom_kills: Processes killed in its control group for want of memory, when it was last asked.
         loss: Why it ended, where that was no fault of its own.
     """
@@ -88,6 +89,7 @@ class Zygote:
     once: bool
     closer: Closer = field(default_factory=Closer)
     reuse: Reuse = field(default_factory=Reuse)
+    tally: Counter[str] = field(default_factory=Counter)
     oom_kills: int = field(init=False, default=0)
     loss: ZygoteDied | None = field(init=False, default=None)
     retired: Counter[str] = field(init=False, default_factory=Counter)
@@ -269,6 +271,7 @@ class Zygote:
         """Take note of why a worker serves no other call, where it could have."""
         if worker.calls:
             self.retired[reason] += 1
+            self.tally[reason] += 1
             log.info("worker retired", extra={"pid": worker.pid, "reason": reason, "calls": worker.calls})
 
     def dismiss(self, count: int) -> None:

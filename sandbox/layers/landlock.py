@@ -8,7 +8,7 @@ sockets. Existence and metadata of a file that may not be read stay visible to s
 
 Below ABI 3 the kernel would let any file be truncated, so this layer refuses to pretend.
 
-Source: landlock(7), linux/landlock.h.
+Source: landlock(7), linux/landlock.h; requirements S1-46 to S1-49, S1-55 to S1-57 and S1-101.
 """
 
 import enum

@@ -2,7 +2,9 @@
 
 Memory is RLIMIT_DATA, counted from what the process has already. RLIMIT_AS would count address
 space that is reserved and never touched (allocators reserve 64 MiB to 1 GiB at a time) and every
-library the zygote has mapped, so it kills honest programs long before the limit that it names.
+library the zygote has mapped, so it kills honest programs long before the limit that it names. It is a whole
+number of MiB: V8 takes an eighth of it for its code, and ends its process where that is not a whole number
+of pages, as a renderer of Chromium, which says nothing more.
 
 What this layer cannot bound: shared anonymous memory and the sum over several processes, which the host
 watches and a cgroup bounds; and the number of processes where users share a user id.
@@ -42,6 +44,7 @@ SPARE_DESCRIPTORS = 8192
 carries up to 253, so thirty processes could send one each past a call's limit at the same moment."""
 
 _KIB = 1024
+_MIB = 1024 * _KIB
 _CAP_SYS_RESOURCE = 24
 _LOCKED_BYTES = 64 * _KIB
 # Timers and signals that wait are counted for the user id as a whole, and refused to a process for which they
@@ -94,7 +97,10 @@ def zygote_limits(limits: Limits, *, data: int, counts_processes: bool = False) 
         fixed[resource.RLIMIT_NPROC] = limits.processes
     return {
         **{which: (value, value) for which, value in fixed.items()},
-        resource.RLIMIT_DATA: (data + limits.memory_bytes, data + 2 * limits.memory_bytes),
+        resource.RLIMIT_DATA: (
+            _whole_mib(data + limits.memory_bytes),
+            _whole_mib(data + 2 * limits.memory_bytes),
+        ),
     }
 
 
@@ -109,9 +115,10 @@ def worker_limits(limits: Limits, *, data: int, renewable: bool = False) -> Pair
         renewable: Leave the hard values open, since the host could not raise them again for the next call.
             What the first call then makes of that, the watch sees.
     """
-    memory = data + limits.memory_bytes
+    memory = _whole_mib(data + limits.memory_bytes)
+    most = _whole_mib(data + 2 * limits.memory_bytes) if renewable else memory
     return {
-        resource.RLIMIT_DATA: (memory, data + 2 * limits.memory_bytes if renewable else memory),
+        resource.RLIMIT_DATA: (memory, most),
         # One second between SIGXCPU, which Python code may see, and SIGKILL.
         resource.RLIMIT_CPU: (limits.cpu_s, resource.RLIM_INFINITY if renewable else limits.cpu_s + 1),
     }
@@ -122,7 +129,7 @@ def call_limits(limits: Limits, *, granted: Limits, renewable: bool = False) -> 
     data, most = resource.getrlimit(resource.RLIMIT_DATA)
     cut = granted.memory_bytes - limits.memory_bytes
     # Where the layer was left out there is nothing to count from.
-    memory = data if data == resource.RLIM_INFINITY else data - cut
+    memory = data if data == resource.RLIM_INFINITY else _whole_mib(data - cut)
     return {
         resource.RLIMIT_DATA: (memory, most if renewable else memory),
         resource.RLIMIT_CPU: (limits.cpu_s, resource.RLIM_INFINITY if renewable else limits.cpu_s + 1),
@@ -153,7 +160,7 @@ def renew(pid: int, limits: Limits, *, cpu_s: float, data_bytes: int) -> None:
     Raises:
         OSError: It has ended.
     """
-    seconds, memory = math.ceil(cpu_s) + limits.cpu_s, data_bytes + limits.memory_bytes
+    seconds, memory = math.ceil(cpu_s) + limits.cpu_s, _whole_mib(data_bytes + limits.memory_bytes)
     for which, soft, hard in (
         (resource.RLIMIT_CPU, seconds, seconds + 1),
         (resource.RLIMIT_DATA, memory, memory),
@@ -181,6 +188,10 @@ def data_bytes(status: int) -> int:
 def resident_bytes(status: int) -> int:
     """Return how much of that, in bytes, is in use."""
     return _bytes(status, "RssAnon", _RSS_ANON)
+
+
+def _whole_mib(size: int) -> int:
+    return -(-size // _MIB) * _MIB
 
 
 def _bytes(status: int, name: str, pattern: "re.Pattern[bytes]") -> int:

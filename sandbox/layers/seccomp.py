@@ -12,6 +12,9 @@ Choices that are not obvious:
   would reach into the next home, and shutil, git and zip stop working when they fail. Asking for
   the present time by name fails with EPERM all the same: `Path.touch` takes success for proof
   that the file exists, and creates it only after a failure.
+- Scheduling another thread in one of the ordinary ways answers success without effect: a filter cannot tell a
+  thread of one's own, which the C library names by its number, from a process of somebody else. libzmq gives
+  each of its threads what it has already, and ends the process where that fails.
 - Reading extended attributes by path answers ENOTSUP, as file systems without any do, which every program
   that copies files knows: it would tell what they hold in files that may not be read. By descriptor they
   can be read.
@@ -100,6 +103,9 @@ _IP, _IPV6 = 0, 41
 _IP_OPTIONS_DENIED = (35, 39, 42, 46)
 _IPV6_OPTIONS_DENIED = (20, 27, 42, 46)
 _PRIO_PROCESS = 0
+_MYSELF = 0
+# SCHED_OTHER, SCHED_BATCH, SCHED_IDLE: whoever has one of them goes before nobody.
+_ORDINARY_POLICIES = (0, 3, 5)
 # A descriptor's owner gets signals: FIOSETOWN and SIOCSPGRP here, F_SETOWN and F_SETOWN_EX below.
 _IOCTLS_DENIED = (
     0x5412,  # TIOCSTI
@@ -124,7 +130,6 @@ _ACCEPTING = ("bind", "listen", "accept", "accept4")
 _OF_ANOTHER_PROCESS = (
     "prlimit64",
     "sched_setaffinity",
-    "sched_setscheduler",
     "sched_setparam",
     "sched_setattr",
 )
@@ -179,9 +184,14 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: 
             _deny_bits(0, _CLONE_DENIED, _EPERM) + _deny_without(0, _CLONE_THREAD, _CLONE_FILES, _EPERM),
         ),
         _inspect(number("close_range"), _deny_bits(2, _CLOSE_RANGE_UNSHARE, _EINVAL)),
-        *(_inspect(n, _deny_unless(0, [0], _EPERM)) for n in architecture.known(_OF_ANOTHER_PROCESS)),
+        *(_inspect(n, _deny_unless(0, [_MYSELF], _EPERM)) for n in architecture.known(_OF_ANOTHER_PROCESS)),
         _inspect(
-            number("setpriority"), _deny_unless(0, [_PRIO_PROCESS], _EPERM) + _deny_unless(1, [0], _EPERM)
+            number("sched_setscheduler"),
+            _unless_equal(0, _MYSELF, _deny_values(1, _ORDINARY_POLICIES, _PRETEND) + _return(_EPERM)),
+        ),
+        _inspect(
+            number("setpriority"),
+            _deny_unless(0, [_PRIO_PROCESS], _EPERM) + _deny_unless(1, [_MYSELF], _EPERM),
         ),
         _inspect(
             number("prctl"),
@@ -324,6 +334,11 @@ def _if_equal(argument: int, value: int, body: bytes) -> bytes:
     """Run `body` if the argument has this value."""
     test = _jump(_JUMP_IF_EQUAL, value, 0, len(body) // 8)
     return _operation(_LOAD, _low_half(argument)) + test + body
+
+
+def _unless_equal(argument: int, value: int, body: bytes) -> bytes:
+    """Run `body` if the argument has another value."""
+    return _operation(_LOAD, _low_half(argument)) + _jump(_JUMP_IF_EQUAL, value, len(body) // 8, 0) + body
 
 
 def _if_null(argument: int, body: bytes) -> bytes:

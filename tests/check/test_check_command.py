@@ -48,9 +48,29 @@ def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(r
         "tools": [{"name": "sales_report", "arguments": ["filename", "username"], "home": "write"}],
         "needs": [],
         "background_refused": [],
+        "secrets": {},
         "not_looked_at": [],
         "findings": [],
     }
+
+
+def test_check_says_which_secrets_a_file_is_given_and_that_one_is_missing(run: Run, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_text("a-value-of-length")
+    there.chmod(0o600)
+    config = tmp_path / "with_secrets.toml"
+    config.write_text(
+        f'[secrets.GONE]\nfile = "gone"\ntools = ["sales_report"]\n'
+        f'[secrets.THERE]\nfile = "{there}"\ntools = ["sales_report"]\n'
+        f'[secrets.OTHER]\nfile = "gone"\ntools = ["of_another_file"]\n'
+    )
+
+    checked = run("check", SAMPLES / "sales_report.py", "--config", config)
+
+    assert f"secret GONE: secrets.GONE.file {tmp_path}/gone does not exist" in checked.out
+    assert "secret THERE: can be read" in checked.out
+    assert "OTHER" not in checked.out
+    assert checked.status == 0
 
 
 def test_a_file_that_leaves_a_thread_gets_an_interpreter_for_each_call_and_check_says_why(run: Run) -> None:

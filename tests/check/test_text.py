@@ -33,6 +33,7 @@ def tool(*lines: str, parameters: str = "text: str, username: str") -> str:
 
 @pytest.mark.parametrize("file", FAULTY, ids=lambda file: file.stem)
 def test_a_fault_is_found_at_its_line_and_nothing_else_is(file: Path) -> None:
+    """Source: S1-109, S1-114 and S2-31."""
     wanted = set() if file.stem in SEEN_IN_THE_SANDBOX else expected(file)
 
     assert len(expected(file)) == 1
@@ -50,7 +51,9 @@ def test_there_are_enough_files_and_a_faulty_one_for_every_rule() -> None:
     assert {rule for file in FAULTY for _, rule in expected(file)} == set(RULES)
 
 
-@pytest.mark.parametrize("name", ["chatui", "hello", "sales_report", "slow"])
+@pytest.mark.parametrize(
+    "name", [file.stem for file in (ROOT / "sample_tools").glob("*.py") if file.stem != "naughty"]
+)
 def test_nothing_is_found_in_the_sample_tools(name: str) -> None:
     file = ROOT / "sample_tools" / f"{name}.py"
 
@@ -58,6 +61,7 @@ def test_nothing_is_found_in_the_sample_tools(name: str) -> None:
 
 
 def test_a_write_in_a_helper_names_every_tool_that_lacks_a_home() -> None:
+    """Source: S1-110."""
     text = (
         "from fastmcp import FastMCP\nmcp = FastMCP('t')\ndef store():\n    open('a', 'w').close()\n"
         '@mcp.tool\ndef one():\n    """One."""\n    store()\n'
@@ -89,6 +93,7 @@ def test_several_writes_of_one_tool_are_one_finding_that_names_their_lines() -> 
     ],
 )  # fmt: skip
 def test_a_write_outside_the_home_is_found_however_it_is_written(line: str) -> None:
+    """Source: S1-48, S1-108 and S1-111."""
     assert found(tool(line, "return 1")) == [(9, "write-outside-home")]
 
 

@@ -39,7 +39,7 @@ def _augment_prompt(case: Mapping[str, Any]) -> Observation:
             day=file.get("date"),
             size=file.get("size"),
             reason=file.get("reason"),
-            facts={key: file[key] for key in ("rows", "width", "height", "pages") if key in file},
+            facts={key: file[key] for key in ("rows", "width", "height") if key in file},
         )
         for file in case["files"]
     ]

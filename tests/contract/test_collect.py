@@ -33,6 +33,7 @@ def refusal(path: object, home: FakeHome) -> CallError:
     "shape", ["{home}/a/b.txt", "{home}/a/../a//b.txt", "/{home}/a/b.txt", "a/b.txt", "./a/b.txt"]
 )
 def test_a_plain_file_of_the_home_is_opened(shape: str, home: FakeHome) -> None:
+    """Source: S1-61 and S1-68."""
     (home.path / "a").mkdir()
     (home.path / "a/b.txt").write_bytes(b"hi")
 

@@ -53,6 +53,7 @@ def page(url: Any, *allowed: str, **more: Any) -> Decision:
 def test_the_first_hint_that_speaks_decides_whether_it_opens(
     display: Any, auto_open: bool, opens: bool
 ) -> None:
+    """Source: S0-13, S0-71, S1-67 and S1-88."""
     assert decided({**REPORT, "auto_open": auto_open}, display=display).open is opens
 
 
@@ -86,6 +87,7 @@ def test_nothing_opens_where_there_is_nothing_to_show() -> None:
 def test_the_wanted_file_comes_first_and_the_others_keep_their_order(
     artifacts: list[dict[str, Any]], display: Any, order: tuple[str, ...]
 ) -> None:
+    """Source: S0-14, S0-25 to S0-27, S0-72 and S1-89."""
     assert decided(*artifacts, display=display).order == order
 
 
@@ -118,6 +120,7 @@ def test_the_wanted_file_comes_first_and_the_others_keep_their_order(
 def test_a_file_is_shown_by_its_type_and_by_its_name_where_that_is_generic(
     name: str, mime: str | None, viewer: str | None
 ) -> None:
+    """Source: S0-24 and S0-29 to S0-32."""
     assert decided({"name": name, "mime": mime}).viewer == viewer
 
 
@@ -143,6 +146,7 @@ def test_a_viewer_is_taken_as_asked_where_it_can_show_the_file(
 
 
 def test_defaults_and_unknown_words_come_to_the_same() -> None:
+    """Source: S0-12, S0-28, S0-79 and S1-7."""
     plain = decided(REPORT, display={"open_canvas": True})
     strange = decided(
         REPORT, display={"open_canvas": True, "mode": "diagonal", "storage_action": "burn", "notification": 3}
@@ -153,12 +157,14 @@ def test_defaults_and_unknown_words_come_to_the_same() -> None:
 
 
 def test_known_words_are_taken() -> None:
+    """Source: S0-15, S0-16, S1-90 and S1-91."""
     decision = decided(REPORT, display={"mode": "split", "storage_action": "temporary"})
 
     assert (decision.mode, decision.storage_action, decision.stored) == ("split", "temporary", False)
 
 
 def test_no_viewer_runs_the_scripts_of_a_file() -> None:
+    """Source: S0-31."""
     assert not decided({"name": "x.svg", "mime": "image/svg+xml"}).scripts_executable
 
 
@@ -247,6 +253,7 @@ def test_both_spellings_of_a_page_are_one() -> None:
 
 
 def test_a_canvas_says_how_its_tab_is_kept() -> None:
+    """Source: S0-35 and S0-36."""
     canvas = {
         "open": True,
         "id": "monitor-42",
@@ -272,12 +279,14 @@ def test_a_canvas_says_how_its_tab_is_kept() -> None:
 
 
 def test_a_canvas_that_is_not_to_open_changes_nothing() -> None:
+    """Source: S0-33 and S0-34."""
     closed = {"open": False, "url": "https://evil.example"}
 
     assert decided(REPORT, canvas=closed) == decided(REPORT)
 
 
 def test_a_canvas_of_a_reserved_type_is_not_opened() -> None:
+    """Source: S0-37."""
     decision = decided(canvas={"open": True, "type": "hologram", "url": DASH})
 
     assert (decision.open, decision.panel) == (False, None)
@@ -391,6 +400,7 @@ def test_the_interface_hears_nothing_of_a_result_without_files() -> None:
     ],
 )
 def test_every_file_has_a_category(name: str, mime: str, display: dict[str, Any], category: str) -> None:
+    """Source: S1-66 and S1-92."""
     payload = {
         "results": 1,
         "artifacts": [{"name": name, "b64": "aGk=", "mime": mime}],

@@ -48,6 +48,7 @@ ALL = [
 
 
 def test_a_timeout_has_the_words_of_section_12_1() -> None:
+    """Source: S1-129 to S1-131."""
     error = timed_out(Deadlines(), limit="idle", last_progress="Processing chunk 45/200")
 
     assert envelope(error) == {
@@ -84,6 +85,7 @@ def test_a_limit_that_is_not_whole_is_written_as_it_is() -> None:
 
 
 def test_a_path_outside_has_the_words_of_section_12_2_and_the_real_prefix() -> None:
+    """Source: S1-132 to S1-134."""
     error = outside_home("/etc/passwd", Path("/tmp/alice"))
 
     assert envelope(error) == {
@@ -112,6 +114,7 @@ def test_a_tool_without_a_home_is_told_how_to_get_one() -> None:
 
 
 def test_a_large_file_has_the_words_of_section_12_3() -> None:
+    """Source: S1-135 to S1-137."""
     error = too_large(107374182400, 53687091200)
 
     assert envelope(error) == {
@@ -167,6 +170,7 @@ def test_a_refused_file_is_listed_with_the_envelope_it_would_have_been() -> None
 
 
 def test_notices_have_the_words_of_section_11_3() -> None:
+    """Source: S1-125 to S1-128."""
     said = [notice(rung, Deadlines()) for rung in Rung]
 
     assert said == [

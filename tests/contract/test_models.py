@@ -109,6 +109,7 @@ ERRORS: list[CallError] = [
     envelope.timed_out(DEADLINES, limit="total", last_progress=None),
     envelope.outside_home("/etc/passwd", Path("/tmp/alice")),
     envelope.outside_home("/etc/passwd", None, problem="it is a FIFO"),
+    envelope.no_temporary_folder(),
     envelope.too_large(2, 1),
     envelope.too_large(None, 1),
     envelope.artifact_missing("/tmp/alice/a"),
@@ -169,6 +170,7 @@ def assert_fits(value: dict[str, Any]) -> None:
 
 
 def test_the_schema_is_one_and_names_itself() -> None:
+    """Source: S2-30."""
     schema = contract_schema()
 
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -180,6 +182,7 @@ def test_the_schema_is_one_and_names_itself() -> None:
     "value", [SIMPLE, REPORT, LEGACY, DASHBOARD, STORED, DEFERRED], ids=lambda value: "-".join(value)
 )
 def test_the_examples_of_the_documents_satisfy_it(value: dict[str, Any]) -> None:
+    """Source: S0-10, S0-14, S0-35, S0-63 to S0-66, S1-64, S1-79, S1-81, S1-82, S1-89 and S2-17 to S2-19."""
     assert_fits(value)
 
 
@@ -203,12 +206,14 @@ def test_the_examples_of_the_documents_satisfy_it(value: dict[str, Any]) -> None
     ids=json.dumps,
 )
 def test_what_breaks_the_contract_fails_in_schema_and_types_alike(value: dict[str, Any]) -> None:
+    """Source: S0-3, S0-6, S0-8 and S1-76 to S1-78."""
     assert not VALIDATOR.is_valid(value)
     with pytest.raises(ValidationError):
         Result.model_validate(value)
 
 
 def test_every_word_and_default_of_the_documents_is_in_it() -> None:
+    """Source: S0-11 to S0-13, S0-15, S0-16, S0-34, S0-36, S0-37, S1-65, S1-66, S1-88, S1-90 and S1-91."""
     defs = contract_schema()["$defs"]
 
     def said(name: str, field: str) -> tuple[Any, Any]:
@@ -289,6 +294,7 @@ def test_mending_once_is_enough(payload: dict[str, Any]) -> None:
 
 @given(st.sampled_from([SIMPLE, REPORT, DASHBOARD, DEFERRED]), json_values)
 def test_what_satisfies_the_contract_is_forwarded_unchanged(value: dict[str, Any], extra: Any) -> None:
+    """Source: S2-24."""
     sizes = [{**item, "size": {"PGgxPg==": 4, "aGk=": 2}[item["b64"]]} for item in value.get("artifacts", [])]
     payload = {**value, "own": extra, **({"artifacts": sizes} if sizes else {})}
 

@@ -34,6 +34,7 @@ def text(said: str) -> dict[str, Any]:
 
 
 def test_a_bare_value_becomes_results_whole() -> None:
+    """Source: S0-1, S2-1, S2-22 and S2-36."""
     payload = {"operation": "evaluate", "result": 22698}
 
     result = taken(payload, text(json.dumps(payload)))
@@ -44,6 +45,7 @@ def test_a_bare_value_becomes_results_whole() -> None:
 
 
 def test_an_envelope_is_forwarded_unchanged() -> None:
+    """Source: S0-77 and S2-24."""
     payload = {"results": 0, "meta_data": {"a": 1}, "mood": "good"}
 
     result = taken(payload)
@@ -53,6 +55,7 @@ def test_an_envelope_is_forwarded_unchanged() -> None:
 
 
 def test_no_output_at_all_is_null() -> None:
+    """Source: S2-27."""
     assert normalise({"content": []}, wrapped=False).value == {"results": None}
 
 
@@ -81,10 +84,12 @@ def test_text_beside_structured_content_is_kept_unless_it_says_the_same() -> Non
 
 
 def test_a_list_is_wrapped_as_results() -> None:
+    """Source: S2-34."""
     assert taken([1, 2]).value == {"results": [1, 2]}
 
 
 def test_structured_content_wins_over_other_data_in_a_text_with_a_warning_naming_both() -> None:
+    """Source: S2-20 and S2-26."""
     result = normalise({"structuredContent": {"a": 1}, "content": [text('{"a": 2}')]}, wrapped=False)
 
     assert result.value == {"results": {"a": 1}}
@@ -122,6 +127,7 @@ def test_one_bad_item_among_files_does_not_turn_the_others_into_data() -> None:
 
 
 def test_artifacts_alone_are_an_envelope_with_null_results() -> None:
+    """Source: S1-3 and S1-58."""
     result = taken({"artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]})
 
     assert result.value == {
@@ -135,6 +141,7 @@ def test_artifacts_alone_are_an_envelope_with_null_results() -> None:
 
 
 def test_an_error_in_plain_text_becomes_the_first_versions_error() -> None:
+    """Source: S2-25."""
     result = normalise({"content": [text("boom")], "isError": True}, wrapped=False)
 
     assert result.value == {"results": {"error": "boom"}, "meta_data": {"is_error": True}}
@@ -155,6 +162,7 @@ def test_a_silent_error_still_says_a_sentence() -> None:
 
 
 def test_retryable_is_said_in_both_places() -> None:
+    """Source: S1-5."""
     inside = taken({"results": 1, "meta_data": {"retryable": True}}).value
     outside = taken({"results": 1, "retryable": True}).value
 
@@ -186,6 +194,7 @@ def test_not_a_number_becomes_null_and_costs_nothing_else() -> None:
 
 
 def test_the_older_spelling_of_meta_data_is_renamed() -> None:
+    """Source: S2-8."""
     assert taken({"results": 1, "meta-data": {"a": 1}}).value == {"results": 1, "meta_data": {"a": 1}}
 
 
@@ -197,6 +206,7 @@ def test_meta_data_wins_over_its_older_spelling_with_a_warning() -> None:
 
 
 def test_meta_data_above_4096_bytes_is_flagged_and_below_not() -> None:
+    """Source: S0-4."""
     at = {"k": "x" * (4096 - len('{"k": ""}'))}
     above = {"k": at["k"] + "x"}
 
@@ -205,6 +215,7 @@ def test_meta_data_above_4096_bytes_is_flagged_and_below_not() -> None:
 
 
 def test_empty_and_misshapen_optional_keys_are_absent() -> None:
+    """Source: S0-3, S1-4 and S1-6 to S1-8."""
     payload = {
         "results": 1,
         "artifacts": [],
@@ -237,6 +248,7 @@ def test_the_primary_file_is_found_under_its_safe_name() -> None:
 
 
 def test_each_fault_of_an_artifact_has_its_reason_and_costs_no_other_file() -> None:
+    """Source: S0-6 and S1-59."""
     good = {"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}
     entries = [
         {"b64": "aGk="},
@@ -275,6 +287,7 @@ def test_an_empty_string_is_an_empty_file() -> None:
 
 
 def test_a_wrong_size_a_missing_type_and_a_strange_viewer_are_mended_with_warnings() -> None:
+    """Source: S0-8, S0-9, S0-11, S1-63 and S1-65."""
     entry = {"name": "a.csv", "b64": "YSxi", "size": 99, "viewer": "telescope", "category": "report"}
 
     result = taken({"results": 1, "artifacts": [entry]})
@@ -323,6 +336,7 @@ def test_a_hundred_files_are_kept() -> None:
 
 
 def test_a_deferred_file_needs_a_path_and_may_have_any_reason() -> None:
+    """Source: S1-76 to S1-78."""
     entries = [
         {"name": "a.docx", "path": "/tmp/alice/a.docx", "mime": "application/x-a", "reason": "because"},
         {"name": "b.docx", "b64": "aGk="},
@@ -339,6 +353,7 @@ def test_a_deferred_file_needs_a_path_and_may_have_any_reason() -> None:
 
 
 def test_legacy_arrays_become_artifacts() -> None:
+    """Source: S0-17, S0-18, S0-78 and S2-28."""
     payload = {
         "results": "see files",
         "returned_file_names": ["a.json", "b.txt"],
@@ -357,6 +372,7 @@ def test_legacy_arrays_become_artifacts() -> None:
 
 
 def test_artifacts_win_over_legacy_arrays() -> None:
+    """Source: S0-21 and S0-67."""
     payload = {
         "results": 1,
         "artifacts": [{"name": "new.txt", "b64": "aGk=", "mime": "text/plain"}],
@@ -368,6 +384,7 @@ def test_artifacts_win_over_legacy_arrays() -> None:
 
 
 def test_names_without_content_are_incomplete_and_contents_without_name_ignored() -> None:
+    """Source: S2-28."""
     more_names = {"results": 1, "returned_file_names": ["a", "b"], "returned_file_contents": ["QQ=="]}
     more_contents = {"results": 1, "returned_file_names": ["a"], "returned_file_contents": ["QQ==", "Qg=="]}
 
@@ -571,6 +588,7 @@ def test_a_text_that_contradicts_the_structure_is_kept_and_named_in_a_warning() 
 
 
 def test_large_results_are_kept_whole_with_a_warning_that_says_their_size() -> None:
+    """Source: S0-60 and S2-14."""
     for payload, size in (({"results": "ü" * 50}, 102), ({"results": list(range(40))}, 150)):
         assert normalise({"structuredContent": payload}, wrapped=False, results_max_bytes=size).warnings == ()
 
@@ -587,6 +605,7 @@ def test_large_results_are_kept_whole_with_a_warning_that_says_their_size() -> N
 
 @given(json_values, st.booleans())
 def test_any_json_value_becomes_a_value_that_can_be_written(payload: Any, is_error: bool) -> None:
+    """Source: S1-1 and S2-29."""
     value = normalise({"structuredContent": payload, "isError": is_error}, wrapped=False).value
 
     assert "results" in value

@@ -108,6 +108,7 @@ def test_an_ending_follows_from_a_type() -> None:
 
 
 def test_the_inline_limit_is_inclusive() -> None:
+    """Source: S1-15 to S1-17."""
     ways = [route(size, inline_max_bytes=MIB, max_bytes=9 * MIB) for size in (0, MIB, MIB + 1)]
 
     assert ways == [Route.INLINE, Route.INLINE, Route.STORE]
@@ -130,6 +131,7 @@ def test_the_hard_cap_is_inclusive() -> None:
 
 
 def test_a_small_file_becomes_base64_and_is_kept(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S1-25 and S1-69."""
     entry = path_entry(home, "r.html", category="report", auto_open=True, description="Q3")
 
     result = processed({"results": {"a": 1}, "artifacts": [entry]}, home, shelf)
@@ -153,6 +155,7 @@ def test_a_small_file_becomes_base64_and_is_kept(home: FakeHome, shelf: Shelf) -
 
 
 def test_a_large_file_becomes_a_reference_to_the_store(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S1-26, S1-70 and S1-75."""
     entry = path_entry(home, "r.html", size=1)
 
     result = processed({"results": 1, "artifacts": [entry]}, home, shelf, inline_max_bytes=1)
@@ -244,6 +247,7 @@ def test_a_store_that_fails_is_said_and_costs_only_the_file(home: FakeHome) -> N
 
 
 def test_a_deferred_file_is_kept_and_loses_its_path(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S1-77 and S1-87."""
     entry = path_entry(home, "d.docx", reason="draft", expires_hours=1, next_actions=["edit"])
 
     result = processed({"results": 1, "deferred_artifacts": [entry]}, home, shelf, now=NOON)

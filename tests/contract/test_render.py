@@ -178,6 +178,7 @@ def _plain(value: Any, kind: Any) -> Any:
 
 
 def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S2-9 and S2-38."""
     message = rendered(report_wire(home), home, shelf, download_url=lambda file: f"https://h/{file.id}")
 
     uri = message["structuredContent"]["artifacts"][0]["uri"]
@@ -252,6 +253,7 @@ def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, s
 
 
 def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S1-11."""
     result = taken(report_wire(home), home, shelf, inline_max_bytes=NEVER_INLINE)
     assert "s3_ref" in result.value["artifacts"][0]
 
@@ -265,6 +267,7 @@ def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -
 
 
 def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S0-19, S2-11 and S2-39."""
     message = rendered(report_wire(home), home, shelf, delivery=Delivery.INLINE)
 
     entry = {"name": "r.html", "b64": "aGk=", "mime": "text/html", "size": 2, "category": "report"}
@@ -418,6 +421,7 @@ def test_blocks_that_were_refused_do_not_reach_the_client(shelf: Shelf) -> None:
 
 
 def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
+    """Source: S2-2 and S2-36."""
     wire = {"structuredContent": {"results": 1}, "content": [text('{"results":1}'), text("Note: rounded")]}
 
     message = rendered(wire, None, shelf)
@@ -442,6 +446,7 @@ def test_a_second_result_beside_the_payload_is_read_without_the_bytes_of_its_fil
 
 
 def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
+    """Source: S0-4, S2-7 and S2-37."""
     canvas = {"open": True, "url": "https://h/x", "token": "secret-capability"}
     wire = {
         "structuredContent": {"results": 1, "canvas": canvas, "meta_data": {"k": "x" * 5000}},
@@ -480,14 +485,107 @@ def test_a_token_in_a_closed_schema_is_replaced_by_a_word_of_its_type(shelf: She
     assert message["_meta"]["toolcell/result"]["canvas"] == page
 
 
-def test_a_closed_schema_keeps_oversized_facts_out_of_the_text_and_in_the_value(shelf: Shelf) -> None:
-    payload = {"results": 1, "meta_data": {"k": "x" * 5000}}
+LARGE = {"k": "x" * 5000}
+
+
+def facts_schema(meta_data: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"results": {}, "meta_data": meta_data},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def test_oversized_facts_are_in_meta_and_in_no_part_that_a_model_reads(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": {"rows": 3, **LARGE}}
     wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
 
-    message = rendered(wire, None, shelf, schema=CLOSED)
+    message = rendered(wire, None, shelf)
 
-    assert json.loads(texts(message)) == {"results": 1, "meta_data_truncated": True}
+    assert message["structuredContent"] == {"results": 1, "meta_data_truncated": True}
+    assert json.loads(texts(message)) == message["structuredContent"]
+    assert message["_meta"]["toolcell/meta_data"] == payload["meta_data"]
+
+
+def test_small_facts_stay_where_they_are(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": {"rows": 3}}
+
+    message = rendered({"structuredContent": payload}, None, shelf)
+
     assert message["structuredContent"] == payload
+    assert "_meta" not in message
+
+
+@pytest.mark.parametrize(
+    ("meta_data", "required", "left"),
+    [
+        ({"type": "object"}, (), {}),
+        ({"type": "object"}, ("meta_data",), {"meta_data": {}}),
+        (
+            {"type": "object", "required": ["k", "n"], "properties": {"k": {"type": "string"}}},
+            ("meta_data",),
+            {"meta_data": {"k": "[5000 characters removed, see content]", "n": 1}},
+        ),
+        (
+            {"properties": {"k": {"minItems": 1, "items": {"type": "string"}}}, "required": ["k"]},
+            ("meta_data",),
+            {"meta_data": {"k": ["[5000 characters removed, see content]"] * 2, "n": 1}},
+        ),
+    ],
+    ids=["may be left out", "has to be there", "has to have a text", "has to have an item"],
+)
+def test_a_closed_schema_gets_facts_as_short_as_it_allows(
+    meta_data: dict[str, Any], required: tuple[str, ...], left: dict[str, Any], shelf: Shelf
+) -> None:
+    large = ["x" * 5000] * 3 if "items" in json.dumps(meta_data) else "x" * 5000
+    payload = {"results": 1, "meta_data": {"k": large, "n": 1}}
+    schema = facts_schema(meta_data, "results", *required)
+    jsonschema.validate(payload, schema)
+
+    message = rendered(
+        {"structuredContent": payload, "content": [text(json.dumps(payload))]}, None, shelf, schema=schema
+    )
+
+    assert message["structuredContent"] == {"results": 1, **left}
+    jsonschema.validate(message["structuredContent"], schema)
+    assert message["_meta"]["toolcell/result"]["meta_data"] == payload["meta_data"]
+    assert "x" * 100 not in texts(message)
+
+
+def test_facts_that_a_schema_allows_in_full_only_are_in_no_structured_content(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": LARGE}
+    schema = facts_schema({"const": LARGE}, "meta_data")
+
+    message = rendered({"structuredContent": payload}, None, shelf, schema=schema)
+
+    assert "structuredContent" not in message
+    assert message["_meta"]["toolcell/result"]["meta_data"] == LARGE
+
+
+def test_facts_and_tokens_in_a_wrapped_contract_value_are_withheld_too(shelf: Shelf) -> None:
+    page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
+    payload = {"results": 1, "meta_data": LARGE, "canvas": page}
+    wire = {"structuredContent": {"result": payload}, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf, schema=WRAPPED)
+
+    canvas = {**page, "token": "withheld"}
+    assert message["structuredContent"] == {
+        "result": {"results": 1, "canvas": canvas, "meta_data_truncated": True}
+    }
+    assert "secret-capability" not in texts(message)
+
+
+@pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
+def test_oversized_facts_in_the_older_spelling_are_withheld_too(schema: Any, shelf: Shelf) -> None:
+    payload = {"results": 1, "meta-data": LARGE}
+    wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf, schema=schema)
+
+    assert message["structuredContent"] == {"results": 1, "meta_data_truncated": True}
+    assert "x" * 100 not in texts(message)
 
 
 def test_of_oversized_facts_a_model_still_reads_that_it_failed_and_which_files_are_missing(
@@ -521,7 +619,7 @@ def test_facts_that_the_runner_adds_count_for_the_budget_too(shelf: Shelf) -> No
     noted = rendered({**wire, "content": [huge]}, None, shelf)
 
     assert "meta_data_truncated" not in small["structuredContent"]
-    assert noted["structuredContent"]["meta_data"]["delivery"] == "reference"
+    assert noted["_meta"]["toolcell/meta_data"]["delivery"] == "reference"
     assert noted["structuredContent"]["meta_data_truncated"] is True
     assert "x" * 100 not in noted["content"][0]["text"]
 
@@ -554,6 +652,7 @@ def test_a_wire_result_that_is_no_utf8_can_still_be_sent(shelf: Shelf) -> None:
 
 
 def test_model_view_of_a_stored_artifact_is_only_its_description() -> None:
+    """Source: S1-64."""
     entry = {"name": "q.html", "size": 5, "s3_ref": {"bucket": "user-storage", "key": "alice/x"}}
 
     assert model_view({"results": 1, "artifacts": [entry]}) == {

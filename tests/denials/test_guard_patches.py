@@ -6,6 +6,7 @@ from sandbox.outcome import Denial
 
 
 def test_the_error_says_what_is_allowed_and_is_a_permission_error(world: World) -> None:
+    """Source: S1-54 and S1-100."""
     report = world.run("""
         try:
             open(outside / "new", "w")

@@ -129,6 +129,7 @@ def test_the_home_itself_may_be_opened_but_not_taken_away(path: str) -> None:
 
 @pytest.mark.usefixtures("world")
 def test_reading_is_allowed_everywhere_but_in_the_homes_of_others() -> None:
+    """Source: S1-56."""
     assert verdict(Act.READ, "/etc/hosts") is Verdict.ALLOWED
     assert verdict(Act.READ, "/tmp/alice/notes.txt") is Verdict.ALLOWED
     assert verdict(Act.READ, "/tmp/bob/secret.txt") is Verdict.NOT_READABLE

@@ -52,6 +52,7 @@ ACTS = [
 def test_a_change_outside_the_home_is_explained_by_the_path_that_was_named(
     world: World, operation: str, act: str, named: str
 ) -> None:
+    """Source: S1-54 and S1-100."""
     target = str(world.outside / named)
 
     report = world.run(f"""

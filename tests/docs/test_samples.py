@@ -2,6 +2,7 @@ import ast
 import asyncio
 import csv
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,14 @@ def username() -> Iterator[str]:
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_is_short_enough_to_read(sample):
     assert len(sample.read_text().splitlines()) <= 150
+
+
+def test_the_page_on_samples_lists_each_of_them():
+    page = (ROOT / "docs" / "samples.md").read_text()
+
+    listed = re.findall(r"^\| \[[a-z_]+\.py\]\(\.\./sample_tools/([a-z_]+)\.py\)", page, re.MULTILINE)
+
+    assert sorted(listed) == [sample.stem for sample in SAMPLES]
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

@@ -32,6 +32,19 @@ def test_a_machine_that_has_everything_passes_and_says_its_tier(tmp_path: Path) 
     assert {"landlock", "seccomp"} <= set(lines(found, "layers"))
 
 
+def test_a_secret_that_cannot_be_had_fails_with_its_cure(tmp_path: Path) -> None:
+    secret = {"file": tmp_path / "gone", "tools": ["fetch"]}
+    there = {"command": ["echo", "a-value-of-length"], "tools": ["fetch"]}
+
+    missing = lines(report(settings(tmp_path, secrets={"API_KEY": secret})), "configuration")["secret"]
+    had = lines(report(settings(tmp_path, secrets={"API_KEY": there})), "configuration")["secret"]
+
+    assert missing.level is Level.MISSING
+    assert f"{tmp_path}/gone does not exist" in missing.detail
+    assert missing.cure == ("the server does not start without it; mend it, or take [secrets.API_KEY] out")
+    assert (had.level, had.detail) == (Level.OK, "API_KEY, for fetch: can be read")
+
+
 @pytest.fixture
 def _without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that allows none."""

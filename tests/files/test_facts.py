@@ -2,23 +2,15 @@ import csv
 import io
 import os
 import struct
-import zlib
 from collections.abc import Callable, Mapping
 
-import matplotlib as mpl
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.backends.backend_pdf import PdfPages
-from matplotlib.figure import Figure
 from PIL import Image
 
 from runner.files.facts import facts
 from runner.formats import row_counts as rows
-
-mpl.use("agg")
 
 BINARY = "application/octet-stream"
 
@@ -36,44 +28,6 @@ def image(kind: str, mode: str = "RGB", **options: object) -> bytes:
     buffer = io.BytesIO()
     Image.new(mode, (321, 77)).save(buffer, kind, **options)
     return buffer.getvalue()
-
-
-def parquet(table: pa.Table, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, **options)
-    return buffer.getvalue()
-
-
-def pdf(pages: int) -> bytes:
-    buffer = io.BytesIO()
-    with PdfPages(buffer) as file:
-        for _ in range(pages):
-            file.savefig(Figure())
-    return buffer.getvalue()
-
-
-def packed_pdf(*objects: bytes) -> bytes:
-    """A PDF whose objects, numbered from 1, are in a compressed object stream, as since version 1.5."""
-    places = [sum(len(body) + 1 for body in objects[:index]) for index in range(len(objects))]
-    pairs = " ".join(f"{number} {place}" for number, place in enumerate(places, start=1)).encode() + b" "
-    packed = zlib.compress(pairs + b" ".join(objects))
-    head = b"<< /Type /ObjStm /N %d /First %d /Filter /FlateDecode /Length %d >>" % (
-        len(objects),
-        len(pairs),
-        len(packed),
-    )
-    return b"%PDF-1.7\n9 0 obj\n" + head + b"\nstream\n" + packed + b"\nendstream\nendobj\n%%EOF"
-
-
-MANY_TYPES = pa.table(
-    {
-        "day": pa.array([0, 1, 2], pa.date32()),
-        "at": pa.array([0, 1, 2], pa.timestamp("us", tz="UTC")),
-        "cents": pa.array([None, None, None], pa.decimal128(9, 2)),
-        "names": pa.array([["a"], [], None], pa.list_(pa.string())),
-        "place": pa.array([{"x": 1, "y": True}] * 3),
-    }
-)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +50,7 @@ MANY_TYPES = pa.table(
     ],
 )
 def test_a_table_has_as_many_rows_as_follow_its_header(text: bytes, count: int) -> None:
+    """Source: S1-43."""
     assert learnt(text, "table.csv") == {"rows": count}
 
 
@@ -174,6 +129,7 @@ def test_what_is_no_table_that_can_be_counted_has_no_rows(content: bytes) -> Non
     ],
 )
 def test_an_image_has_the_size_its_header_says(content: bytes) -> None:
+    """Source: S1-43."""
     assert learnt(content) == {"width": 321, "height": 77}
 
 
@@ -183,79 +139,16 @@ def test_the_size_of_an_image_is_read_whatever_it_is_called_but_a_table_stays_a_
     assert learnt(b"BMI,age\n1,2\n" + bytes(99), "bmi.bin") == {}
 
 
-@pytest.mark.parametrize("pages", [1, 12])
-def test_a_pdf_has_the_pages_its_page_tree_counts(pages: int) -> None:
-    assert learnt(pdf(pages)) == {"pages": pages}
-
-
-def test_the_page_tree_is_found_in_a_compressed_object_stream() -> None:
-    content = packed_pdf(
-        b"<</Type/Catalog/Pages 2 0 R/Outlines 4 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R 5 0 R]/Count 12>>",
-        b"<</Type/Pages/Parent 2 0 R/Kids[]/Count 5>>",
-        b"<</Type/Outlines/Count 99>>",
-    )
-
-    assert learnt(content) == {"pages": 12}
-
-
-def test_an_update_at_the_end_of_a_pdf_counts() -> None:
-    update = b"\n2 0 obj\n<< /Type /Pages /Count 3 /Kids [] >>\nendobj\n"
-    original = (
-        b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n"
-        b"2 0 obj\n<< /Type /Pages /Count 7 /Kids [] >>\nendobj\n"
-    )
-
-    assert learnt(original) == {"pages": 7}
-    assert learnt(original + b"%" * (9 << 20) + update) == {"pages": 3}
-
-
 @pytest.mark.parametrize(
-    "content",
+    ("name", "content"),
     [
-        pytest.param(b"%PDF-1.4\n1 0 obj\n<< /Type /Pages /Count 7 >>\nendobj\n", id="no catalog"),
-        pytest.param(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n", id="no tree"),
-        pytest.param(
-            b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n"
-            b"2 0 obj\n<< /Type /Pages /Count 3 0 R >>\nendobj\n",
-            id="a count elsewhere",
-        ),
-        pytest.param(packed_pdf(b"<</Type/Catalog/Pages 2 0 R>>")[:120], id="cut off"),
+        pytest.param("book.pdf", b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n", id="pdf"),
+        pytest.param("rows.parquet", b"PAR1" + bytes(99) + b"PAR1", id="parquet"),
+        pytest.param("sheet.xlsx", b"PK\x03\x04" + bytes(99), id="xlsx"),
     ],
 )
-def test_a_pdf_whose_pages_cannot_be_found_has_none(content: bytes) -> None:
-    assert learnt(content) == {}
-
-
-@pytest.mark.parametrize(
-    ("table", "count"),
-    [
-        (pa.table({"a": pa.array([], pa.int64())}), 0),
-        (MANY_TYPES, 3),
-        (pa.table({f"column {number}": range(1234) for number in range(300)}), 1234),
-    ],
-)
-def test_a_parquet_file_has_the_rows_its_footer_says(table: pa.Table, count: int) -> None:
-    assert learnt(parquet(table)) == {"rows": count}
-
-
-def test_a_parquet_file_of_several_row_groups_has_all_their_rows() -> None:
-    assert learnt(parquet(pa.table({"a": range(1000)}), row_group_size=100)) == {"rows": 1000}
-
-
-@pytest.mark.parametrize("length", [0, 4, 1 << 20, (1 << 32) - 1])
-def test_a_footer_of_a_length_that_cannot_be_has_no_rows(length: int) -> None:
-    content = parquet(MANY_TYPES)
-
-    assert learnt(content[:-8] + length.to_bytes(4, "little") + b"PAR1") == {}
-
-
-def test_a_footer_that_claims_endless_lists_and_depth_ends_soon() -> None:
-    endless_list = b"\x29\xf1" + b"\xff" * 8 + b"\x7f"
-    deep = b"\x2c" + b"\x1c" * 100_000
-    for footer in (endless_list, deep, b"\x1b\x01", b"\x18" + b"\xff" * 9 + b"\x01"):
-        content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
-        assert learnt(content) == {}
+def test_what_would_take_more_than_a_header_is_not_read_by_the_host(name: str, content: bytes) -> None:
+    assert learnt(content, name) == {}
 
 
 def test_a_file_that_cannot_be_read_has_no_facts_and_is_no_error() -> None:
@@ -276,9 +169,6 @@ SAMPLES: Mapping[str, Callable[[], bytes]] = {
     "image.webp": lambda: image("WEBP"),
     "image.bmp": lambda: image("BMP"),
     "image.tiff": lambda: image("TIFF"),
-    "pages.pdf": lambda: pdf(2),
-    "packed.pdf": lambda: packed_pdf(b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count 2>>"),
-    "rows.parquet": lambda: parquet(MANY_TYPES),
 }
 STARTS = [
     b"",
@@ -289,23 +179,18 @@ STARTS = [
     b"BM",
     b"II*\0",
     b"MM\0*",
-    b"%PDF-",
-    b"PAR1",
 ]
 
 
 def sane(found: Mapping[str, int | bool]) -> bool:
     keys = found.keys()
-    known = keys <= {"rows", "rows_estimated"} or keys == {"width", "height"} or keys == {"pages"}
+    known = keys <= {"rows", "rows_estimated"} or keys == {"width", "height"}
     return known and all(0 <= value < 1 << 63 for value in found.values())
 
 
 @given(start=st.sampled_from(STARTS), body=st.binary(max_size=400), name=st.sampled_from(sorted(SAMPLES)))
 def test_random_bytes_never_raise_and_never_say_nonsense(start: bytes, body: bytes, name: str) -> None:
-    tail = len(body).to_bytes(4, "little") + b"PAR1"
-
     assert sane(learnt(start + body, name))
-    assert sane(learnt(start + body + tail))
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -102,6 +102,7 @@ async def test_observations_are_no_files(tmp_path: Path) -> None:
 
 
 async def test_a_deferred_file_is_used_by_name_until_it_expires(tmp_path: Path) -> None:
+    """Source: S1-84 and S1-85."""
     files = library(tmp_path).of("alice")
     soon = Deferral(expires_at=utc_now() + timedelta(hours=72), reason="draft", next_actions=("edit",))
     past = Deferral(expires_at=utc_now() - timedelta(seconds=1))
@@ -157,6 +158,7 @@ async def test_files_that_persist_belong_to_every_session_and_to_none(tmp_path: 
 async def test_files_that_do_not_persist_go_with_their_session_and_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Source: S1-13 and S1-86."""
     caplog.set_level(logging.INFO)
     shared = library(tmp_path, persist=False)
     one, two, unnamed = shared.of("alice", "one"), shared.of("alice", "two"), shared.of("alice")

@@ -55,6 +55,7 @@ NAMES = st.one_of(
     ],
 )
 def test_only_the_last_segment_of_a_path_stays(name: str, safe: str) -> None:
+    """Source: S1-50 to S1-52, S1-94 and S1-95."""
     assert safe_name(name) == safe
 
 
@@ -75,6 +76,7 @@ def test_only_the_last_segment_of_a_path_stays(name: str, safe: str) -> None:
     ],
 )
 def test_a_harmless_name_stays_as_it_is(name: str) -> None:
+    """Source: S1-53."""
     assert safe_name(name) == name
 
 
@@ -91,6 +93,7 @@ def test_a_harmless_name_stays_as_it_is(name: str) -> None:
     ],
 )
 def test_characters_that_nobody_sees_are_removed(name: str, safe: str) -> None:
+    """Source: S1-96."""
     assert safe_name(name) == safe
 
 
@@ -141,6 +144,7 @@ def test_a_name_of_which_nothing_is_left_gets_one(name: str) -> None:
     ],
 )
 def test_a_name_that_means_something_to_a_system_is_repaired_at_its_beginning(name: str) -> None:
+    """Source: S1-98."""
     assert safe_name(name) == f"_{name}"
 
 
@@ -152,6 +156,7 @@ def test_a_name_that_only_begins_like_a_device_stays(name: str) -> None:
 @pytest.mark.parametrize("extension", [".csv", ".tar.gz", ".parquet", ".データ"])
 @pytest.mark.parametrize("unit", ["x", "é", "日", "👍"])
 def test_a_long_name_is_shortened_before_its_extension(unit: str, extension: str) -> None:
+    """Source: S1-97 and S1-99."""
     safe = safe_name(unit * 300 + extension)
 
     assert MAX_BYTES - 4 < len(safe.encode()) <= MAX_BYTES

@@ -14,7 +14,8 @@ from other_processes import Start
 from runner.errors import Code
 from runner.homes.homes import Homes
 from runner.homes.notes import HomeNote, HomeNotes
-from runner.system.own_folders import HomeError, let_go, made_folder, open_homes
+from runner.system import locks
+from runner.system.own_folders import HomeError, made_folder, open_homes
 
 HOLD = """
     import sys
@@ -79,6 +80,7 @@ def test_nothing_but_the_home_itself_is_needed(homes: Homes) -> None:
 
 
 def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
+    """Source: S1-103."""
     with homes.lease("alice") as home:
         (home.path / "a/b").mkdir(parents=True)
         (home.path / "a/b/file").write_text("x")
@@ -313,7 +315,7 @@ def test_what_was_left_while_a_home_was_made_is_swept_and_what_is_in_use_is_not(
 
             assert sorted(path.name for path in homes.root.iterdir()) == sorted([name, precious.name])
         finally:
-            let_go(fd)
+            locks.let_go(fd)
 
 
 def test_folders_that_are_no_homes_keep_all_they_have(homes: Homes) -> None:

@@ -56,6 +56,7 @@ def test_a_page_that_nobody_can_have_is_refused_with_a_sentence(
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 786_432, 1_048_577, len(DATA)])
 def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: TestClient, size: int) -> None:
+    """Source: S0-54 and S0-75."""
     key = served.keep(DATA[:size], "table.csv").id
 
     answer = ann.get(f"/api/files/{key}")
@@ -69,6 +70,7 @@ def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: Tes
 
 
 def test_the_list_has_ones_own_files_with_what_is_known_of_them(served: Served, ann: TestClient) -> None:
+    """Source: S1-9 and S1-43."""
     mine = served.keep(b"mine", "mine.txt")
     served.keep(b"theirs", "theirs.txt", "bob")
     ann.post("/api/files?filename=up.html", content=b"<p>")
@@ -276,6 +278,7 @@ def test_a_range_of_an_artifact_is_served(served: Served) -> None:
 
 
 def test_an_artifact_is_for_the_session_that_owns_it_and_needs_one(tmp_path: Path) -> None:
+    """Source: S4-97."""
     served = Served.at(tmp_path, persist_files_across_sessions=False)
     key = served.keep(b"content", "a.txt", session="one").id
 

@@ -98,3 +98,31 @@ async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert kept.tokens is not None
     assert not any(kept.tokens.access_token in path.read_text() for path in files)
+
+
+async def test_a_login_with_a_provider_whose_tokens_are_opaque_asks_it_whose_they_are(
+    address: str, provider: str, serve_to: Serve
+) -> None:
+    url = serve_to(
+        *port(address),
+        RUNNER_AUTH__KIND="oauth_proxy",
+        RUNNER_AUTH__AUTHORIZATION_ENDPOINT=f"{provider}/auth",
+        RUNNER_AUTH__TOKEN_ENDPOINT=f"{provider}/token",
+        RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{provider}/token/introspection",
+        RUNNER_AUTH__CLIENT_ID="runner",
+        RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
+        RUNNER_IDENTITY_CLAIM="sub",
+    )
+    kept = Kept()
+
+    _, said = await called(url, "ann", kept)
+
+    assert "ann" in said
+    assert kept.tokens is not None
+    assert asked(url, kept.tokens.access_token).status_code == 200
+    # The end of its signature changed: nobody's.
+    assert asked(url, kept.tokens.access_token[:-4] + "AAAA").status_code == 401
+    elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
+    assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False).status_code == 400
+    here = {**elsewhere, "redirect_uris": ["http://localhost:5/callback"]}
+    assert httpx2.post(f"{address}/register", json=here, trust_env=False).status_code == 201

@@ -50,6 +50,7 @@ def left_behind(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_a_body_is_kept_under_the_name_in_the_address(served: Served, ann: TestClient, method: str) -> None:
+    """Source: S1-18 and S1-20."""
     answer = ann.request(method, "/api/files?filename=data.csv", content=DATA)
 
     said = answer.json()
@@ -101,6 +102,7 @@ def test_an_empty_file_is_a_file(served: Served, ann: TestClient) -> None:
 
 
 def test_a_name_is_made_safe_and_a_second_content_gets_a_number(served: Served, ann: TestClient) -> None:
+    """Source: S1-19 and S1-20."""
     names = [
         ann.post("/api/files", params={"filename": "../../etc/pass wd.txt"}, content=content).json()[
             "filename"

@@ -13,6 +13,7 @@ from runner.output_guard.preset import names
 
 
 def test_the_defaults_are_those_of_the_document() -> None:
+    """Source: S4-40 and S4-47 to S4-61."""
     config = GuardConfig()
 
     assert (config.max_inline_size, config.auto_artifact_large_content) == (10_000, True)

@@ -23,6 +23,7 @@ LINES = ENCODINGS["in lines"](PDF)
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_is_known_by_its_bytes_and_kept_whole(shelf: Shelf, name: str) -> None:
+    """Source: S4-17 to S4-21 and S4-108."""
     mime, make = FORMATS[name]
     content = make()
 

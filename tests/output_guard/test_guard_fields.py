@@ -79,6 +79,7 @@ def test_a_warning_names_the_path() -> None:
 def test_the_mime_type_is_the_configured_one_or_what_the_content_says(
     shelf: Shelf, field: dict[str, str], mime: str
 ) -> None:
+    """Source: S4-29 and S4-30."""
     with_field({"f": TEXT}, shelf, **field)
 
     assert shelf.records[0].mime == mime
@@ -96,6 +97,7 @@ def test_the_mime_type_is_the_configured_one_or_what_the_content_says(
 def test_a_summary_is_filled_in_with_facts_and_fields_beside_it(
     shelf: Shelf, template: str | None, said: str
 ) -> None:
+    """Source: S4-31 and S4-32."""
     field = {"summary_template": template} if template else {}
     payload = {"f": TEXT, "filename": "r.pdf", "title": "T", "pages": 3, "nested": {"a": 1}}
 
@@ -105,6 +107,7 @@ def test_a_summary_is_filled_in_with_facts_and_fields_beside_it(
 
 
 def test_a_summary_names_the_artifact(shelf: Shelf) -> None:
+    """Source: S4-75 and S4-77."""
     value = with_field({"f": TEXT}, shelf, summary_template="Artifact: {artifact_id}").value
 
     assert value["f"]["summary"] == f"Artifact: {shelf.records[0].id}"
@@ -126,6 +129,7 @@ def test_a_summary_names_the_artifact(shelf: Shelf) -> None:
 def test_the_tableau_preset_fires_whatever_prefix_a_tool_carries(
     shelf: Shelf, server: str | None, tool: str
 ) -> None:
+    """Source: S4-1, S4-2, S4-32 and S4-109."""
     given = {"content": TEXT, "name": "Sales Dashboard", "format": "pdf"}
 
     value = guarded(given, store=shelf, server=server, tool=tool, tool_fields={"$preset": "tableau"}).value
@@ -137,6 +141,7 @@ def test_the_tableau_preset_fires_whatever_prefix_a_tool_carries(
 
 
 def test_the_tableau_preset_knows_views_and_lets_lists_pass(shelf: Shelf) -> None:
+    """Source: S4-33, S4-110 and S4-111."""
     view = {"pdf_data": TEXT, "view_name": "Revenue", "generated_at": "2025-12-22T10:30:00Z"}
     workbooks = {"workbooks": [{"id": "123", "name": "Sales", "project": "Analytics"}]}
     preset = {"$preset": "tableau"}
@@ -167,6 +172,7 @@ def test_a_key_with_a_server_means_that_server_only(
 
 
 def test_fields_that_nobody_declared_still_pass_detection(shelf: Shelf) -> None:
+    """Source: S4-34 and S4-42."""
     value = with_field({"f": TEXT, "g": b64(PDF)}, shelf).value
 
     assert shelf.contents == [SHORT, PDF]

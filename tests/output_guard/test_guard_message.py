@@ -32,12 +32,14 @@ def shown(message: dict[str, Any]) -> int:
 
 
 def test_a_small_result_stays_as_it_is(shelf: Shelf) -> None:
+    """Source: S4-40."""
     message = {"content": [{"type": "text", "text": "{}"}], "structuredContent": {}, "_meta": {"a": 1}}
 
     assert sent(message, shelf) == message
 
 
 def test_files_become_links_in_the_order_of_their_blocks(shelf: Shelf) -> None:
+    """Source: S4-79."""
     blob = {"uri": "t://r.pdf", "mimeType": "application/pdf", "blob": b64(PDF)}
     content = [
         {"type": "text", "text": "first"},

@@ -32,19 +32,19 @@ def explained(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
 
 
-def test_each_rule_of_a_tool_is_named_with_its_line_and_its_reason(tmp_path: Path) -> None:
+def test_each_rule_of_a_tool_is_named_with_its_file_and_its_reason(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "files_export", "--server", "files", "--json")
 
     rules = {rule.pop("name"): tuple(rule.values()) for rule in json.loads(done.stdout)}
     assert rules == {
-        "max_observation_chars": (800, "runner.toml:16", "key 'export' of tools"),
-        "max_inline_size": (5000, "runner.toml:2", "general"),
+        "max_observation_chars": (800, "runner.toml", "key 'export' of tools"),
+        "max_inline_size": (5000, "runner.toml", "general"),
         "output_transformer": (None, "default", "general"),
-        "ttl_seconds": (7.0, "runner.toml:5", "general"),
-        "max_artifact_bytes": (10, "runner.toml:13", "key 'files' of servers"),
+        "ttl_seconds": (7.0, "runner.toml", "general"),
+        "max_artifact_bytes": (10, "runner.toml", "key 'files' of servers"),
         "field a.b": (
             "text, where it is large: Downloaded {content_type} ({size} bytes)",
-            "runner.toml:9",
+            "runner.toml",
             "key 'files.export' of tool_fields",
         ),
     }
@@ -53,7 +53,7 @@ def test_each_rule_of_a_tool_is_named_with_its_line_and_its_reason(tmp_path: Pat
 def test_a_preset_is_named_where_it_applies(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "prod_download_workbook")
 
-    assert "(preset tableau, runner.toml:8; key 'download_workbook' of tool_fields)" in done.stdout
+    assert "(preset tableau, runner.toml; key 'download_workbook' of tool_fields)" in done.stdout
     assert "field content = pdf: Downloaded workbook" in done.stdout
 
 

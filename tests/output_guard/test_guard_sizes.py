@@ -12,6 +12,7 @@ LONG = "word " * 2001
 
 
 def test_text_above_the_limit_is_stored_as_text_and_previewed(shelf: Shelf) -> None:
+    """Source: S2-32, S4-13, S4-15 and S4-16."""
     value = guarded({"note": "n", "log": LONG}, store=shelf).value
 
     assert shelf.contents == [LONG.encode()]
@@ -72,6 +73,7 @@ def test_what_is_stored_of_a_structure_is_the_structure(shelf: Shelf) -> None:
     ],
 )
 def test_a_reference_says_the_shape_of_what_it_stands_for(shelf: Shelf, text: str, shape: Any) -> None:
+    """Source: S4-75 and S4-76."""
     assert guarded(text, store=shelf).value["shape"] == shape
 
 
@@ -115,6 +117,7 @@ def test_an_observation_within_the_limit_is_left_alone(shelf: Shelf) -> None:
 
 
 def test_an_observation_above_the_limit_is_stored_and_referenced(shelf: Shelf) -> None:
+    """Source: S4-46 and S4-90."""
     given = {"t": "x" * 60_000}
 
     done = clamped(given, store=shelf)
@@ -129,6 +132,7 @@ def test_an_observation_above_the_limit_is_stored_and_referenced(shelf: Shelf) -
 @pytest.mark.parametrize("store", [None, Refusing()], ids=["no store", "a full store"])
 @pytest.mark.parametrize("observation", [{"t": "x" * 60_000}, "😀" * 60_000, [1.5] * 60_000])
 def test_without_room_to_keep_it_an_observation_is_shortened(store: Shelf | None, observation: Any) -> None:
+    """Source: S4-91."""
     done = clamped(observation, store=store)
 
     text = json.dumps(done.value, ensure_ascii=False)
@@ -151,6 +155,7 @@ def test_no_limit_is_too_small(shelf: Shelf, limit: int, stored: bool) -> None:
 
 @pytest.mark.parametrize("store", [None, Refusing()], ids=["no store", "a full store"])
 def test_without_a_store_long_text_is_cut_and_says_so(store: Shelf | None) -> None:
+    """Source: S4-91 and S4-107."""
     done = guarded({"log": LONG, "json": json.dumps(["x y"] * 4000)}, store=store)
 
     assert done.value["log"].startswith(LONG[:10_000])

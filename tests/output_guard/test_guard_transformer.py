@@ -19,6 +19,8 @@ from runner.store.protocol import Retention
 
 
 def test_what_it_returns_is_final(shelf: Shelf) -> None:
+    """Source: S4-41."""
+
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
         return {"tool": tool, "was": result, "server": ctx.server, "text": "x" * 20_000}
 

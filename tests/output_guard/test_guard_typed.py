@@ -19,6 +19,7 @@ SAID = {"type": "text", "text": "done"}
 
 
 def test_blocks_keep_their_order_and_lose_their_bytes(shelf: Shelf) -> None:
+    """Source: S4-24, S4-26 and S4-43."""
     value = guarded([SAID, IMAGE, LINK, AUDIO, TEXT, BLOB], store=shelf).value
 
     assert shelf.contents == [PNG, b"RIFF", b"%PDF"]
@@ -61,6 +62,7 @@ def test_a_block_is_found_at_any_depth(shelf: Shelf, nest: Any) -> None:
     ids=str,
 )
 def test_what_holds_no_bytes_is_left_alone(shelf: Shelf, block: dict[str, Any]) -> None:
+    """Source: S4-25 and S4-27."""
     assert guarded([block], store=shelf).value == [block]
     assert shelf.records == []
 

@@ -1,6 +1,6 @@
 """Dashboards: who may be shown, with which token, what is written down.
 
-Source: requirements S0-38 to S0-74.
+Source: requirements S0-38 to S0-41, S0-43 to S0-47 and S0-74.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ def boards(start: Callable[..., Shown]) -> Shown:
 
 
 def test_a_page_of_a_named_origin_gets_a_token_that_its_server_can_check(boards: Shown) -> None:
+    """Source: S0-39, S0-46 and S0-74."""
     with boards.entered() as browser:
         given = browser.post("/play/dashboards", json={"id": "monitor-42", "url": PAGE})
     token = given.json()["token"]
@@ -47,6 +48,7 @@ def test_a_page_of_a_named_origin_gets_a_token_that_its_server_can_check(boards:
     ],
 )
 def test_a_page_of_another_origin_gets_none(boards: Shown, url: str) -> None:
+    """Source: S0-45."""
     with boards.entered() as browser:
         refused = browser.post("/play/dashboards", json={"id": "a", "url": url})
 
@@ -55,6 +57,7 @@ def test_a_page_of_another_origin_gets_none(boards: Shown, url: str) -> None:
 
 
 def test_the_page_may_show_frames_of_named_origins_and_no_others(boards: Shown, shown: Shown) -> None:
+    """Source: S0-45."""
     with boards.entered() as browser, shown.entered() as elsewhere:
         named = browser.get("/").headers["content-security-policy"]
         unnamed = elsewhere.get("/").headers["content-security-policy"]
@@ -82,6 +85,7 @@ def test_a_malformed_order_is_refused_with_a_sentence(boards: Shown, body: bytes
 
 
 def test_an_action_is_written_down(boards: Shown) -> None:
+    """Source: S0-43 and S0-74."""
     with boards.entered() as browser:
         done = browser.post("/play/dashboards/actions", json={"id": "monitor-42", "action": "restart pump"})
 

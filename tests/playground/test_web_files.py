@@ -64,6 +64,7 @@ def made(opened: Callable[..., Seen]) -> Iterator[Seen]:
 def test_a_file_is_shown_by_the_viewer_of_its_kind(
     made: Seen, name: str, selector: str, text: str | None
 ) -> None:
+    """Source: S0-24, S0-29 and S0-32."""
     made.call.get_by_role("tab", name=name).click()
 
     shown = made.call.locator(f"figure {selector}").first
@@ -73,6 +74,7 @@ def test_a_file_is_shown_by_the_viewer_of_its_kind(
 
 
 def test_a_picture_and_a_page_of_paper_have_something_on_them(made: Seen) -> None:
+    """Source: S0-29 and S0-30."""
     made.call.get_by_role("tab", name="picture.png").click()
     expect(made.call.locator("img.picture")).to_have_js_property("naturalWidth", 320)
 
@@ -91,6 +93,7 @@ def test_sound_is_played_from_its_address(made: Seen) -> None:
 
 
 def test_html_is_shown_without_its_scripts_on_the_second_origin(made: Seen) -> None:
+    """Source: S0-31, S0-48 and S0-62."""
     made.call.get_by_role("tab", name="page.html").click()
 
     inner = made.page.frame_locator("iframe.paper").frame_locator("iframe")
@@ -129,6 +132,7 @@ def test_a_parquet_file_of_my_files_is_shown_as_a_table(seen: Seen) -> None:
 
 
 def test_a_file_is_uploaded_used_downloaded_and_deleted_with_a_way_back(seen: Seen) -> None:
+    """Source: S0-75, S1-18 and S4-99."""
     page = seen.page
     seen.go("files")
     page.locator("input[type=file]").set_input_files(
@@ -171,6 +175,7 @@ def test_files_are_dropped_into_a_field_and_chosen_from_my_files(seen: Seen) -> 
 
 
 def test_resources_are_listed_read_and_followed(seen: Seen) -> None:
+    """Source: S4-98 and S4-99."""
     seen.go("resources", "runner://contract/2.1")
 
     content = seen.page.get_by_role("region", name="Content")

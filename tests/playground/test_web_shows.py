@@ -72,6 +72,7 @@ def show(seen: Seen, url: str, name: str, persistence: str = "session") -> None:
 
 
 def test_a_dashboard_of_a_named_origin_gets_a_token_that_its_server_can_check(seen: Seen, board: str) -> None:
+    """Source: S0-38, S0-46 and S0-47."""
     show(seen, f"{board}/live", "monitor")
 
     said = seen.page.frame_locator("iframe.paper").locator("#said")
@@ -84,6 +85,7 @@ def test_a_dashboard_of_a_named_origin_gets_a_token_that_its_server_can_check(se
 
 
 def test_what_is_done_in_a_dashboard_is_logged_with_user_and_id(seen: Seen, board: str) -> None:
+    """Source: S0-43 and S0-74."""
     show(seen, f"{board}/live", "acted")
 
     expect(seen.page.frame_locator("iframe.paper").locator("#said")).to_contain_text("acted ")
@@ -95,6 +97,7 @@ def test_what_is_done_in_a_dashboard_is_logged_with_user_and_id(seen: Seen, boar
 
 
 def test_a_dashboard_of_another_origin_is_refused_with_the_reason(seen: Seen) -> None:
+    """Source: S0-45."""
     show(seen, "http://127.0.0.1:9/", "stranger")
 
     expect(seen.call.get_by_role("alert").first).to_contain_text(
@@ -106,6 +109,7 @@ def test_a_dashboard_of_another_origin_is_refused_with_the_reason(seen: Seen) ->
 def test_a_pinned_dashboard_stays_across_a_reload_and_an_ephemeral_one_goes_with_its_result(
     seen: Seen, board: str
 ) -> None:
+    """Source: S0-42."""
     show(seen, f"{board}/a", "short", "ephemeral")
     expect(seen.call.get_by_role("tab", name="Board short")).to_be_visible()
     seen.tool("forbidden")

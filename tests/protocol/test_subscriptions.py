@@ -166,6 +166,84 @@ async def test_a_resource_that_announces_nothing_cannot_be_subscribed_to(
             await client.session.subscribe_resource("data://table")
 
 
+OWN = """
+import mcp_types
+from fastmcp import Context, FastMCP
+
+mcp = FastMCP("live")
+
+
+@mcp.resource("live://now")
+def now() -> str:
+    return "now"
+
+
+@mcp.resource("live://of/{name}")
+def of(name: str) -> str:
+    return name
+
+
+@mcp.tool
+async def tick(uri: str, ctx: Context) -> str:
+    params = mcp_types.ResourceUpdatedNotificationParams(uri=uri)
+    await ctx.send_notification(mcp_types.ResourceUpdatedNotification(params=params))
+    return "ticked"
+"""
+
+
+@pytest.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Toolset]:
+    (tmp_path / "live.py").write_text(OWN)
+    async with open_toolset(tmp_path / "live.py", tmp_path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("uri", ["live://now", "live://of/ann"])
+async def test_a_connection_hears_of_a_files_own_resource_once_it_has_subscribed(
+    live: Toolset, named: str, uri: str
+) -> None:
+    """Source: S4-12."""
+    heard = Heard()
+
+    async with connected(live, "legacy", heard) as client:
+        await client.call_tool("tick", {"uri": uri})
+        await client.session.subscribe_resource(uri)
+        await client.session.subscribe_resource(FILES)
+        await client.call_tool("tick", {"uri": "live://another"})
+        await client.call_tool("tick", {"uri": uri})
+        first = await heard.next()
+        await client.session.unsubscribe_resource(uri)
+        await client.call_tool("tick", {"uri": uri})
+        await files(live, named).put(b"x", name="a.txt", origin=Origin.UPLOADED)
+        second = await heard.next()
+
+    assert (first, second) == (uri, FILES)
+    assert heard.uris.empty()
+
+
+async def test_a_listener_of_the_later_era_hears_of_a_files_own_resource(live: Toolset, named: str) -> None:
+    """Source: S4-12."""
+    async with (
+        connected(live, "auto") as client,
+        listen(client.session, resource_subscriptions=["live://now"]) as stream,
+    ):
+        await client.call_tool("tick", {"uri": "live://now"})
+        async with asyncio.timeout(60):
+            event = await anext(aiter(stream))
+
+    assert event == ResourceUpdated(uri="live://now")
+
+
+@pytest.mark.parametrize("uri", ["live://elsewhere", "runner://contract"])
+async def test_what_the_file_does_not_have_cannot_be_subscribed_to(
+    live: Toolset, named: str, uri: str
+) -> None:
+    async with connected(live, "legacy") as client:
+        await client.session.subscribe_resource("live://now")
+        with pytest.raises(MCPError, match="announces no changes"):
+            await client.session.subscribe_resource(uri)
+
+
 async def test_a_user_has_so_many_subscriptions_and_no_more(toolset: Toolset, named: str) -> None:
     from contextlib import ExitStack
 

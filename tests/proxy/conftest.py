@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contracting import upstream_over_http
 from proxying import REMOTE
 from support import stop
 
@@ -28,6 +29,13 @@ def user() -> Iterator[str]:
 def folder(tmp_path: Path) -> Path:
     tmp_path.chmod(0o700)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of somebody else over HTTP that knows the words of the contract."""
+    with upstream_over_http(tmp_path_factory.mktemp("upstream")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

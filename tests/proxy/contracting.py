@@ -8,12 +8,13 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fastmcp import Client
 from mcp.client import session
 from support import ROOT, settings_in, stop, until
@@ -23,6 +24,7 @@ from runner.store.protocol import Origin
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
 SESSION, NEWEST = "2025-06-18", "2026-07-28"
+VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,18 @@ class Front:
 
 
 @contextmanager
-def front_of(*words: str, settings: str = "", user: str | None = None) -> Iterator[Front]:
-    """Run `runner proxy WORD...` over HTTP."""
+def front_of(
+    *words: str, settings: str = "", user: str | None = None, tokens: Mapping[str, str] | None = None
+) -> Iterator[Front]:
+    """Run `runner proxy WORD...` over HTTP, for one user, or for those who have tokens."""
     name = user or f"t-{uuid.uuid4().hex[:12]}"
     with tempfile.TemporaryDirectory(prefix="toolcell-front-", dir="/var/tmp") as made:
         folder = Path(made)
+        if tokens is not None:
+            users = folder / "users.json"
+            users.touch(0o600)
+            users.write_text(json.dumps(tokens))
+            settings += f'[auth]\nkind = "static"\ntokens_file = "{users}"\n'
         (folder / "runner.toml").write_text(settings)
         log = folder / "log"
         environment = {
@@ -68,7 +77,8 @@ def front_of(*words: str, settings: str = "", user: str | None = None) -> Iterat
             "RUNNER_STATE_DIR": str(folder / "state"),
             "RUNNER_STORE": (folder / "store").as_uri(),
         }
-        options = ["--transport", "http", "--port", "0", "--user", name]
+        options = ["--transport", "http", "--port", "0"]
+        options += ["--user", name] if tokens is None else []
         with log.open("w") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "runner", "proxy", *options, *words],

@@ -1,8 +1,9 @@
-"""A server for any Python, of the handshake era only: it copies a file of its user, perhaps after asking."""
+"""A server for any Python, of the handshake era only: it copies a file of its user, or waits in the home."""
 
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ SCHEMA = {
     "properties": {"username": {"type": "string"}, "filename": {"type": "string"}},
     "required": ["username", "filename"],
 }
-TOOLS = [{"name": name, "description": "Copy a file.", "inputSchema": SCHEMA} for name in ("copy", "ask")]
+WAITING: dict[str, Any] = {"type": "object", "properties": {"username": {"type": "string"}}}
+TOOLS = [
+    *({"name": name, "description": "Copy a file.", "inputSchema": SCHEMA} for name in ("copy", "ask")),
+    {"name": "wait", "description": "Wait in the home.", "inputSchema": {"type": "object"}},
+    {"name": "wait_for", "description": "Wait in a user's home.", "inputSchema": WAITING},
+]
 
 
 def copy(username: str, filename: str) -> dict[str, Any]:
@@ -20,6 +26,15 @@ def copy(username: str, filename: str) -> dict[str, Any]:
     temporary = Path(os.environ["TMPDIR"]).is_dir()
     facts = {"username": username, "home": os.environ["HOME"], "temporary": temporary}
     return {"results": facts, "artifacts": [{"name": made.name, "path": str(made), "mime": "text/plain"}]}
+
+
+def wait() -> dict[str, Any]:
+    """Say in the home that the call has begun, and wait there until it may end."""
+    home = Path(os.environ["HOME"])
+    (home / "begun").touch()
+    while not (home / "go").exists():
+        time.sleep(0.01)
+    return {"results": "waited"}
 
 
 def ask() -> None:
@@ -45,7 +60,8 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
     if message["method"] == "tools/call":
         if params["name"] == "ask":
             ask()
-        said = json.dumps(copy(**params["arguments"]))
+        waits = params["name"].startswith("wait")
+        said = json.dumps(wait() if waits else copy(**params["arguments"]))
         return {"content": [{"type": "text", "text": said}]}
     return {}
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
+import re
+import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,10 @@ from urllib.parse import urlsplit
 
 import mcp_types
 import pytest
-from contracting import NEWEST, SESSION, Front, client_of, front_of, upstream_over_http, value_of
-from support import until
+from contracting import NEWEST, SESSION, VERSIONS, Front, client_of, front_of, value_of
+from mcp.shared.exceptions import MCPError
+from proxying import messages_of_call
+from support import ROOT, until
 
 pytestmark = [
     pytest.mark.anyio,
@@ -23,7 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
 
-VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
 HOMED = Path(__file__).parent / "homed.py"
 
 LIMITS = """
@@ -32,17 +36,14 @@ max_user_bytes = 50000
 max_calls_per_user = 1
 max_queue_per_user = 0
 """
-THROTTLES = "".join(
-    f"[tools.{tool}]\ncalls_per_minute = 2\n"
-    for tool in ("first_version", "plain", "envelope_as_text", "fails")
-)
+THROTTLES = "".join(f"[tools.{tool}]\ncalls_per_minute = 2\n" for tool in ("first_version", "plain", "fails"))
+BY_NAME = '[call_limits.texts]\ntools = ["envelope_as_*"]\nper = "user"\ncalls_per_minute = 2\n'
 
 
 @pytest.fixture(scope="module")
-def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with ExitStack() as stack:
-        url = stack.enter_context(upstream_over_http(tmp_path_factory.mktemp("upstream")))
-        yield stack.enter_context(front_of(url, settings=LIMITS + THROTTLES))
+def bounded(address: str) -> Iterator[Front]:
+    with front_of(address, settings=LIMITS + THROTTLES + BY_NAME) as front:
+        yield front
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,6 @@ def homed() -> Iterator[Front]:
     ("version", "tool", "arguments"),
     [
         (SESSION, "first_version", {}),
-        (NEWEST, "envelope_as_text", {}),
         # Left alone by the contract, and limited all the same.
         (NEWEST, "plain", {"text": "x"}),
         (SESSION, "fails", {"username": "mallory"}),
@@ -74,6 +74,14 @@ async def test_a_tool_is_called_as_often_as_its_limit_says(
     assert refused["meta_data"]["error_code"] == "E_BUSY"
     assert refused["meta_data"]["details"]["calls_per_minute"] == 2
     assert not any(answer.is_error for answer in unlimited)
+
+
+async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) -> None:
+    async with client_of(bounded, NEWEST) as client:
+        called = [await value_of(client, "envelope_as_text") for _ in range(3)]
+
+    assert [value.get("meta_data", {}).get("error_code") for value in called] == [None, None, "E_BUSY"]
+    assert called[2]["meta_data"]["details"]["setting"] == "call_limits.texts.calls_per_minute"
 
 
 async def test_a_user_has_no_more_calls_under_way_than_the_setting_says(bounded: Front) -> None:
@@ -153,18 +161,107 @@ async def test_the_users_interface_hears_of_a_call_and_of_its_files(homed: Front
     assert "path" not in files["files"][0]
 
 
-async def test_a_call_has_its_line_in_the_log_without_its_arguments(bounded: Front) -> None:
+@pytest.mark.parametrize(
+    ("tool", "arguments", "outcome", "files"),
+    [
+        ("point", {"url": "http://secret.example/x"}, "ok", 0),
+        ("content_blocks", {}, "ok", 2),
+        # Left alone by the contract, and noted all the same.
+        ("plain_size", {"size": 3}, "ok", 0),
+        ("plain_size", {"size": -3}, "error", 0),
+        ("no_such_server.tool", {}, "error", 0),
+    ],
+)
+async def test_a_call_has_its_line_in_the_log_without_its_arguments(
+    bounded: Front, tool: str, arguments: dict[str, Any], outcome: str, files: int
+) -> None:
+    before = len(bounded.log())
     async with client_of(bounded, NEWEST) as client:
-        await value_of(client, "point", url="http://secret.example/x")
+        await client.call_tool_mcp(tool, arguments)
 
     def line() -> list[str]:
-        lines = bounded.log().splitlines()
-        return [each for each in lines if "call ended" in each and "tool=point" in each]
+        lines = bounded.log()[before:].splitlines()
+        return [each for each in lines if "call ended" in each and f"tool={tool}" in each]
 
     assert until(lambda: bool(line()))
-    assert "outcome=ok" in line()[0]
-    assert f"user={bounded.user}" in line()[0]
+    (said,) = line()
+    assert f" outcome={outcome} " in f"{said} "
+    assert f" files={files} " in f"{said} "
+    assert f" user={bounded.user} " in said
+    assert re.search(r" elapsed_ms=[0-9.]+ ", said)
     assert "secret.example" not in bounded.log()
+
+
+@pytest.mark.parametrize(("tool", "arguments"), [("whoami", {}), ("plain_size", {"size": 3})])
+def test_who_asks_for_a_report_of_a_call_gets_the_time_of_its_steps(
+    bounded: Front, tool: str, arguments: dict[str, Any]
+) -> None:
+    silent, asked = (
+        messages_of_call(bounded.url, tool, arguments, **{"toolcell/report": wants})[-1]["result"]
+        for wants in (False, True)
+    )
+
+    report = asked["_meta"]["toolcell/report"]
+    assert "toolcell/report" not in silent.get("_meta", {})
+    assert {"admit", "run"} <= report["steps_ms"].keys()
+    assert report["deadlines"]["total_s"] > 0
+
+
+async def test_other_requests_take_places_too_and_are_refused_where_there_is_none(bounded: Front) -> None:
+    """While a session's client is asked, its call is under way."""
+    meanwhile: list[MCPError] = []
+
+    async def answer(_message: str, _kind: Any, _params: Any, _context: Any) -> Any:
+        async with client_of(bounded, NEWEST) as other:
+            for ask in (other.list_tools(), other.read_resource("note://short")):
+                with pytest.raises(MCPError) as refused:
+                    await ask
+                meanwhile.append(refused.value)
+        return mcp_types.ElicitResult(action="accept", content={"value": "green"})
+
+    async with client_of(bounded, SESSION, elicitation_handler=answer) as client:
+        await value_of(client, "ask", filename="none")
+        afterwards = (await client.read_resource("note://short"))[0].text
+
+    assert [refused.error.data["error_code"] for refused in meanwhile] == ["E_BUSY", "E_BUSY"]
+    assert afterwards == "a note"
+
+
+def test_files_of_a_session_over_stdio_end_with_the_proxy(address: str, tmp_path: Path) -> None:
+    (tmp_path / "runner.toml").write_text(
+        "persist_files_across_sessions = false\n"
+        f'state_dir = "{tmp_path / "state"}"\nstore = "{(tmp_path / "store").as_uri()}"\n'
+    )
+    command = [sys.executable, "-m", "runner", "proxy", "--user", f"t-{uuid.uuid4().hex[:12]}", address]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    asked = {"protocolVersion": SESSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    # The handshake era, in which a connection is a session; no client of a library that ends us in a hurry.
+    said = [
+        {"id": 1, "method": "initialize", "params": asked},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "newest_version", "arguments": {}}},
+    ]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for message in said:
+            print(json.dumps({"jsonrpc": "2.0", **message}), file=process.stdin, flush=True)
+        answer = next(line for line in process.stdout if '"id":2' in line.replace(" ", ""))
+        during = stored(tmp_path)
+        process.stdin.close()
+        process.stdout.read()
+        process.wait(timeout=300)
+
+    assert "c.pdf" in answer
+    assert during
+    assert stored(tmp_path) == []
+
+
+def stored(folder: Path) -> list[str]:
+    """The names of contents in a local store, whoever they are of."""
+    return [path.name for path in (folder / "store").rglob("objects/*/*")]
 
 
 @VERSIONS

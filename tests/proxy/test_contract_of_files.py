@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 from contracting import (
     NEWEST,
-    SESSION,
     UPSTREAM,
+    VERSIONS,
     Front,
     client_of,
     command,
     front_of,
-    upstream_over_http,
     value_of,
 )
 from proxying import proxied
@@ -36,14 +35,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
-
-VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with upstream_over_http(tmp_path_factory.mktemp("upstream")) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

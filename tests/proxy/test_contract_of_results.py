@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from contracting import (
     NEWEST,
-    SESSION,
+    VERSIONS,
     Front,
     client_of,
     front_of,
     read_by_model,
-    upstream_over_http,
     value_of,
 )
 from upstream import ENCODED, TOKEN
@@ -25,14 +24,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
-
-VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with upstream_over_http(tmp_path_factory.mktemp("upstream")) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +118,7 @@ SHAPES: dict[str, tuple[Any, list[str]]] = {
 async def test_a_result_of_any_shape_becomes_a_contract_value_without_base64_or_token(
     front: Front, tool: str, version: str
 ) -> None:
+    """Source: S0-19 and S2-4."""
     results, names = SHAPES[tool]
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp(tool, {})

@@ -1,7 +1,8 @@
 """Which contract a call of another server's tool has, and what a server may not say in our name."""
 
 from runner.proxy.contract import contract_of
-from runner.proxy.remote_call import begun_task, task_said, without_our_words
+from runner.proxy.foreign_words import without_our_words
+from runner.proxy.remote_call import begun_task, task_said
 
 
 def test_an_identity_of_any_name_is_never_passed_on_to_a_tool_that_is_not_listed():

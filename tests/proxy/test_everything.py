@@ -342,7 +342,7 @@ async def test_a_call_that_is_cancelled_leaves_the_server_at_work(stand: Stand) 
 async def test_subscribers_hear_of_changes_and_others_do_not(
     stand: Stand, combination: tuple[str, str]
 ) -> None:
-    """S4-93: in the protocol's way of either era."""
+    """S4-37 and S4-93: in the protocol's way of either era."""
     subscribed, other = "demo://resource/dynamic/text/11", "demo://resource/dynamic/text/12"
 
     async def toggle() -> None:

@@ -156,7 +156,7 @@ def test_the_section_of_the_file_sets_the_guard_up(tmp_path: Path) -> None:
     [
         (
             "max_inline = 3",
-            r"runner\.toml:2: output_guard\.max_inline is no setting; did you mean max_inline_size",
+            r"runner\.toml: output_guard\.max_inline is no setting; did you mean max_inline_size",
         ),
         ("max_inline_size = 0", r"output_guard\.max_inline_size: .*greater than 0.*'0'"),
         ('tool_fields = {"$preset" = "nope"}', "there is no preset 'nope'"),
@@ -252,13 +252,13 @@ async def test_what_a_transformer_makes_of_structured_content_is_structured_too(
         ("leaves:f", "cannot be imported: SystemExit"),
     ],
 )
-def test_a_function_that_cannot_be_had_is_refused_at_the_start_with_its_line(
+def test_a_function_that_cannot_be_had_is_refused_at_the_start_with_its_place(
     named: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('at once')\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
 
-    words = rf"runner\.toml:3: output_guard.output_transformer: {named}.*{said}"
+    words = rf"runner\.toml: output_guard.output_transformer: {named}.*{said}"
     with pytest.raises(UsageError, match=words):
         written(tmp_path, f'[output_guard]\n\noutput_transformer = "{named}"\n')
 

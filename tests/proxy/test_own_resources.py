@@ -66,6 +66,7 @@ async def names(client: Any) -> list[str]:
 
 @ERAS
 async def test_a_model_reads_the_files_resources_and_ours(mode: str, served: Any) -> None:
+    """Source: S4-36 and S4-38."""
     async with served(mode, resource_tools=True) as client:
 
         async def read(uri: str) -> Any:

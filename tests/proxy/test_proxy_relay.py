@@ -93,6 +93,7 @@ def _ref(reference: dict[str, str]) -> Any:
 
 @ERAS
 async def test_no_binary_content_reaches_the_model_and_all_of_it_can_be_fetched(both: Any) -> None:
+    """Source: S4-74, S4-79 and S4-88."""
     direct, behind = both
     whole = (await direct.call_tool("pdf", {"name": "report"})).structured_content["content"]
 

@@ -82,6 +82,14 @@ def plain(text: str) -> str:
 
 
 @mcp.tool
+def plain_size(size: int) -> str:
+    """Another one, which fails where no text has that size."""
+    if size < 0:
+        raise ValueError("no such size")
+    return "x" * size
+
+
+@mcp.tool
 def lone_envelope() -> dict[str, Any]:
     """The same, with an envelope for a result."""
     return {"results": "lone", "artifacts": [{"name": "small.txt", "b64": "aGVsbG8=", "mime": "text/plain"}]}

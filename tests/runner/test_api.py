@@ -100,6 +100,7 @@ def test_the_example_of_the_document_prints_what_the_document_says(tmp_path: Pat
 async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
     tools: Path, tmp_path: Path
 ) -> None:
+    """Source: S4-64."""
     keeper, outside = Keeper(), tmp_path / "outside.txt"
     with somebody() as user:
         async with Runner(tools, store=keeper, identity=user, settings=own(tmp_path)) as runner:
@@ -118,6 +119,7 @@ async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
 
 
 async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path) -> None:
+    """Source: S4-64 and S4-68."""
     with somebody() as user:
         async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as first:
             await first.call("make", {"text": "hi"})
@@ -171,6 +173,40 @@ async def test_an_application_without_anybody_who_may_call_is_refused(tools: Pat
     async with Runner(tools, store="none:", settings=own(tmp_path)) as runner:
         with pytest.raises(UsageError, match="nothing says who may call"):
             _ = runner.app
+
+
+@pytest.mark.parametrize("text", [Path("/a"), b"bytes", {1, 2}, float("nan")])
+async def test_arguments_that_json_does_not_have_are_the_callers_fault(
+    tools: Path, tmp_path: Path, text: object
+) -> None:
+    with somebody() as user:
+        async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as runner:
+            control = await runner.call("make", {"text": "hi"})
+            refused = await runner.call("make", {"text": text})
+
+    assert control["results"] == "made"
+    assert refused["meta_data"]["error_code"] == "E_INVALID_ARGUMENT"
+    assert "JSON" in refused["results"]["error"]
+
+
+async def test_a_runner_is_in_one_block_at_a_time(tools: Path, tmp_path: Path) -> None:
+    with somebody() as user:
+        runner = Runner(tools, store="memory:", identity=user, settings=own(tmp_path))
+        async with runner:
+            with pytest.raises(UsageError, match="in use; make another"):
+                await runner.__aenter__()
+            still = await runner.call("make", {"text": "hi"})
+        async with runner:
+            again = await runner.call("make", {"text": "hi"})
+
+    assert (still["results"], again["results"]) == ("made", "made")
+
+
+def test_a_class_in_place_of_a_keeper_and_an_empty_name_are_refused(tools: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Keeper is a class; give an instance"):
+        Runner(tools, store=Keeper, settings=own(tmp_path))
+    with pytest.raises(UsageError, match="'' will not do for store"):
+        Runner(tools, store="", settings=own(tmp_path))
 
 
 async def test_nothing_is_called_outside_the_block(tools: Path, tmp_path: Path) -> None:

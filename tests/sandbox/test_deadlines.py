@@ -20,10 +20,12 @@ def climbed(ladder: Ladder, until: int) -> list[tuple[int, Rung]]:
 
 
 def test_silence_climbs_the_documented_rungs() -> None:
+    """Source: S1-113 and S1-117 to S1-121."""
     assert climbed(Ladder(Deadlines(), now=0), 30) == [(15, F), (20, S), (25, L), (30, END)]
 
 
 def test_progress_starts_the_silence_anew() -> None:
+    """Source: S1-116."""
     ladder = Ladder(Deadlines(), now=0)
 
     before = [rung for now in range(18) for rung in ladder.climb(now)]

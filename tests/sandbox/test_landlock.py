@@ -43,6 +43,7 @@ CHANGES = {
     ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
 )
 def test_files_can_be_changed_in_the_home_only(request, confined, change, where, uid):
+    """Source: S1-23, S1-46, S1-47, S1-55 and S1-101."""
     world = request.getfixturevalue(where)
     for folder in (world.home, world.outside):
         (folder / "empty").mkdir()
@@ -60,6 +61,7 @@ def test_files_can_be_changed_in_the_home_only(request, confined, change, where,
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_without_a_home_nothing_can_be_changed(confined, unconfined, world, change):
+    """Source: S1-57."""
     (world.scratch / "empty").mkdir()
     policy = world.narrowed(home=None)
 
@@ -105,6 +107,7 @@ def test_files_cannot_be_moved_or_linked_across_the_border_of_the_home(confined,
 
 
 def test_another_home_can_be_neither_read_nor_listed(confined, world):
+    """Source: S1-49."""
     own = confined(world.policy, lambda: [(world.home / "file.txt").read_text(), os.listdir(world.home)])
     read = confined(world.policy, lambda: (world.other / "file.txt").read_text())
     listed = confined(world.policy, lambda: os.listdir(world.other))

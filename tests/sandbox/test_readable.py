@@ -96,6 +96,7 @@ def test_nothing_denied_is_ever_covered_and_nothing_else_is_lost(tmp_path_factor
 
 
 def test_the_system_is_readable_and_its_secrets_and_strangers_are_not(tmp_path):
+    """Source: S1-46 and S1-56."""
     plant(tmp_path, "tool.py")
 
     found = default_read(deny=[Path("/tmp")], tool_file=tmp_path / "tool.py")

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import struct
+from concurrent.futures.thread import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -222,7 +223,7 @@ def test_knobs_of_other_processes_are_denied(architecture):
     answer = main_of(architecture)
 
     for name in (
-        "prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr",
+        "prlimit64", "sched_setaffinity", "sched_setparam", "sched_setattr",
     ):  # fmt: skip
         assert (answer(architecture.number(name), 0), answer(architecture.number(name), 1)) == (
             ALLOW,
@@ -231,6 +232,17 @@ def test_knobs_of_other_processes_are_denied(architecture):
     setpriority = architecture.number("setpriority")
     assert answer(setpriority, 0, 0, 5) == ALLOW
     assert {answer(setpriority, 0, 7), answer(setpriority, 1, 0), answer(setpriority, 2, 0)} == {errno.EPERM}
+
+
+@each_architecture
+def test_another_thread_seems_to_be_scheduled_in_the_ordinary_ways_and_in_no_other(architecture):
+    answer = main_of(architecture)
+    scheduler = architecture.number("sched_setscheduler")
+    other, fifo, round_robin, batch, idle, deadline = 0, 1, 2, 3, 5, 6
+
+    assert {answer(scheduler, 0, policy) for policy in (other, fifo, batch, idle)} == {ALLOW}
+    assert {answer(scheduler, 7, policy) for policy in (other, batch, idle)} == {0}
+    assert {answer(scheduler, 7, policy) for policy in (fifo, round_robin, deadline)} == {errno.EPERM}
 
 
 @each_architecture
@@ -393,6 +405,33 @@ def test_a_socket_cannot_be_made_slow_to_close(confined, world):
 
     assert confined(world.policy, linger, without=frozenset({"seccomp"})).error is None
     assert confined(world.policy, linger).errno == errno.EPERM
+
+
+def test_a_thread_is_told_that_it_has_the_scheduling_that_it_asks_for_and_keeps_what_it_has(confined, world):
+    libc = ctypes.CDLL(None)
+    libc.pthread_self.restype = ctypes.c_void_p
+    before = os.sched_getscheduler(0)
+    wanted = os.SCHED_BATCH if before == os.SCHED_OTHER else os.SCHED_OTHER
+
+    def asked():
+        # As libzmq does in each of its threads, which it ends with all others where this is refused.
+        priority = ctypes.c_int(0)
+        answers = [
+            libc.pthread_setschedparam(ctypes.c_void_p(libc.pthread_self()), policy, ctypes.byref(priority))
+            for policy in (wanted, os.SCHED_FIFO)
+        ]
+        return [*answers, os.sched_getscheduler(0)]
+
+    def work():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asked).result()
+
+    control = confined(world.policy, work, without=frozenset({"seccomp"}))
+    report = confined(world.policy, work)
+
+    assert (control.value[0], control.value[2]) == (0, wanted)
+    assert (report.value[0], report.value[2]) == (0, before)
+    assert report.value[1] != 0
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_RAW])

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.layers.descriptors import gaps
 from sandbox.layers.rlimits import narrowed, worker_limits, zygote_limits
-from sandbox.policy import Limits
+from sandbox.policy import MIB, Limits
 from sandbox.syscalls import Resolve, openat2, prctl
 
 LAST = 0xFFFF_FFFF
@@ -59,10 +59,20 @@ def test_a_limit_is_never_raised_above_the_present_one():
 
 
 def test_a_worker_s_memory_fits_what_its_zygote_leaves_it():
-    limits = Limits(memory_bytes=100, cpu_s=7)
+    limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
 
-    zygote = zygote_limits(limits, data=1000)
-    worker = worker_limits(limits, data=1100)
+    zygote = zygote_limits(limits, data=1000 * MIB)
+    worker = worker_limits(limits, data=1100 * MIB)
 
-    assert zygote[resource.RLIMIT_DATA] == (1100, 1200)
-    assert worker == {resource.RLIMIT_DATA: (1200, 1200), resource.RLIMIT_CPU: (7, 8)}
+    assert zygote[resource.RLIMIT_DATA] == (1100 * MIB, 1200 * MIB)
+    assert worker == {resource.RLIMIT_DATA: (1200 * MIB, 1200 * MIB), resource.RLIMIT_CPU: (7, 8)}
+
+
+def test_the_limit_of_memory_is_a_whole_number_of_mib_and_no_less_than_what_was_granted():
+    limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
+
+    zygote = zygote_limits(limits, data=1)
+    worker = worker_limits(limits, data=MIB + 4096, renewable=True)
+
+    assert zygote[resource.RLIMIT_DATA] == (101 * MIB, 201 * MIB)
+    assert worker[resource.RLIMIT_DATA] == (102 * MIB, 202 * MIB)

@@ -63,6 +63,7 @@ async def put(files: UserFiles, folder: Path, name: str, content: bytes) -> None
 async def test_prompt_and_resource_name_the_files_of_whoever_asks_and_of_nobody_else(
     serving: Callable[..., Any], tmp_path: Path
 ) -> None:
+    """Source: S1-21 and S1-38."""
     async with serving() as (client, files):
         stranger = UserFiles.of(files.settings, User(f"t-{uuid.uuid4().hex[:12]}"))
         await put(files, tmp_path, "a.csv", b"a,b\n1,2\n")

@@ -4,8 +4,10 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
+from runner.settings.call_limits import LimitSettings
 from runner.settings.limits import LIMITS
 from runner.settings.model import Auth, Settings, ToolSettings
+from runner.settings.secrets import SecretSettings
 from runner.settings.sources import config_report, config_text, load, origins, variables
 from sandbox.deadlines import Deadlines
 
@@ -318,6 +320,48 @@ def test_neither_the_report_nor_an_error_shows_a_secret(monkeypatch: pytest.Monk
     assert "hunter2" not in shown + str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('secrets.API_KEY = "hunter2hunter2"', "the value given will not do for secrets.API_KEY"),
+        ('[secrets.API_KEY]\nvalue = "hunter2hunter2"\ntools = ["t"]', "no setting secrets.API_KEY.value"),
+        ('[secrets.API_KEY]\nfile = "f"\ncommand = ["x", "hunter2hunter2"]\ntools = ["t"]', "one of them"),
+        ('[secrets.API_KEY]\ncommand = ["x", "hunter2hunter2"]', "secrets.API_KEY.tools: "),
+        ('[secrets.RUNNER_KEY]\nfile = "f"\ntools = ["t"]', "RUNNER_KEY means something else"),
+        ('[secrets.LD_PRELOAD]\nfile = "f"\ntools = ["t"]', "LD_PRELOAD means something else"),
+        ('[secrets."A-B"]\nfile = "f"\ntools = ["t"]', "'A-B' is no name of a variable"),
+    ],
+)
+def test_a_table_of_a_secret_that_will_not_do_is_refused_without_its_value(table: str, said: str) -> None:
+    Path("runner.toml").write_text(table)
+
+    with pytest.raises(UsageError) as caught:
+        load({})
+
+    assert said in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_report_shows_where_a_secret_is_from_and_not_what_its_command_is_given() -> None:
+    Path("runner.toml").write_text(
+        '[secrets.A]\nfile = "a.key"\ntools = ["t"]\n'
+        '[secrets.B]\ncommand = ["vault", "hunter2hunter2"]\ntools = ["t"]\nusers = ["ann"]\n'
+    )
+
+    settings = load({})
+
+    report = {name: row["value"] for name, row in config_report(settings).items() if "secrets" in name}
+    assert report == {
+        "secrets.A.file": str(Path("a.key").absolute()),
+        "secrets.A.tools": ["t"],
+        "secrets.B.command": ["vault", "(redacted)"],
+        "secrets.B.tools": ["t"],
+        "secrets.B.users": ["ann"],
+    }
+    assert "hunter2" not in config_text(settings)
+    assert Path("a.key").absolute() in settings.private_paths
+
+
 def test_the_text_report_says_value_and_origin_on_one_line() -> None:
     text = config_text(load({"allow_env": ["A", "B"]}))
 
@@ -326,13 +370,17 @@ def test_the_text_report_says_value_and_origin_on_one_line() -> None:
 
 
 def test_every_setting_is_documented_and_nothing_else_is() -> None:
+    """Source: S4-100."""
     tables = {f"tools.NAME.{name}" for name in ToolSettings.model_fields}
+    tables |= {f"call_limits.NAME.{name}" for name in LimitSettings.model_fields}
+    tables |= {f"secrets.NAME.{name}" for name in SecretSettings.model_fields}
     fields = {".".join(leaf) for leaf in variables().values()}
 
     assert set(documented()) == fields | tables
 
 
 def test_documented_defaults_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source: S1-12, S1-14 and S4-104."""
     for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/home/somebody")
@@ -349,6 +397,6 @@ def test_documented_defaults_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_setting_has_a_description() -> None:
-    models = (Settings, Auth, ToolSettings)
+    models = (Settings, Auth, ToolSettings, SecretSettings, LimitSettings)
 
     assert [n for model in models for n, field in model.model_fields.items() if not field.description] == []

@@ -11,6 +11,7 @@ URI = "artifact://art_1"
 
 @pytest.mark.parametrize("content", [CONTENT, JPEG])
 def test_content_that_is_echoed_anywhere_becomes_a_reference(content: str) -> None:
+    """Source: S2-15."""
     stand_ins = Replacements.of([(content, URI)])
 
     value = {"copy": content, "said": f"here: {content}!", "deep": [{"b64": content}]}

@@ -26,6 +26,7 @@ def rewritten(arguments: dict[str, Any], *declared: str, file_delivery: FileDeli
 
 
 def test_names_of_files_become_paths_and_links() -> None:
+    """Source: S0-49 to S0-51, S0-70 and S1-22."""
     inputs = rewritten(
         {"filename": "a.txt", "filenames": ["B .csv", "new.txt", 5], "file_names": ["a.txt"]},
         *("filename", "filenames", "file_names"),
@@ -73,6 +74,7 @@ def test_people_see_names_and_no_token() -> None:
     ],
 )
 def test_a_place_is_no_name_and_stays(place: str) -> None:
+    """Source: S0-51."""
     rewriting = Rewriting.of({"filename": place}, spec=tool("filename"), username="ann", file_delivery="path")
 
     assert rewriting.by_path == ()
@@ -96,6 +98,7 @@ def test_the_identity_is_the_users_whatever_was_said(said: object) -> None:
 
 
 def test_helpers_are_dropped_unless_declared_and_everything_else_is_kept() -> None:
+    """Source: S0-57."""
     helpers = {
         "original_filename": "a",
         "file_url": "/x",
@@ -122,6 +125,7 @@ keys = st.sampled_from(["username", "filename", "filenames", "file_names", "file
 def test_only_the_three_file_arguments_and_the_identity_ever_change(
     arguments: dict[str, Any], declared: set[str], file_delivery: FileDelivery
 ) -> None:
+    """Source: S1-30."""
     inputs = rewritten(arguments, *declared, file_delivery=file_delivery)
 
     changed = {

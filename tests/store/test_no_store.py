@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ class Having:
 async def test_without_a_store_a_put_is_described_and_warned_of_once(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    """Source: S4-87, S4-91 and S4-107."""
     store = NoStore()
     (tmp_path / "a.txt").write_bytes(b"data")
 
@@ -84,6 +86,7 @@ async def test_without_a_store_a_put_is_described_and_warned_of_once(
 
 
 def test_a_store_is_found_as_an_attribute_and_by_its_methods() -> None:
+    """Source: S4-68 and S4-69."""
     store = MemoryStore()
 
     assert discover(Having(store)) is store
@@ -127,19 +130,57 @@ async def test_an_adapted_store_keeps_every_promise_but_holds_no_bytes_itself() 
     assert len(keeper.held) == 4
 
 
-async def test_a_keeper_that_fails_leaves_nothing_half_done() -> None:
+async def test_a_keeper_that_fails_leaves_nothing_half_done(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Keeper):
         async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
-            raise ConnectionError("no route")
+            raise ConnectionError("no route to postgres://app:hunter2@db")
 
     store = discover(Failing())
     assert store is not None
 
-    with pytest.raises(CallError, match="put_artifact failed: no route") as raised:
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(CallError, match=r"put_artifact failed \(ConnectionError\)") as raised,
+    ):
         await keep(store, b"x", "a.txt")
 
     assert raised.value.code is Code.E_STORE
+    assert "hunter2" not in raised.value.message
+    assert "hunter2" in caplog.text
     assert await store.list(scope=ALICE) == []
+
+
+async def test_a_keeper_that_does_not_answer_holds_up_nobody_for_ever() -> None:
+    class Silent(Keeper):
+        async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+            if content == b"stuck":
+                await asyncio.Event().wait()
+            await super().put_artifact(content, artifact_id=artifact_id, **said)
+
+    store = discover(Silent(), answer_s=0.05)
+    assert store is not None
+
+    with pytest.raises(CallError, match=r"put_artifact did not answer within 0.05 s") as raised:
+        await keep(store, b"stuck", "a.txt")
+
+    assert raised.value.code is Code.E_STORE
+    kept = await keep(store, b"other", "b.txt")
+    assert await content_of(store, kept) == b"other"
+
+
+async def test_what_a_keeper_returns_in_place_of_bytes_is_named() -> None:
+    class Text(Keeper):
+        async def get_artifact(self, artifact_id: str) -> Any:
+            return "text"
+
+    store = discover(Text())
+    assert store is not None
+    record = await keep(store, b"text", "a.txt")
+
+    with pytest.raises(CallError, match="get_artifact returned str, not bytes") as raised:
+        await content_of(store, record)
+
+    assert raised.value.code is Code.E_STORE
 
 
 # The five failures of requirement S4-102, each with the same thing succeeding.
@@ -156,6 +197,7 @@ async def processed(files: MyFiles, payload: dict[str, Any], *content: dict[str,
 
 
 async def test_missing_store(tmp_path: Path) -> None:
+    """Source: S4-102."""
     payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
     good = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
     (tmp_path / "file").write_text("no folder")
@@ -170,6 +212,7 @@ async def test_missing_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", ["aGk", "aGk=", "a-_k", "not base64!", "A"])
 async def test_malformed_base64(tmp_path: Path, data: str) -> None:
+    """Source: S4-102."""
     files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
     payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": data, "mime": "text/plain"}]}
 
@@ -181,6 +224,7 @@ async def test_malformed_base64(tmp_path: Path, data: str) -> None:
 
 
 async def test_decode_failure(tmp_path: Path) -> None:
+    """Source: S4-102."""
     files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
     blobs = [base64.b64encode(b"good").decode(), "%%%"]
     blocks = [
@@ -195,6 +239,7 @@ async def test_decode_failure(tmp_path: Path) -> None:
 
 
 async def test_access_denied(tmp_path: Path) -> None:
+    """Source: S4-102."""
     library = Library(store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path))
     record = await library.of("alice").put(b"secret", name="a.txt", origin=Origin.UPLOADED)
 
@@ -207,6 +252,7 @@ async def test_access_denied(tmp_path: Path) -> None:
 
 
 async def test_oversized_payload() -> None:
+    """Source: S4-102."""
     store = MemoryStore(Rules(observations=Budgets(max_artifact_bytes=100)))
     await observe(store, b"x" * 100)
 

@@ -31,6 +31,7 @@ def keys_in(address: Address) -> list[str]:
 async def test_the_key_of_a_file_begins_with_user_artifacts_and_day_and_ends_with_its_name(
     s3: Address,
 ) -> None:
+    """Source: S1-10, S1-73 and S1-74."""
     store = S3Store(s3, clock=lambda: datetime(2024, 8, 27, 23, 59, tzinfo=UTC))
 
     record = await store.put_bytes(b"x", Put(name="quarterly_report.html"), scope=ALICE)

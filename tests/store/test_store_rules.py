@@ -50,6 +50,7 @@ def store(make: Make) -> ArtifactStore:
 
 
 async def test_a_file_is_found_with_all_that_was_said_of_it(store: ArtifactStore, clock: Clock) -> None:
+    """Source: S4-62 and S4-73."""
     digest = hashlib.sha256(b"a,b\n").hexdigest()
     scope = Scope(user_id="alice", trace_id="t")
     about = Put(
@@ -81,6 +82,7 @@ async def test_a_file_is_found_with_all_that_was_said_of_it(store: ArtifactStore
 
 
 async def test_a_model_sees_a_small_reference(store: ArtifactStore) -> None:
+    """Source: S4-4, S4-73 and S4-74."""
     plain = await observe(store, b"x")
     named = await observe(store, b"y", name="p.png", namespace="my.tool", source={"a": 1})
 
@@ -209,6 +211,7 @@ async def test_a_name_of_no_file_finds_nothing(store: ArtifactStore, name: str) 
 
 
 async def test_nobody_sees_touches_or_reads_what_is_another_scopes(store: ArtifactStore) -> None:
+    """Source: S4-105."""
     scope = Scope(tenant_id="t", user_id="alice", session_id="s")
     record = await keep(store, b"secret", "plan.txt", scope)
     others = [

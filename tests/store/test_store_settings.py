@@ -63,22 +63,25 @@ def runner(
     )
 
 
-async def served(folder: Path, store: str, user: str) -> tuple[list[Any], dict[str, Any], list[str]]:
+async def served(
+    folder: Path, store: str, user: str, *, size: int = 5, **more: str
+) -> tuple[list[Any], dict[str, Any], list[str]]:
     """Make a file over MCP; return the content, the structured content, and the names of all files."""
     transport = StdioTransport(
         sys.executable,
         ["-m", "runner", "serve", "kept.py"],
-        env=environment(folder, store, user),
+        env=environment(folder, store, user, **more),
         cwd=str(folder),
     )
     async with Client(transport) as client:
-        made = await client.call_tool("make", {"size": 5}, raise_on_error=False)
+        made = await client.call_tool("make", {"size": size}, raise_on_error=False)
         listed = (await client.read_resource("runner://files"))[0].text
         return list(made.content), dict(made.structured_content or {}), listed.splitlines()[1:-1]
 
 
 @pytest.mark.anyio
 async def test_a_server_keeps_files_in_memory_and_nothing_on_disk(tools: Path, tmp_path: Path) -> None:
+    """Source: S4-70 and S4-87."""
     with somebody() as user:
         content, value, listed = await served(tmp_path, "memory:", user)
 
@@ -90,15 +93,34 @@ async def test_a_server_keeps_files_in_memory_and_nothing_on_disk(tools: Path, t
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("delivery", ["auto", "reference"])
 async def test_a_server_without_a_store_sends_files_in_the_message_and_keeps_none(
-    tools: Path, tmp_path: Path
+    delivery: str, tools: Path, tmp_path: Path
 ) -> None:
     with somebody() as user:
-        content, value, listed = await served(tmp_path, "none:", user)
+        content, value, listed = await served(tmp_path, "none:", user, RUNNER_ARTIFACT_DELIVERY=delivery)
 
     assert base64.b64decode(value["artifacts"][0]["b64"]) == b"xxxxx"
     assert "resource_link" not in [block.type for block in content]
     assert listed == []
+
+
+@pytest.mark.anyio
+async def test_a_file_too_large_for_any_message_is_told_as_lost_and_not_referred_to(
+    tools: Path, tmp_path: Path
+) -> None:
+    """As base64 it takes more than the 900,000 bytes of a message, and less than the limit for one file."""
+    with somebody() as user:
+        kept = await served(tmp_path, "memory:", user, size=700_000)
+        content, value, _ = await served(tmp_path, "none:", user, size=700_000)
+
+    assert kept[1]["artifacts"][0]["uri"].startswith("artifact://")
+    (refused,) = value["meta_data"]["artifact_errors"]
+    assert (refused["name"], refused["reason"]) == ("made.bin", "store_unavailable")
+    assert "return a smaller file, or set store to memory:" in json.dumps(refused)
+    assert value["results"] == 700_000
+    assert "artifacts" not in value
+    assert "artifact://" not in json.dumps([value, [block.model_dump_json() for block in content]])
 
 
 def test_what_does_not_fit_in_the_message_of_a_server_without_a_store_is_refused(

@@ -175,6 +175,7 @@ async def test_another_users_home_is_neither_changed_nor_read(
 async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
     toolset: Toolset, attacker: str, tmp_path: Path
 ) -> None:
+    """Source: S1-46, S1-47, S1-55 to S1-57 and S1-101."""
     targets = ["/tmp/x-{}", "/var/tmp/x-{}", "/dev/shm/x-{}", "/etc/x-{}", "/x-{}", f"{tmp_path}/x-{{}}"]
     targets = [target.format(attacker) for target in targets]
 

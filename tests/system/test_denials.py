@@ -51,6 +51,7 @@ async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
 async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
     name: str, path: str, operation: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Source: S1-102."""
     with caplog.at_level(logging.WARNING):
         completed = await call(toolset, user, "swallow", name=name, path=path)
 

@@ -72,6 +72,7 @@ async def test_a_client_that_takes_nothing_does_not_keep_the_place_of_a_call_tha
 async def test_a_silent_tool_ends_at_its_limit_whatever_it_does(
     toolset: Toolset, user: str, tool: str
 ) -> None:
+    """Source: S1-121 and S1-124."""
     completed = await call(toolset, user, tool)
 
     assert completed.processed.value == {
@@ -111,6 +112,7 @@ async def test_progress_does_not_move_the_total_limit(toolset: Toolset, user: st
 
 
 async def test_the_client_is_told_that_the_call_was_ended(toolset: Toolset, user: str) -> None:
+    """Source: S1-122."""
     client = Listening()
 
     await execute(toolset, request(user, "sleeps", {}, client))
@@ -122,6 +124,7 @@ async def test_the_client_is_told_that_the_call_was_ended(toolset: Toolset, user
 
 
 async def test_partial_files_of_an_ended_call_are_discarded(toolset: Toolset, newcomer: str) -> None:
+    """Source: S1-123."""
     home = Path(f"/tmp/{newcomer}")
     with toolset.homes.lease(newcomer):
         (home / "earlier.txt").write_text("kept")

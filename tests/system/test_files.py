@@ -93,6 +93,7 @@ async def emptied(home: Path) -> None:
 
 
 async def test_the_identity_overwrites_what_the_client_says(toolset: Toolset, user: str) -> None:
+    """Source: S0-56, S1-31 to S1-33, S1-104 and S1-105."""
     said = await call(toolset, user, "files_claim", paths=[], username="mallory")
     left_out = await call(toolset, user, "files_claim", paths=[])
 
@@ -101,6 +102,7 @@ async def test_the_identity_overwrites_what_the_client_says(toolset: Toolset, us
 
 
 async def test_a_tool_that_declares_no_identity_is_given_none(toolset: Toolset, user: str) -> None:
+    """Source: S0-57 and S0-59."""
     await upload(toolset, user, "a.txt")
 
     completed = await call(toolset, user, "files_read_only", filename="a.txt", username="mallory")
@@ -109,6 +111,7 @@ async def test_a_tool_that_declares_no_identity_is_given_none(toolset: Toolset, 
 
 
 async def test_an_input_file_is_staged_as_a_read_only_copy(toolset: Toolset, user: str) -> None:
+    """Source: S1-35 to S1-37 and S1-107."""
     await upload(toolset, user, "a.txt", b"words")
 
     completed = await call(toolset, user, "files_read", filename="a.txt")
@@ -129,6 +132,7 @@ async def test_several_input_files_are_staged(toolset: Toolset, user: str) -> No
 
 
 async def test_staged_files_are_gone_after_the_call(toolset: Toolset, user: str) -> None:
+    """Source: S1-103."""
     await upload(toolset, user, "a.txt")
 
     with toolset.homes.lease(user) as home:
@@ -139,6 +143,7 @@ async def test_staged_files_are_gone_after_the_call(toolset: Toolset, user: str)
 
 
 async def test_a_name_that_is_no_file_yet_is_passed_unchanged(toolset: Toolset, user: str) -> None:
+    """Source: S0-51."""
     completed = await call(toolset, user, "odd_files_makes", filename="new.txt", size=3)
 
     assert results(completed) == "new.txt"
@@ -192,6 +197,7 @@ async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(
 async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_reference(
     toolset: Toolset, user: str
 ) -> None:
+    """Source: S1-15, S1-17 and S1-112."""
     small = await call_inline(toolset, user, "files_make", name="small.txt", size=MIB)
     large = await call_inline(toolset, user, "files_make", name="large.txt", size=MIB + 1)
 
@@ -204,6 +210,7 @@ async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_referenc
 
 
 async def test_the_size_of_an_artifact_is_measured_not_believed(toolset: Toolset, user: str) -> None:
+    """Source: S1-63."""
     completed = await call_inline(toolset, user, "odd_files_makes", filename="a.txt", size=3)
 
     assert completed.processed.value["artifacts"][0]["size"] == 3
@@ -212,6 +219,7 @@ async def test_the_size_of_an_artifact_is_measured_not_believed(toolset: Toolset
 async def test_a_file_of_the_hard_limit_can_be_written_and_a_larger_one_is_too_large(
     toolset: Toolset, user: str
 ) -> None:
+    """Source: S1-112 and S1-135 to S1-137."""
     largest = await call(toolset, user, "files_make", name="largest.bin", size=MAX_BYTES)
     larger = await call(toolset, user, "files_make", name="larger.bin", size=MAX_BYTES + 1)
 
@@ -309,6 +317,7 @@ async def test_a_home_that_somebody_else_made_is_refused(
 async def test_one_user_cannot_reach_the_files_of_another(
     toolset: Toolset, user: str, other_user: str
 ) -> None:
+    """Source: S1-49."""
     await call(toolset, user, "files_make", name="mine.txt", size=3)
     await call(toolset, other_user, "files_make", name="theirs.txt", size=3)
 
@@ -395,6 +404,7 @@ async def client(bound: Toolset) -> AsyncIterator["Client[Any]"]:
 async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
     client: "Client[Any]", bound: Toolset
 ) -> None:
+    """Source: S0-23, S1-71 and S2-12."""
     result = await client.call_tool("makes", {"filename": "reference.txt", "size": 3})
 
     artifact = result.structured_content["artifacts"][0]
@@ -454,6 +464,7 @@ async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(clie
 async def test_every_delivered_artifact_is_among_the_users_files(
     client: "Client[Any]", bound: Toolset
 ) -> None:
+    """Source: S0-22, S1-2, S1-9, S1-27 and S2-3."""
     result = await client.call_tool("makes", {"filename": "kept.txt", "size": 5})
 
     user = str(bound.settings.user)

@@ -10,6 +10,7 @@ from support import call, details, error_code, open_toolset
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = """
+import tempfile
 from pathlib import Path
 from fastmcp import FastMCP
 
@@ -25,6 +26,13 @@ def note(text: str) -> int:
 @mcp.tool
 def notes(username: str) -> list:
     return [Path("notes.txt").read_text(), seen, str(Path.cwd())]
+
+@mcp.tool
+def jot() -> str:
+    with tempfile.NamedTemporaryFile("w+") as file:
+        file.write("jotted")
+        file.seek(0)
+        return file.read()
 
 @mcp.tool
 def put(username: str) -> dict:
@@ -77,6 +85,21 @@ async def test_by_default_only_tools_with_a_username_write_and_the_error_names_t
 
     assert error_code(refused) == "E_INVALID_PATH"
     assert 'homes_for is "all"' in details(refused)["suggestion"]
+
+
+@pytest.mark.parametrize("tier", ["process", "namespace"])
+async def test_a_tool_without_a_home_is_told_what_gives_it_a_folder_for_temporary_files(
+    tool_file: Path, tmp_path: Path, user: str, tier: str
+) -> None:
+    async with open_toolset(tool_file, tmp_path, isolation=tier, homes_for="all") as toolset:
+        jotted = await call(toolset, user, "jot")
+    async with open_toolset(tool_file, tmp_path, isolation=tier) as toolset:
+        refused = await call(toolset, user, "jot")
+
+    assert value(jotted) == "jotted"
+    assert error_code(refused) == "E_INVALID_PATH"
+    assert value(refused)["error"] == "This tool has no folder for temporary files"
+    assert "RUNNER_HOMES_FOR=all" in details(refused)["suggestion"]
 
 
 async def test_where_homes_are_elsewhere_tools_that_say_tmp_find_theirs_in_namespaces(

@@ -68,6 +68,7 @@ def client(url: str, token: str, **options: Any) -> "Client[Any]":
 
 
 async def test_a_token_names_the_user_whatever_the_model_says(url: str) -> None:
+    """Source: S0-55, S0-69, S0-73 and S1-32."""
     async with client(url, ANNS) as ann, client(url, BOBS) as bob:
         hers = await ann.call_tool("whoami", {"username": BOB})
         his = await bob.call_tool("whoami", {})
@@ -117,6 +118,7 @@ async def test_one_user_cannot_reach_the_files_of_another(url: str) -> None:
 
 
 async def test_a_file_is_downloaded_by_its_own_link_only(url: str) -> None:
+    """Source: S0-52 and S0-53."""
     async with client(url, ANNS) as ann:
         made = await ann.call_tool("make", {"name": "report.txt", "size": 1000})
     link = next(block for block in made.content if block.type == "resource_link")

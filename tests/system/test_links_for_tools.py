@@ -47,6 +47,7 @@ def results(completed: Any) -> Any:
 
 @pytest.mark.parametrize("tool", FETCHING)
 async def test_a_tool_fetches_the_files_it_is_given_as_links(toolset: Toolset, tool: str) -> None:
+    """Source: S0-58."""
     completed = await call(toolset, ANN, tool, file_names=["a.txt"])
 
     assert results(completed)["texts"] == ["the text"], results(completed)
@@ -86,8 +87,7 @@ async def test_no_other_address_answers(toolset: Toolset) -> None:
 
 async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(toolset: Toolset) -> None:
     await call(toolset, ANN, "fetch", file_names=["a.txt"])
-    assert toolset._loopback is not None
-    host, port = (await toolset._loopback).address
+    host, port = (await toolset._loopback.get()).address
 
     with_links = await call(toolset, ANN, "reach", file_names=["a.txt"], host=host, port=port)
     without = await call(toolset, ANN, "reach_without_links", host=host, port=port)
@@ -168,6 +168,7 @@ async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
 
 
 async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(toolset: Toolset) -> None:
+    """Source: S4-3, S4-4, S4-63, S4-85 and S4-86."""
     completed = await call(toolset, ANN, "put", text="kept")
 
     ref = results(completed)["ref"]

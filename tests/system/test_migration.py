@@ -57,6 +57,7 @@ async def test_both_examples_of_a_change_give_callers_the_same(
 async def test_the_arrays_of_version_1_are_deprecated_with_the_line_to_write(
     toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Source: S0-20."""
     with caplog.at_level(logging.WARNING):
         await call(toolset, user, "new_text")
         quiet = [vars(record).get("detail", "") for record in caplog.records]

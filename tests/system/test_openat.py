@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.system.openat import CONFINED, birth_ns, open_folder, openat2, rename_noreplace
+from runner.system.openat import CONFINED, open_folder, openat2
+from sandbox.syscalls import birth_ns, rename_noreplace
 
 
 @pytest.fixture
@@ -76,8 +77,8 @@ def test_a_rename_never_replaces(tmp_path: Path, fd: int) -> None:
     (tmp_path / "b").mkdir()
 
     with pytest.raises(FileExistsError):
-        rename_noreplace("a", "b", dir_fd=fd)
-    rename_noreplace("a", "c", dir_fd=fd)
+        rename_noreplace("a", "b", directory=fd)
+    rename_noreplace("a", "c", directory=fd)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
 

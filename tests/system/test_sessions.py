@@ -45,6 +45,7 @@ async def names(toolset: Toolset, who: User) -> list[str]:
 async def test_a_file_of_a_session_is_an_input_there_unknown_elsewhere_and_gone_with_it(
     tmp_path: Path, user: str
 ) -> None:
+    """Source: S1-13."""
     one, two = User(user, session="one"), User(user, session="two")
     async with open_toolset(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as toolset:
         await call_in(toolset, one, "make", name="kept.txt", size=3)
@@ -85,6 +86,7 @@ async def test_the_end_of_a_server_ends_the_sessions_of_its_connections_only(
 
 
 async def test_files_persist_by_default(tmp_path: Path, user: str) -> None:
+    """Source: S1-12."""
     async with open_toolset(TOOLS / "files.py", tmp_path) as toolset:
         await call_in(toolset, User(user, session="one"), "make", name="kept.txt", size=3)
         await toolset.end_session("one")

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from support import TOOLS, Ran, becomes, call, open_toolset, somebody
 
 from runner.call import Completed
 from runner.settings.model import Settings
+from runner.store.memory import MemoryStore
+from runner.store.protocol import Origin, Record, Scope
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
@@ -50,6 +52,7 @@ async def kept(toolset: Toolset, user: str) -> dict[str, str]:
 
 
 async def test_a_file_that_is_not_returned_is_kept_and_listed(toolset: Toolset, user: str) -> None:
+    """Source: S1-24 and S1-27."""
     completed = await call(toolset, user, "leaves_write", files={"out/report.csv": "a,b\n"})
 
     [entry] = told(completed)
@@ -167,6 +170,77 @@ async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_fil
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("how", "code"), [("raise", "E_TOOL"), ("crash", "E_CRASHED"), ("hang", "E_TIMEOUT")]
+)
+async def test_a_last_call_that_fails_keeps_what_those_beside_it_left_and_not_its_own(
+    tmp_path: Path, how: str, code: str
+) -> None:
+    limits = {"tools": {"leaves_failing": {"idle_timeout_s": 15}}} if how == "hang" else {}
+    with somebody() as user:
+        async with open_leaves(tmp_path, **limits) as toolset:
+            home = Path(f"/tmp/{user}")
+            failing = asyncio.create_task(call(toolset, user, "leaves_failing", how=how))
+            assert await becomes((home / "begun.lock").exists)
+
+            beside = await call(toolset, user, "leaves_look")
+            (home / ".go").touch()
+            failed = await failing
+
+            assert failed.processed.value["meta_data"]["error_code"] == code
+            assert told(beside) == []
+            assert [(entry["name"], entry["kept"]) for entry in told(failed)] == [("look.txt", True)]
+            assert await kept(toolset, user) == {"look.txt": "whole"}
+            # The control: a call that fails alone has nothing to keep.
+            alone = await call(toolset, user, "leaves_failing", how=how)
+            assert told(alone) == []
+            assert await kept(toolset, user) == {"look.txt": "whole"}
+
+
+async def test_a_file_that_the_failing_call_changes_is_told_of_and_not_kept(
+    toolset: Toolset, user: str
+) -> None:
+    home = Path(f"/tmp/{user}")
+    failing = asyncio.create_task(call(toolset, user, "leaves_failing", how="raise"))
+    assert await becomes((home / "begun.lock").exists)
+
+    await call(toolset, user, "leaves_write", files={"late.txt": "good"})
+    (home / ".go").touch()
+    failed = await failing
+
+    assert [(entry["name"], entry["reason"]) for entry in told(failed)] == [("late.txt", "changed_meanwhile")]
+    assert await kept(toolset, user) == {}
+
+
+async def test_a_last_call_whose_files_are_ignored_keeps_those_of_others(toolset: Toolset, user: str) -> None:
+    home = Path(f"/tmp/{user}")
+    ignored = asyncio.create_task(call(toolset, user, "leaves_unminded_slowly"))
+    assert await becomes((home / "begun.lock").exists)
+
+    await call(toolset, user, "leaves_look")
+    (home / ".go").touch()
+    last = await ignored
+
+    assert [entry["name"] for entry in told(last)] == ["look.txt"]
+    assert await kept(toolset, user) == {"look.txt": "whole"}
+
+
+async def test_what_was_left_beside_a_call_that_its_client_gave_up_is_kept_by_the_next(
+    toolset: Toolset, user: str
+) -> None:
+    home = Path(f"/tmp/{user}")
+    given_up = asyncio.create_task(call(toolset, user, "leaves_failing", how="hang"))
+    assert await becomes((home / "begun.lock").exists)
+
+    await call(toolset, user, "leaves_look")
+    given_up.cancel()
+    await asyncio.wait({given_up})
+    following = await call(toolset, user, "leaves_nothing")
+
+    assert [entry["name"] for entry in told(following)] == ["look.txt"]
+    assert await kept(toolset, user) == {"look.txt": "whole"}
+
+
 async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path, max_user_bytes=10) as toolset:
@@ -198,6 +272,42 @@ async def test_files_of_one_name_in_two_folders_are_kept_once_each(toolset: Tool
         )
 
     assert sorted((await kept(toolset, user)).values()) == ["a3", "b3"]
+
+
+class CountingStore(MemoryStore):
+    """A store in memory that counts how often it is asked for one file, and for all."""
+
+    finds = lists = 0
+
+    async def find(self, name: str, *, scope: Scope) -> Record | None:
+        self.finds += 1
+        return await super().find(name, scope=scope)
+
+    async def list(self, *, scope: Scope) -> Sequence[Record]:
+        self.lists += 1
+        return await super().list(scope=scope)
+
+
+async def test_what_was_kept_of_a_file_is_found_without_looking_through_all_others(tmp_path: Path) -> None:
+    store = CountingStore()
+    settings = Settings(state_dir=tmp_path / "state", store="memory:")
+    with somebody() as user:
+        async with Toolset.open(settings, [str(FILE)], store=store) as toolset:
+            for number in range(50):
+                other = toolset.files(User(user))
+                await other.put(f"{number}".encode(), name=f"{number}.csv", origin=Origin.UPLOADED)
+            asked = []
+            for text in ("first", "second", "third"):
+                before = store.finds
+                await call(toolset, user, "leaves_write", files={"state.json": text})
+                asked.append(store.finds - before)
+
+            assert store.lists == 0
+            assert max(asked) <= 5
+            found = await kept(toolset, user)
+            # The control counts: to see all of them is a list.
+            assert store.lists == 1
+            assert [text for name, text in found.items() if name.startswith("state")] == ["third"]
 
 
 async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Toolset, user: str) -> None:

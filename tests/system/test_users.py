@@ -3,14 +3,18 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 import pytest
 from support import TOOLS, Ran, becomes, call, open_toolset, settings_in
 
 from runner.cli.administration import Administration
 from runner.errors import UsageError
+from runner.files.my_files import open_library
 from runner.http.logins import Login, Logins
 from runner.users.identity import User
 from runner.users.tokens import TokenError, Tokens
@@ -64,6 +68,7 @@ def test_a_user_is_listed_shown_and_removed_and_others_stay(run: Run, folder: Pa
         (("sing",), "it is one of list, show, delete, revoke"),
         (("list", "--yes"), "belong to `runner users delete`"),
         (("revoke", "ann", "--token", "short"), "8 or more"),
+        (("revoke", "ann", "--token", "bm8gdG9rZW4.bm8gdG9rZW4"), "stands behind `token=`, and this is none"),
     ],
 )
 def test_what_makes_no_sense_ends_with_a_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
@@ -130,6 +135,121 @@ def test_a_revoked_link_holds_no_longer_and_one_made_later_does(run: Run, folder
     assert "tokens revoked" in every.err
     assert one not in single.err + single.out
     assert holds(signed("ann"))
+
+
+@dataclass(frozen=True)
+class Links:
+    """Tokens that a test signs and verifies, with the keys of an installation."""
+
+    tokens: Tokens
+    now: float = 1_800_000_000.0
+
+    def signed(self, user: str, key: str) -> str:
+        return self.tokens.sign(user=user, key=key, purpose="download", now=self.now, ttl_s=600)
+
+    def hold(self, signed: Mapping[str, str]) -> dict[str, bool]:
+        return {key: self._holds(key, token) for key, token in signed.items()}
+
+    def _holds(self, key: str, token: str) -> bool:
+        try:
+            self.tokens.verify(token, purpose="download", key=key, now=self.now + 1)
+        except TokenError:
+            return False
+        return True
+
+
+def test_a_prefix_ends_one_link_and_one_that_others_begin_with_too_is_refused(tmp_path: Path) -> None:
+    """All of them are made in one millisecond, so that only what is signed tells them apart."""
+    administration = Administration(settings=settings_in(tmp_path), clock=lambda: Links.now + 1)
+    links = Links(Tokens(tmp_path / "state" / "tokens.json"))
+    signed = {key: links.signed("ann", key) for key in map(str, range(20))}
+    theirs = {"theirs": links.signed("bob", "theirs")}
+    one = signed["7"]
+    common = one[: one.index(".") + 8]
+    assert all(token.startswith(one[: one.index(".") + 1]) for token in signed.values())
+
+    for prefix in (common, one[: one.index(".") + 1], one[:8]):
+        with pytest.raises(UsageError, match="8 or more characters behind it"):
+            administration.revoke("ann", prefix=prefix)
+    with pytest.raises(UsageError, match="made for 'bob', not for 'ann'"):
+        administration.revoke("ann", prefix=theirs["theirs"])
+    untouched = links.hold(signed | theirs)
+    administration.revoke("ann", prefix=one[: one.index(".") + 9])
+
+    assert set(untouched.values()) == {True}
+    assert links.hold(signed | theirs) == untouched | {"7": False}
+
+
+def test_the_token_of_a_link_that_belongs_to_a_session_is_revoked_too(tmp_path: Path) -> None:
+    administration = Administration(
+        settings=settings_in(tmp_path, persist_files_across_sessions=False), clock=lambda: Links.now + 1
+    )
+    links = Links(Tokens(tmp_path / "state" / "tokens.json"))
+    files = open_library(administration.settings).of("ann", "one")
+    token = links.signed(files.holder, "art_1")
+    before = links.hold({"art_1": token})
+
+    with pytest.raises(UsageError, match="made for 'ann', not for 'bob'"):
+        administration.revoke("bob", prefix=token)
+    administration.revoke("ann", prefix=token)
+
+    assert before == {"art_1": True}
+    assert links.hold({"art_1": token}) == {"art_1": False}
+
+
+@pytest.mark.anyio
+async def test_what_is_revoked_stops_at_once_on_a_running_server(
+    run: Run, folder: Path, serve_http: Callable[..., str]
+) -> None:
+    bearers = {name: {"authorization": f"Bearer {name * 8}"} for name in ("anna", "bobo")}
+    tokens = folder / "tokens.json"
+    tokens.write_text(json.dumps({name * 8: name for name in bearers}))
+    tokens.chmod(0o600)
+    settings = {"RUNNER_USER": "", "RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(tokens)}
+    base = serve_http(TOOLS / "usual.py", **settings).removesuffix("/mcp")
+    put(run, folder, "anna", "a.txt", "hello")
+    put(run, folder, "anna", "b.txt", "hello again")
+    put(run, folder, "bobo", "c.txt", "theirs")
+    async with httpx2.AsyncClient(base_url=base, timeout=60) as http, AsyncExitStack() as open_streams:
+        links, cookies, streams = [], {}, {}
+        for name, bearer in bearers.items():
+            for file in (await http.get("/api/files", headers=bearer)).json()["files"]:
+                made = await http.post(f"/api/files/{file['key']}/link", headers=bearer, json={})
+                links.append(made.json()["url"])
+            begun = await http.post("/api/session", headers=bearer)
+            cookies[name] = {"cookie": f"toolcell_session={begun.cookies['toolcell_session']}"}
+            http.cookies.clear()
+            stream = http.stream("GET", "/events", headers=cookies[name])
+            streams[name] = (await open_streams.enter_async_context(stream)).aiter_lines()
+            assert await anext(streams[name])
+
+        async def holds() -> list[int]:
+            files = [await http.get("/api/files", headers=headers) for headers in cookies.values()]
+            return [answer.status_code for answer in (*[await http.get(link) for link in links], *files)]
+
+        async def ends(name: str) -> bool:
+            async with asyncio.timeout(60):
+                return [line async for line in streams[name] if line.startswith("data")] == []
+
+        before = await holds()
+        one = run("users", "revoke", "anna", "--token", links[0].partition("token=")[2][:-20])
+        after_one = await holds()
+        still = asyncio.create_task(ends("anna"))
+        every = run("users", "revoke", "anna")
+        after_all = await holds()
+        ended = await still
+        others = asyncio.create_task(ends("bobo"))
+        with_bearer = (await http.get("/api/files", headers=bearers["anna"])).status_code
+
+        assert (one.status, every.status) == (0, 0)
+        assert before == [200, 200, 200, 200, 200]
+        assert after_one == [403, 200, 200, 200, 200]
+        assert after_all == [403, 403, 200, 401, 200]
+        # A stream that was open ends, too; the controls are the other user's, and the bearer token.
+        assert ended
+        assert with_bearer == 200
+        assert not others.done()
+        others.cancel()
 
 
 def test_a_damaged_note_of_revocations_lets_no_link_of_that_user_in(tmp_path: Path) -> None:

@@ -98,6 +98,31 @@ def leaves_go(username: str) -> str:
 
 
 @mcp.tool
+async def leaves_failing(username: str, how: str) -> str:
+    """Leave half a file, and fail once there is a file `go`, or wait for ever."""
+    home = Path(f"/tmp/{username}")
+    (home / "half.txt").write_text("half")
+    (home / "begun.lock").touch()
+    while how == "hang" or not (home / ".go").exists():
+        await asyncio.sleep(0.01)
+    (home / "late.txt").write_text("late")
+    if how == "crash":
+        os._exit(3)
+    raise ValueError("it did not work")
+
+
+@mcp.tool(meta={"toolcell": {"generated": "ignore"}})
+async def leaves_unminded_slowly(username: str) -> str:
+    """Write a file that is nobody's business, and end once there is a file `go`."""
+    home = Path(f"/tmp/{username}")
+    (home / "scratch.txt").write_text("scratch")
+    (home / "begun.lock").touch()
+    while not (home / ".go").exists():
+        await asyncio.sleep(0.01)
+    return "done"
+
+
+@mcp.tool
 def leaves_look(username: str) -> str:
     """Write a file of its own, and nothing else."""
     Path(f"/tmp/{username}/look.txt").write_text("whole")

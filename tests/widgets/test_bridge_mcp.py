@@ -134,6 +134,7 @@ def test_what_makes_no_sense_is_refused_before_the_host_hears_of_it(steady, call
 
 
 def test_every_value_and_hook_follows_the_host(bridged):
+    """Source: S3-124 to S3-126."""
     context = {
         "theme": "dark",
         "locale": "de-CH",
@@ -343,6 +344,7 @@ def test_what_a_host_never_promised_is_given_up_soon(show):
 
 
 def test_state_survives_a_remount_and_its_private_part_is_never_posted(show):
+    """Source: S3-136 and S3-137."""
     state = {"modelContent": "2 pizzas", "privateContent": {"secret": 1}, "imageIds": ["f1"]}
     shown = show.mcp("", html=BRIDGED, opaque=False)
     shown.heard("ui/notifications/initialized")
@@ -396,6 +398,7 @@ def test_a_host_that_takes_text_only_gets_state_as_text(show):
 
 
 def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show):
+    """Source: S3-112 and S3-114."""
     variables = {
         "--color-text-primary": "rgb(1, 2, 3)",
         "--color-background-primary": "url(https://example.com/spy)",
@@ -428,6 +431,7 @@ def test_a_page_shows_the_result_then_its_failure_then_its_cancellation(show):
 
 
 def test_a_page_waits_for_its_result_and_tells_its_height(show):
+    """Source: S3-103."""
     shown = show.mcp("search-results")
     shown.heard("ui/notifications/initialized")
     waiting = shown.frame.locator("main").get_attribute("aria-busy")
@@ -445,6 +449,7 @@ def test_a_page_waits_for_its_result_and_tells_its_height(show):
 
 
 def test_a_widget_in_picture_closes_when_its_session_ends(show):
+    """Source: S3-111."""
     shown = show.mcp(
         "solar-system", context={"displayMode": "pip", "availableDisplayModes": ["pip", "inline"]}
     )

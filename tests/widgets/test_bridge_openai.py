@@ -72,6 +72,7 @@ def test_hooks_follow_set_globals(show):
 
 
 def test_each_method_reaches_the_host_with_its_arguments(show):
+    """Source: S3-127 to S3-136."""
     shown = show.openai("kitchen-sink-lite", {"toolOutput": {"demo": True}})
 
     for name, (arguments, _) in CALLS.items():

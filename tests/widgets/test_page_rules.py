@@ -59,6 +59,7 @@ def test_a_page_shows_nothing_one_thing_the_most_long_texts_and_right_to_left(sh
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_page_is_wider_than_its_frame_at_320_pixels_or_with_text_of_double_size(show, name):
+    """Source: S3-116."""
     shown = show.openai(name, {"toolOutput": None, "theme": "light"})
     shown.page.set_viewport_size({"width": 320, "height": 600})
     overflowing = []
@@ -114,6 +115,7 @@ def test_the_witness_of_harm_notices_harm(show):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_axe_finds_no_violation_in_either_theme(show, name):
+    """Source: S3-112, S3-115 and S3-116."""
     shown = show.openai(name, {"toolOutput": SAMPLES[name]["one"][0], "theme": "light", "locale": "en"})
     found = shown.violations()
 

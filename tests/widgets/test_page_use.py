@@ -191,6 +191,7 @@ def test_a_host_that_cannot_open_links_is_said_to_the_reader(opened):
     "name", ["search-results", "dashboard-widget", "chat-view", "solar-system", "pizzaz-markdown"]
 )
 def test_a_card_has_at_most_one_primary_and_one_secondary_action(opened, name):
+    """Source: S3-101, S3-102 and S3-123."""
     shown = opened(name, SAMPLES[name]["most"][0])
 
     assert shown.page.locator(".button.primary").count() <= 1
@@ -199,6 +200,7 @@ def test_a_card_has_at_most_one_primary_and_one_secondary_action(opened, name):
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_a_card_does_not_scroll_within_itself(opened, name):
+    """Source: S3-103."""
     shown = opened(name, SAMPLES[name]["most"][0])
 
     scrolling = """[...document.querySelectorAll('body *')].filter(e => e.scrollHeight > e.clientHeight + 1
@@ -208,6 +210,7 @@ def test_a_card_does_not_scroll_within_itself(opened, name):
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_no_page_has_a_place_to_write_messages_for_hosts_have_one(opened, name):
+    """Source: S3-104, S3-109 and S3-123."""
     shown = opened(name, SAMPLES[name]["one"][0])
 
     assert shown.page.locator("textarea, [contenteditable], input:not([type=search])").count() == 0
@@ -227,6 +230,7 @@ def test_the_message_of_a_chat_is_sent_once(opened):
 
 
 def test_a_chat_without_a_message_offers_two_ways_to_begin(opened):
+    """Source: S3-118."""
     shown = opened("chat-view", {"seedMessage": ""})
 
     button(shown, "Summarise our conversation so far.").click()
@@ -251,6 +255,7 @@ def test_a_trend_is_told_by_more_than_its_colour(opened):
 
 
 def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened):
+    """Source: S3-105 and S3-108."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(12)]})
     inline = shown.page.locator(".card").count()
 
@@ -261,6 +266,7 @@ def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened
 
 
 def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened):
+    """Source: S3-106 and S3-107."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(6)]})
 
     button(shown, "Next").click()
@@ -272,6 +278,7 @@ def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened):
 
 
 def test_a_picture_that_cannot_load_leaves_its_description(opened):
+    """Source: S3-115."""
     shown = opened(
         "pizzaz-gallery",
         {"images": [{"src": "https://gone.test/a.png", "alt": "The oven", "caption": "Oven"}]},
@@ -360,6 +367,7 @@ def test_a_document_of_too_many_elements_is_cut_and_says_so(opened, unit):
 
 
 def test_a_long_document_opens_wide_or_unfolds_where_there_is_no_wide_view(opened):
+    """Source: S3-108 and S3-123."""
     data = {"markdown": MARKDOWN * 20}
     wide = opened("pizzaz-markdown", data, answers={"requestDisplayMode": {"mode": "fullscreen"}})
     narrow = opened(
@@ -410,6 +418,7 @@ def test_planets_stand_still_for_those_who_want_less_motion(opened):
 
 
 def test_picture_in_picture_has_one_control(opened):
+    """Source: S3-110."""
     shown = opened("solar-system", {"planet": "Mars"}, displayMode="pip")
 
     assert shown.page.get_by_role("button").all_inner_texts() == [""]

@@ -88,6 +88,7 @@ def text(result: Mapping[str, Any]) -> str:
 def test_the_server_is_chatui_1_0_0_with_five_tools_and_nine_pages(
     server: WidgetServer, tools: dict[str, Any]
 ) -> None:
+    """Source: S3-1, S3-2, S3-4 and S3-88 to S3-96."""
     hello = server.result("initialize")
     listed = [item["uri"] for item in server.result("resources/list")["resources"]]
 
@@ -100,6 +101,9 @@ def test_the_server_is_chatui_1_0_0_with_five_tools_and_nine_pages(
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_tool_is_listed_as_documented(tools: dict[str, Any], name: str) -> None:
+    """Source: S3-3, S3-5, S3-12 to S3-20, S3-34 to S3-42, S3-52 to S3-61, S3-64 to S3-73, S3-79 to S3-86,
+    S3-117, S3-122, S3-140 and S3-153.
+    """
     description, page, invoking, invoked = TOOLS[name]
     tool = tools[name]
     meta = {key: value for key, value in tool["_meta"].items() if key != "fastmcp"}
@@ -126,6 +130,7 @@ def test_a_tool_is_listed_as_documented(tools: dict[str, Any], name: str) -> Non
 def test_a_page_is_served_in_both_dialects_with_one_content_and_the_same_policy(
     server: WidgetServer, name: str
 ) -> None:
+    """Source: S3-87 and S3-97 to S3-100."""
     [sky] = server.read(f"ui://widget/{name}.html")["contents"]
     [app] = server.read(f"ui://widget/mcp-app/{name}.html")["contents"]
 
@@ -145,6 +150,7 @@ def test_a_page_is_served_in_both_dialects_with_one_content_and_the_same_policy(
 
 
 def test_open_the_chat_ui(server: WidgetServer) -> None:
+    """Source: S3-7 to S3-9 and S3-144."""
     result = server.call("display_chat", {})
 
     assert text(result) == "Chat interface opened"
@@ -153,6 +159,7 @@ def test_open_the_chat_ui(server: WidgetServer) -> None:
 
 
 def test_show_a_chat_interface_with_the_message_hello(server: WidgetServer) -> None:
+    """Source: S3-6 to S3-11 and S3-145."""
     asked = {
         "openai/locale": "fr-FR",
         "openai/userAgent": "ChatGPT/1",
@@ -167,6 +174,7 @@ def test_show_a_chat_interface_with_the_message_hello(server: WidgetServer) -> N
 
 
 def test_show_search_results_for_pizza_with_two_items(server: WidgetServer) -> None:
+    """Source: S3-21 to S3-33 and S3-146."""
     place = {"openai/locale": "de", "openai/userLocation": {"country": "DE"}}
 
     result = server.call("display_search_results", {"query": "pizza", "results": TWO}, **place)
@@ -178,6 +186,7 @@ def test_show_search_results_for_pizza_with_two_items(server: WidgetServer) -> N
 
 
 def test_display_a_table_with_columns_name_and_price(server: WidgetServer) -> None:
+    """Source: S3-43 to S3-51 and S3-147."""
     result = server.call("display_table", {"columns": ["name", "price"], "rows": ROWS, "title": "Menu"})
 
     assert text(result) == 'Table "Menu" with 2 rows'
@@ -191,6 +200,7 @@ def test_display_a_table_with_columns_name_and_price(server: WidgetServer) -> No
 
 
 def test_open_the_demo_widget(server: WidgetServer) -> None:
+    """Source: S3-62, S3-63 and S3-148."""
     result = server.call("display_demo", {})
 
     assert text(result) == "Demo widget displayed"
@@ -198,6 +208,7 @@ def test_open_the_demo_widget(server: WidgetServer) -> None:
 
 
 def test_open_the_dashboard(server: WidgetServer) -> None:
+    """Source: S3-74 to S3-78."""
     result = server.call("display_dashboard", {})
 
     assert text(result) == "Dashboard displayed"
@@ -221,6 +232,7 @@ def test_open_the_dashboard(server: WidgetServer) -> None:
 def test_the_text_counts_and_quotes(
     server: WidgetServer, tools: dict[str, Any], tool: str, arguments: dict[str, Any], says: str
 ) -> None:
+    """Source: S3-31, S3-50, S3-120 and S3-152."""
     result = server.call(tool, arguments)
 
     assert text(result) == says
@@ -264,6 +276,7 @@ def test_the_text_counts_and_quotes(
 def test_arguments_of_another_form_are_refused(
     server: WidgetServer, tool: str, arguments: dict[str, Any]
 ) -> None:
+    """Source: S3-21 to S3-27, S3-44, S3-45, S3-61, S3-73 and S3-149 to S3-151."""
     result = server.call(tool, arguments)
 
     assert result["isError"] is True
@@ -280,6 +293,7 @@ def test_facts_of_a_request_that_are_of_another_form_are_left_out(server: Widget
 
 
 def test_an_unknown_method_and_a_body_that_is_no_json_are_json_rpc_errors(server: WidgetServer) -> None:
+    """Source: S3-142."""
     status, _, body = server.post("not valid json")
 
     assert server.ask("invalid/method")["error"]["code"] == -32601

@@ -91,6 +91,7 @@ def test_who_may_call_a_tool_is_always_said(accessible: bool, visibility: str, a
 
 
 def test_schemes_and_file_arguments_are_told() -> None:
+    """Source: S3-139."""
     meta = chart().tool_meta(
         invoking="a", invoked="b", security=(NO_AUTH, oauth2("files.read")), file_params=("picture",)
     )

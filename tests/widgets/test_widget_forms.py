@@ -66,6 +66,7 @@ def test_what_a_tool_returns_fits_what_it_declares_and_what_the_page_accepts(pag
 
 
 def test_fields_are_named_as_documented_and_what_was_not_given_is_absent() -> None:
+    """Source: S3-25 to S3-27, S3-46 and S3-75 to S3-77."""
     assert [form.content() for _, form in LEAST] == [
         {"seedMessage": "", "locale": "en"},
         {"query": "", "results": [], "locale": "en"},
@@ -76,6 +77,7 @@ def test_fields_are_named_as_documented_and_what_was_not_given_is_absent() -> No
 
 
 def test_ids_stay_numbers_or_texts_as_they_were_given() -> None:
+    """Source: S3-23 and S3-77."""
     shown: Any = FULL[1][1].content()
 
     assert [(result["id"], type(result["id"])) for result in shown["results"]] == [

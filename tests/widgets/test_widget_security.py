@@ -86,6 +86,7 @@ def test_a_token_has_to_satisfy_one_of_the_schemes(
 
 
 def test_on_stdio_the_user_of_the_operating_system_may_call_everything() -> None:
+    """Source: S3-140."""
     with pytest.raises(CallError):
         authorize(spec(oauth2("a")), facts())
 
@@ -148,6 +149,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WidgetServer]:
 
 @pytest.mark.kernel
 def test_a_call_without_a_token_is_answered_with_a_challenge(server: WidgetServer) -> None:
+    """Source: S3-143."""
     refused, allowed = server.call("scoped", {}), server.call("anybody", {})
 
     assert refused["isError"] is True

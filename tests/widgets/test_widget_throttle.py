@@ -80,6 +80,7 @@ def test_users_who_stayed_away_for_a_minute_are_forgotten() -> None:
 @pytest.mark.kernel
 @pytest.mark.anyio
 async def test_a_call_above_the_limit_of_its_tool_is_busy_and_other_users_are_not(tmp_path: Path) -> None:
+    """Source: S3-141."""
     tmp_path.chmod(0o700)
     file = tmp_path / "two.py"
     file.write_text(

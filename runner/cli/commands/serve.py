@@ -1,16 +1,27 @@
-"""The commands that serve until they are told to stop: `serve`, `dev` and `proxy`."""
+"""The commands that serve until they are told to stop: `serve`, `dev` and `proxy`; and `reload` for them."""
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from runner.cli.exits import EXIT_INTERRUPTED, end_with
-from runner.cli.options import Address, Bounds, Config, Contract, Logs, Transport, Whose, Workers, given
-from runner.cli.start import as_configured, explained, start
+from runner.cli.options import (
+    Address,
+    AsJson,
+    Bounds,
+    Config,
+    Contract,
+    Logs,
+    Transport,
+    Whose,
+    Workers,
+    given,
+)
+from runner.cli.start import as_configured, explained, load_checked, start
 from runner.settings.model import Settings
 from runner.settings.targets import check_targets
 from runner.system.allocator import keep_little
@@ -18,7 +29,7 @@ from runner.system.importing import import_whole
 from sandbox.host.descriptors import raise_limit
 from sandbox.host.launch import Launched
 
-__all__ = ["dev", "proxy", "serve"]
+__all__ = ["dev", "proxy", "reload", "serve"]
 
 _Files = Annotated[
     list[str], typer.Argument(metavar="FILE...", help="Files with an MCP server, packages, modules.")
@@ -76,13 +87,36 @@ def proxy(
     end_with(lambda: _proxy(target, flags, config))
 
 
+def reload(
+    *,
+    pid: Annotated[int | None, typer.Option(metavar="PID", help="Only this server.")] = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Have running servers read limits, tokens and secrets anew; no call is lost."""
+    end_with(lambda: _reload(config, pid, as_json=as_json))
+
+
+def _reload(config: Path | None, pid: int | None, *, as_json: bool) -> int:
+    from runner.cli.run_reload import reload_from_shell  # noqa: PLC0415 - only `reload` needs it
+
+    return reload_from_shell(load_checked({}, config), pid, as_json=as_json)
+
+
 def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
     targets = check_targets(files)
     settings = as_configured(_start(flags, config), targets)
-    return asyncio.run(_stopped_by_signals(explained(_load_and_serve(settings, targets, launched), targets)))
+
+    def reread() -> Settings:
+        return as_configured(load_checked(flags, config), targets)
+
+    serving = _load_and_serve(settings, targets, launched, reread)
+    return asyncio.run(_stopped_by_signals(explained(serving, targets)))
 
 
-async def _load_and_serve(settings: Settings, targets: list[str], launched: Launched | None) -> int:
+async def _load_and_serve(
+    settings: Settings, targets: list[str], launched: Launched | None, reread: Callable[[], Settings]
+) -> int:
     # A wrong file name or setting is answered before these are imported.
     from runner.server.ahead import Ahead, first_user, transport_of  # noqa: PLC0415
     from runner.toolset.toolset import Toolset  # noqa: PLC0415
@@ -95,7 +129,7 @@ async def _load_and_serve(settings: Settings, targets: list[str], launched: Laun
     try:
         # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.server.serve")
-        status: int = await served.serve(settings, transport, opened)
+        status: int = await served.serve(settings, transport, opened, reread)
     finally:
         await opened.discard()
     return status
@@ -134,7 +168,7 @@ def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launch
     settings = _start(flags, config)
     from runner.server.develop import develop  # noqa: PLC0415 - after the cheap checks
 
-    developed = develop(settings, targets, launched=launched)
+    developed = develop(settings, targets, reread=lambda: load_checked(flags, config), launched=launched)
     return asyncio.run(_stopped_by_signals(explained(developed, targets)))
 
 
@@ -145,4 +179,5 @@ def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> i
     settings = _start(flags, config)
     from runner.proxy.run import serve_proxy  # noqa: PLC0415 - after the cheap checks
 
-    return asyncio.run(_stopped_by_signals(serve_proxy(settings, targets)))
+    proxied = serve_proxy(settings, targets, lambda: load_checked(flags, config))
+    return asyncio.run(_stopped_by_signals(proxied))

@@ -21,9 +21,7 @@ def users(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="delete: do it.")] = False,
     now: Annotated[bool, typer.Option("--now", help="delete: also while a call is under way.")] = False,
-    token: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="revoke: a link's token, or how it begins.")
-    ] = None,
+    token: Annotated[str | None, typer.Option(metavar="PREFIX", help="revoke: one link's token.")] = None,
     as_json: AsJson = False,
     store: Store = None,
     config: Config = None,

@@ -19,7 +19,14 @@ from mcp_types import (
     methods,
 )
 
-__all__ = ["let_tasks_pass", "relay_innermost", "serve_streams", "serve_subscriptions", "use_input_schemas"]
+__all__ = [
+    "come_first",
+    "let_tasks_pass",
+    "relay_innermost",
+    "serve_streams",
+    "serve_subscriptions",
+    "use_input_schemas",
+]
 
 Relay = Callable[[ServerRequestContext[Any, Any], CallNext], Coroutine[Any, Any, HandlerResult]]
 
@@ -48,6 +55,12 @@ def relay_innermost(app: FastMCP, relay: Relay, *, around: Relay) -> None:
     middleware: list[Any] = app._mcp_server.middleware
     middleware.append(relay)
     middleware.insert(0, around)
+
+
+def come_first(app: FastMCP, relay: Relay) -> None:
+    """Let `relay` see every request before anything else of the application does."""
+    middleware: list[Any] = app._mcp_server.middleware
+    middleware.insert(0, relay)
 
 
 def let_tasks_pass() -> None:

@@ -14,7 +14,6 @@ To Corrupt An SQLite Database File"; flock(2); `docs/decisions/0023-a-journal-be
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import secrets
@@ -31,6 +30,7 @@ from runner.store.local.journal import Journal
 from runner.store.local.objects import Objects
 from runner.store.local.row import SCHEMA, Row
 from runner.store.local.rows import Rows
+from runner.system import locks
 from runner.system.state_files import sync_folder
 
 __all__ = ["Index", "IndexMadeAnew", "fault_in"]
@@ -202,7 +202,7 @@ class Index:
         for _attempt in range(_ATTEMPTS):
             if not self.path.exists():
                 self._make()
-            with _locked(self.root, fcntl.LOCK_SH):
+            with _locked(self.root, shared=True):
                 if self.path.exists():
                     yield
                     return
@@ -226,7 +226,7 @@ class Index:
         process reads while another switches to write-ahead logging.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(self.root, fcntl.LOCK_EX):
+        with _locked(self.root, shared=False):
             if self.path.exists() and not (damaged and self._is_damaged()):
                 return
             new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}")
@@ -325,29 +325,18 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, kind: int) -> Iterator[None]:
+def _locked(folder: Path, *, shared: bool) -> Iterator[None]:
     """Hold a lock on a folder: it cannot be removed by itself, as a file for the purpose could."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _wait_for(fd, kind)
+        end = time.monotonic() + _BUSY_S
+        while not locks.try_lock(fd, shared=shared):
+            if time.monotonic() > end:
+                raise sqlite3.OperationalError(f"another process has held it for {_BUSY_S:.0f} s")
+            time.sleep(_LOOK_S)
         yield
     finally:
-        # Said aloud: a child between fork and exec may hold the descriptor a moment longer.
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
-
-
-def _wait_for(fd: int, kind: int) -> None:
-    end = time.monotonic() + _BUSY_S
-    while True:
-        try:
-            fcntl.flock(fd, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise sqlite3.OperationalError(f"another process has held it for {_BUSY_S:.0f} s") from None
-            time.sleep(_LOOK_S)
-        else:
-            return
+        locks.let_go(fd)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

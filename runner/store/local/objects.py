@@ -11,7 +11,6 @@ Source: fsync(2), rename(2), flock(2).
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import secrets
@@ -24,6 +23,7 @@ from runner.store.content import chunks
 from runner.store.damage import NOT_WHAT_WAS_PUT
 from runner.store.local.row import Bytes
 from runner.store.sources import digest_of
+from runner.system import locks
 from runner.system.openat import ficlone
 from runner.system.state_files import sync_folder
 
@@ -178,9 +178,9 @@ class Objects:
             with contextlib.suppress(OSError):
                 fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-                    yield path, os.fstat(fd).st_size
+                    if locks.try_lock(fd):
+                        path.unlink()
+                        yield path, os.fstat(fd).st_size
                 finally:
                     os.close(fd)
 
@@ -197,8 +197,8 @@ def _locked_file(folder: Path) -> tuple[Path, int]:
         path = folder / secrets.token_hex(16)
         fd = os.open(path, _NEW, 0o600)
         # A sweep may lock it and remove it between our open and our lock.
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if os.fstat(fd).st_nlink:
+        locks.wait_for(fd)
+        if locks.is_linked(fd):
             return path, fd
         os.close(fd)
     raise OSError(f"something keeps removing new files from {folder}")

@@ -10,7 +10,6 @@ Source: fsync(2), rename(2), flock(2); A. Brooker, "Exponential Backoff And Jitt
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import random
@@ -31,8 +30,9 @@ from runner.store.damage import NOT_WHAT_WAS_PUT
 from runner.store.protocol import Put, Record, Retention, Scope
 from runner.store.retention import Quota, check_quota
 from runner.store.sources import digest_of, write_all
+from runner.system import locks
 from runner.system.openat import ficlone
-from runner.system.state_files import Damaged, make_folder, open_regular, read_whole, sync_folder
+from runner.system.state_files import Damaged, holding, make_folder, open_regular, read_whole, sync_folder
 
 __all__ = ["Kept", "Spool", "delay_s", "is_same"]
 
@@ -110,7 +110,7 @@ class Spool:
             _fill(path, source)
             with path.open("rb") as file:
                 sha256, size = digest_of(file.fileno())
-            with self._changing():
+            with holding(self.folder):
                 for each in self.all():
                     if _again(each.record, said, scope, sha256):
                         return each.record
@@ -163,12 +163,8 @@ class Spool:
             yield None
             return
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
             # Whoever held it before may have sent it and let it go.
-            yield fd if self._is_kept(kept) else None
+            yield fd if locks.try_lock(fd) and self._is_kept(kept) else None
         finally:
             os.close(fd)
 
@@ -181,14 +177,14 @@ class Spool:
 
     def change(self, kept: Kept) -> None:
         """Note a change of what is said of a file, unless it is gone or was deleted meanwhile."""
-        with self._changing():
+        with holding(self.folder):
             present = self._read(self._json(kept.token))
             if present is not None and present.deleted == kept.deleted:
                 self._note(kept)
 
     def sent(self, kept: Kept) -> bool:
         """Let a file go that the store has now; say whether it was still wanted."""
-        with self._changing():
+        with holding(self.folder):
             # A note that is damaged does not say that the file was deleted.
             if not self._is_kept(kept) and not self._is_damaged(kept):
                 return False
@@ -198,7 +194,7 @@ class Spool:
     def delete(self, kept: Kept, *, now: datetime) -> Kept:
         """Delete a file here, and note that the store has to let it go too."""
         gone = replace(kept, attempts=0, due=now, deleted=now)
-        with self._changing():
+        with holding(self.folder):
             self._note(gone)
             self._bytes(kept.token).unlink(missing_ok=True)
         return gone
@@ -215,7 +211,7 @@ class Spool:
         Whole bytes without a note are never deleted: the note of a file somebody counts on may be lost.
         """
         swept = []
-        with self._changing() if self.folder.exists() else contextlib.nullcontext():
+        with holding(self.folder) if self.folder.exists() else contextlib.nullcontext():
             for each in self._noted():
                 # Interrupted between the two when it was let go.
                 if each.deleted is None and not os.path.lexists(self._bytes(each.token)):
@@ -267,15 +263,6 @@ class Spool:
         mine = (each.record for each in self.all() if place_of(each.record.scope).area == area)
         files = {record.sha256: record.size for record in mine if record.said.retention is Retention.FILES}
         return sum(size for sha256, size in files.items() if sha256 != without)
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
     def _noted(self) -> list[Kept]:
         noted = (self._read(path) for path in self.folder.glob("*.json"))

@@ -2,6 +2,8 @@
  * The bridge for pages of anyone: put the built `bridge.js` into a script element before the page's own code.
  *
  * It gives the page `window.openai` in every kind of host, and `window.widgetRuntime` with the hooks.
+ *
+ * Source: requirements S3-124 to S3-138.
  */
 
 import { hooksOf } from "./bridge/hooks.ts";

@@ -10,7 +10,7 @@
  */
 
 import { safeHref } from "./bridge/arguments.ts";
-import { PROTOCOL, STATE_EXTENSION } from "./bridge/mcp.ts";
+import { FILES_EXTENSION, MODAL_EXTENSION, PROTOCOL, STATE_EXTENSION } from "./bridge/mcp.ts";
 import { asDisplayMode, asksToClose, isDict, own, text, textsOf } from "./bridge/read.ts";
 import type { Dict, DisplayMode, ToolResult } from "./bridge/types.ts";
 import { METHOD_NOT_FOUND, Wire } from "./bridge/wire.ts";
@@ -29,6 +29,9 @@ const FLOODED = "ui/notifications/sandbox-flooded";
 const PING = "toolcell/ping";
 const PONG = "toolcell/pong";
 const STATE = "toolcell/widget-state";
+const UPLOAD = "toolcell/upload-file";
+const DOWNLOAD_URL = "toolcell/file-download-url";
+const MODAL = "toolcell/request-modal";
 const REFUSED = -32000;
 const BAD_PARAMS = -32602;
 
@@ -55,6 +58,12 @@ export interface HostActions {
    * throws the widget is told.
    */
   keepState?(state: unknown): void;
+  /** Keep a file that the widget gives, if a person allows it; returns the id by which the widget asks for it. */
+  uploadFile?(file: Blob): Promise<string>;
+  /** The address at which a file can be had for a while: one that the widget gave, or one of the call's own. */
+  fileDownloadUrl?(fileId: string): Promise<string>;
+  /** Show the widget a second time, above the page. */
+  openModal?(args: Dict): void;
   closed?(): void;
   /** The widget is in trouble, or out of it again. After `left` and `flooded` it is stopped. */
   troubled?(trouble: Trouble | undefined): void;
@@ -105,6 +114,8 @@ export class WidgetHost {
   #height: number | undefined;
   #resizing = false;
   #closing: Promise<void> | undefined;
+  /** Addresses of this server that the page gave the widget itself. */
+  readonly #given = new Set<string>();
 
   constructor(options: HostOptions) {
     const url = new URL(options.proxyUrl, location.href);
@@ -346,13 +357,24 @@ export class WidgetHost {
         return this.#modelContext(params);
       case STATE:
         return this.#keep(params);
+      case UPLOAD:
+        return this.#upload(params);
+      case DOWNLOAD_URL:
+        return this.#downloadUrl(params);
+      case MODAL:
+        return this.#modal(params);
       default:
         throw new Refusal(`this host has no ${method}`, METHOD_NOT_FOUND);
     }
   }
 
   #introduce(): Dict {
-    const { callTool, openLink, sendMessage, updateModelContext, keepState } = this.#actions;
+    const { callTool, openLink, sendMessage, updateModelContext, keepState, uploadFile, fileDownloadUrl, openModal } = this.#actions;
+    const experimental = {
+      ...(keepState && { [STATE_EXTENSION]: {} }),
+      ...(uploadFile && fileDownloadUrl && { [FILES_EXTENSION]: {} }),
+      ...(openModal && { [MODAL_EXTENSION]: {} }),
+    };
     const state = this.#options.widgetState;
     return {
       protocolVersion: PROTOCOL,
@@ -362,7 +384,7 @@ export class WidgetHost {
         ...(openLink && { openLinks: {} }),
         ...(sendMessage && { message: { text: {} } }),
         ...(updateModelContext && { updateModelContext: { text: {}, structuredContent: {} } }),
-        ...(keepState && { experimental: { [STATE_EXTENSION]: {} } }),
+        ...(Object.keys(experimental).length > 0 && { experimental }),
       },
       hostContext: { ...this.#context, ...(state === undefined || state === null ? {} : { [STATE_EXTENSION]: state }) },
     };
@@ -392,8 +414,31 @@ export class WidgetHost {
     const act = offered(this.#actions.openLink, "links");
     const url = safeHref(own(params, "url"));
     if (url === undefined) throw new Refusal("ui/open-link needs an http, https or mailto address without a user name or password", BAD_PARAMS);
-    if (isOwn(new URL(url), location)) throw new Refusal("a widget may not lead to the server of the page it is shown in", REFUSED);
+    if (isOwn(new URL(url), location) && !this.#given.has(url)) throw new Refusal("a widget may not lead to the server of the page it is shown in", REFUSED);
     await act.call(this.#actions, url);
+    return {};
+  }
+
+  async #upload(params: Dict): Promise<Dict> {
+    const act = offered(this.#actions.uploadFile, "files");
+    const file = own(params, "file");
+    if (!(file instanceof Blob)) throw new Refusal("uploadFile needs a file", BAD_PARAMS);
+    return { fileId: await act.call(this.#actions, file) };
+  }
+
+  async #downloadUrl(params: Dict): Promise<Dict> {
+    const act = offered(this.#actions.fileDownloadUrl, "files");
+    const fileId = text(own(params, "fileId"));
+    if (fileId === "") throw new Refusal("getFileDownloadUrl needs a fileId", BAD_PARAMS);
+    const downloadUrl = new URL(await act.call(this.#actions, fileId), location.href).href;
+    this.#given.add(downloadUrl);
+    return { downloadUrl };
+  }
+
+  #modal(params: Dict): Dict {
+    const act = offered(this.#actions.openModal, "modals");
+    const args = own(params, "args");
+    act.call(this.#actions, isDict(args) ? args : {});
     return {};
   }
 

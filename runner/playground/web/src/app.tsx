@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./model/begin";
 import { door, info, login, logout } from "./model/info";
-import { reload } from "./model/news";
+import { elsewhere, reload } from "./model/news";
 import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
 import { CallView } from "./views/call";
@@ -44,6 +44,7 @@ export function App(): JSX.Element {
       <Top here={view?.id ?? ""} />
       <Palette views={VIEWS} />
       <Reloaded />
+      <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
         {view?.side && <ToolList />}
         <main class="content" id="main" tabIndex={-1}><Guarded key={`${view?.id} ${route.value.rest}`}>{view?.body()}</Guarded></main>
@@ -106,6 +107,25 @@ function Reloaded(): JSX.Element | null {
     </div>
   );
 }
+
+/** Files that appear because another client of this user called a tool. */
+function FromElsewhere(): JSX.Element | null {
+  const told = elsewhere.value;
+  if (told === null) return null;
+  return (
+    <div class="news" role="status">
+      <div class="grow">
+        <span>Another client called <b class="mono">{plain(told.tool)}</b>{told.notification !== null && <>: {plain(told.notification)}</>}</span>
+        {told.files.length > 0 && <ul class="row">{told.files.slice(0, MOST_NAMED).map((file) => (
+          <li key={String(file["uri"])}><a class="mono" href={to("show", String(file["uri"]), { name: String(file["name"]) })}>{plain(String(file["name"]))}</a></li>
+        ))}{told.files.length > MOST_NAMED && <li class="soft">and {told.files.length - MOST_NAMED} more</li>}</ul>}
+      </div>
+      <button class="button quiet" onClick={() => { elsewhere.value = null; }}>Dismiss</button>
+    </div>
+  );
+}
+
+const MOST_NAMED = 5;
 
 function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Element {
   const [token, setToken] = useState("");

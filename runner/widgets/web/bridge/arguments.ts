@@ -55,6 +55,17 @@ export function wantedCall(name: unknown, args: unknown): { name: string; argume
   return { name, arguments: args ?? {} };
 }
 
+export function wantedFile(file: unknown): Blob {
+  if (!(file instanceof Blob)) throw new TypeError(`uploadFile needs a File, got ${show(file)}`);
+  return file;
+}
+
+export function wantedFileId(file: unknown): string {
+  const given = typeof file === "string" ? file : own(file, "fileId");
+  if (typeof given !== "string" || given === "") throw new TypeError(`getFileDownloadUrl needs a fileId, got ${show(given)}`);
+  return given;
+}
+
 function show(value: unknown): string {
   return (JSON.stringify(value) ?? String(value)).slice(0, 80);
 }

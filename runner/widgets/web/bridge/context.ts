@@ -3,6 +3,8 @@
 import { asDisplayMode, asInsets, asTheme, finite, isDict, own, text } from "./read.ts";
 import type { Dict, Values } from "./types.ts";
 
+/** Hosts of our own say that they show a widget above their page, and with which parameters. */
+export const VIEW = "toolcell/view";
 const VARIABLE = /^--(color|font|border|shadow)-[a-z0-9-]+$/;
 // A value is a colour, a size, a list of fonts or a shadow: nothing that ends the declaration or loads something.
 const VALUE = /^(?!.*(url|image|src)\s*\()[^;{}<>\\@]{1,200}$/i;
@@ -20,6 +22,8 @@ export function valuesOfContext(context: Dict): Partial<Values> {
     patch.displayMode = mode;
     patch.view = { mode };
   }
+  const view = own(context, VIEW);
+  if (isDict(view)) patch.view = { ...view, mode: text(own(view, "mode")) || (mode ?? "inline") };
   return { ...patch, ...dimensions(context), ...device(context) };
 }
 

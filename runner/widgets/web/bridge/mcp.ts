@@ -1,6 +1,6 @@
 /** A host that speaks MCP Apps: `ui/*` messages with the parent window. Source: MCP Apps 2026-01-26. */
 
-import { wantedCall, wantedHeight, wantedHref, wantedMode, wantedPrompt } from "./arguments.ts";
+import { wantedCall, wantedFile, wantedFileId, wantedHeight, wantedHref, wantedMode, wantedPrompt } from "./arguments.ts";
 import { applyStyles, valuesOfContext } from "./context.ts";
 import type { Host } from "./host.ts";
 import { asDisplayMode, asksToClose, isDict, own, text, valuesOf } from "./read.ts";
@@ -13,6 +13,9 @@ import { METHOD_NOT_FOUND, Refused, Unanswered, Wire } from "./wire.ts";
 export const PROTOCOL = "2026-01-26";
 /** Hosts of our own keep the state of a widget for it, where it cannot itself. */
 export const STATE_EXTENSION = "toolcell/widgetState";
+/** They take files of a widget and say where it can be had again, and show it a second time, above their page. */
+export const FILES_EXTENSION = "toolcell/files";
+export const MODAL_EXTENSION = "toolcell/modal";
 
 const HANDSHAKE_MS = 5_000;
 const ANSWER_MS = 30_000;
@@ -67,16 +70,24 @@ export class McpHost implements Host {
     await this.#ask({ asked: "sendFollowUpMessage", method: "ui/message", params, capability: "message" });
   }
 
-  uploadFile(): Promise<{ fileId: string }> {
-    return Promise.reject(new Unavailable("uploadFile", "MCP Apps hosts take no files"));
+  async uploadFile(file: File): Promise<{ fileId: string }> {
+    const given = wantedFile(file);
+    await this.#has("uploadFile", FILES_EXTENSION, "MCP Apps hosts take no files");
+    // A person may be asked first.
+    const result = await this.#ask({ asked: "uploadFile", method: "toolcell/upload-file", params: { file: given }, ms: TOOL_MS });
+    return { fileId: text(own(result, "fileId")) };
   }
 
-  getFileDownloadUrl(): Promise<{ downloadUrl: string }> {
-    return Promise.reject(new Unavailable("getFileDownloadUrl", "MCP Apps hosts keep no files"));
+  async getFileDownloadUrl(file: { fileId: string }): Promise<{ downloadUrl: string }> {
+    const fileId = wantedFileId(file);
+    await this.#has("getFileDownloadUrl", FILES_EXTENSION, "MCP Apps hosts keep no files");
+    const result = await this.#ask({ asked: "getFileDownloadUrl", method: "toolcell/file-download-url", params: { fileId } });
+    return { downloadUrl: text(own(result, "downloadUrl")) };
   }
 
-  requestModal(): Promise<unknown> {
-    return Promise.reject(new Unavailable("requestModal", "MCP Apps hosts have no modals"));
+  async requestModal(args: unknown): Promise<unknown> {
+    await this.#has("requestModal", MODAL_EXTENSION, "MCP Apps hosts have no modals");
+    return this.#ask({ asked: "requestModal", method: "toolcell/request-modal", params: { args: args ?? {} } });
   }
 
   async requestDisplayMode(wish: { mode: DisplayMode }): Promise<{ mode: DisplayMode }> {
@@ -139,6 +150,12 @@ export class McpHost implements Host {
     this.#enter(own(hello, "hostContext"));
     this.#recall();
     this.#wire.notify("ui/notifications/initialized", {});
+  }
+
+  async #has(asked: string, extension: string, otherwise: string): Promise<void> {
+    await this.#met(asked);
+    const declared = own(own(this.#capabilities, "experimental"), extension) !== undefined;
+    if (!declared) throw new Unavailable(asked, otherwise);
   }
 
   async #met(asked: string): Promise<void> {

@@ -1,6 +1,8 @@
 /**
  * The frame of every page: finds the host, follows theme, language, direction and display mode, draws the page
  * from `toolOutput` and tells the host its height. A page is a function from data to elements.
+ *
+ * Source: requirements S3-101, S3-103, S3-104, S3-108 to S3-111 and S3-123.
  */
 
 import { installBridge } from "../bridge.ts";

@@ -1,4 +1,4 @@
-/** The pieces pages are made of: heads, buttons, links, pictures. */
+/** The pieces pages are made of: heads, buttons, links, pictures. Source: requirements S3-102 and S3-115. */
 
 import { safeHref } from "../bridge/arguments.ts";
 import { h, said, spoken } from "./dom.ts";

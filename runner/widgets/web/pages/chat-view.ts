@@ -1,4 +1,7 @@
-/** A conversation: the message it starts with, and what was said. The host's own composer stays the place to write. */
+/**
+ * A conversation: the message it starts with, and what was said. The host's own composer stays the place to write.
+ * Source: requirement S3-118.
+ */
 
 import { own } from "../bridge/read.ts";
 import { asRecord, dicts, field, listOrNone, words } from "../lib/data.ts";

@@ -1,4 +1,7 @@
-/** Three to eight things side by side, each with a picture, a few lines and at most one action. */
+/**
+ * Three to eight things side by side, each with a picture, a few lines and at most one action.
+ * Source: requirements S3-105 to S3-107.
+ */
 
 import { safeHref } from "../bridge/arguments.ts";
 import { h, said, spoken } from "../lib/dom.ts";

@@ -1,9 +1,12 @@
-/** What a call made, to look at: a tab for each file, one for the dashboard, one for the widget. */
+/**
+ * What a call made, to look at: a tab for each file, one for the dashboard, one for the widget.
+ * Source: requirements S0-27, S0-31 and S4-99.
+ */
 import type { JSX } from "preact";
 import { lazy, Suspense } from "preact/compat";
 import { useSignal } from "@preact/signals";
 import { size, until } from "../model/words";
-import { Download } from "../views/download";
+import { Download, DownloadAll } from "../views/download";
 import { Tabs, type Tab } from "../views/tabs";
 import { Guarded } from "../views/guarded";
 import { plain } from "../model/plain";
@@ -20,7 +23,14 @@ const PdfView = lazy(() => import("./pdf").then((module) => module.PdfView));
 export function Canvas({ shown }: { shown: Shown }): JSX.Element {
   const chosen = useSignal(shown.items[0] === undefined ? "" : key(shown.items[0]));
   const tabs: Tab[] = shown.items.map((item) => ({ id: key(item), title: plain(item.name), body: () => <ItemView key={key(item)} item={item} /> }));
-  return <Tabs label="Files" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={tabs} />;
+  const problem = useSignal<string | null>(null);
+  return (
+    <div class="stack">
+      {shown.items.length > 1 && <div class="row"><span class="grow" /><DownloadAll files={shown.items} name="files.zip" failed={(why) => { problem.value = why; }} /></div>}
+      {problem.value !== null && <p class="problem" role="alert">The files cannot be packed: {plain(problem.value)}.</p>}
+      <Tabs label="Files" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={tabs} />
+    </div>
+  );
 }
 
 function key(item: Item): string {
@@ -35,13 +45,34 @@ export function ItemView({ item }: { item: Item }): JSX.Element {
         <span class="grow"><b class="mono">{plain(item.name)}</b> <span class="soft small">{item.mime}, {size(item.size)}</span>
           {item.expires !== null && <span class="soft small" title={item.expires}>, {Date.parse(item.expires) > Date.now() ? "expires" : "expired"} {until(item.expires)}</span>}
           {item.description !== null && <span class="soft small"> — {plain(item.description)}</span>}</span>
+        {item.category != null && <span class="badge" title="Category">{plain(item.category)}</span>}
         <Download uri={item.uri} name={item.name} failed={(why) => { problem.value = why; }} />
       </figcaption>
+      {(item.reason != null || (item.next?.length ?? 0) > 0) && <Later item={item} />}
       {problem.value !== null && <p class="problem" role="alert">This file cannot be downloaded: {problem.value}.</p>}
-      <Suspense fallback={<p class="soft" role="status">Loading the viewer…</p>}>
-        <div class="viewer"><Guarded><View item={item} /></Guarded></div>
-      </Suspense>
+      <Viewed item={item} />
     </figure>
+  );
+}
+
+/** A file in its viewer, and nothing around it. */
+export function Viewed({ item }: { item: Item }): JSX.Element {
+  return (
+    <Suspense fallback={<p class="soft" role="status">Loading the viewer…</p>}>
+      <div class="viewer"><Guarded><View item={item} /></Guarded></div>
+    </Suspense>
+  );
+}
+
+/** What a tool says of a file that it keeps for later. */
+function Later({ item }: { item: Item }): JSX.Element {
+  return (
+    <div class="notice stack">
+      {item.reason != null && <p>Kept for later: {plain(item.reason.replaceAll("_", " "))}.</p>}
+      {item.next !== undefined && item.next.length > 0 && (
+        <div><p>What can be done next</p><ul class="plain">{item.next.map((each, index) => <li key={index}>{plain(each)}</li>)}</ul></div>
+      )}
+    </div>
   );
 }
 

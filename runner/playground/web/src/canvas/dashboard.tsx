@@ -1,6 +1,8 @@
 /**
  * Dashboards: pages of origins that the operator named. A tab is known by the dashboard's id, and stays as long as its
  * persistence says: `ephemeral` with the result, `session` with the page, `pinned` across reloads.
+ *
+ * Source: requirements S0-42 and S0-44.
  */
 import type { JSX } from "preact";
 import { signal } from "@preact/signals";

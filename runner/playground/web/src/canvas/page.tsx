@@ -1,4 +1,7 @@
-/** HTML that a tool made, as a document that cannot act: cleaned, in a frame without scripts, on the second origin. */
+/**
+ * HTML that a tool made, as a document that cannot act: cleaned, in a frame without scripts, on the second origin.
+ * Source: requirements S0-48, S0-62 and S0-76.
+ */
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import DOMPurify from "dompurify";
@@ -12,13 +15,18 @@ const MOST = 20_000_000;
 
 export function PageView({ item }: { item: Item }): JSX.Element {
   const loaded = useLoaded(item, (signal) => head(item, MOST, signal));
-  const origin = info.value?.frames ?? null;
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
   if (loaded.value === null) return <Waiting />;
+  return <HtmlView html={loaded.value.text} title={item.name} />;
+}
+
+/** HTML that is here already. Another document takes another frame: one that has loaded takes no second. */
+export function HtmlView({ html, title }: { html: string; title: string }): JSX.Element {
+  const origin = info.value?.frames ?? null;
   if (origin === null) return <Trouble problem="this server has no second origin to show pages on; the operator sets playground_frames_url" />;
   return (
     <Framed what="A page that a tool made." hint="It is not part of this one: its fields and links do nothing, and nothing you are asked for in it is needed.">
-      <Still html={clean(loaded.value.text)} origin={origin} title={item.name} />
+      <Still key={html} html={clean(html)} origin={origin} title={title} />
     </Framed>
   );
 }

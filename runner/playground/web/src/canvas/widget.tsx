@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { WidgetHost, type Csp, type LogEntry, type ToolResult, type Trouble } from "../../../../widgets/web/host.ts";
+import { WidgetHost, type Csp, type HostOptions, type LogEntry, type ToolResult, type Trouble } from "../../../../widgets/web/host.ts";
 import { info } from "../model/info";
 import { isObject, toJson } from "../model/json";
 import { request, type Params } from "../model/mcp";
@@ -17,6 +17,8 @@ import { paced } from "../model/pace";
 import { Consent } from "../views/consent";
 import { Framed } from "./framed";
 import { AskedCall, WidgetCalls } from "./widget_calls";
+import { addressForWidget, forgetOffers, keepForWidget, OfferedFile } from "./widget_files";
+import { modalOf, WidgetModal, type Modal } from "./widget_modal";
 
 type Dialect = "mcp-app" | "skybridge";
 
@@ -122,6 +124,8 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
   const closed = useSignal(false);
   const trouble = useSignal<Trouble | "stopped" | undefined>(undefined);
   const link = useSignal<string | null>(null);
+  const modal = useSignal<Modal | null>(null);
+  const options = useRef<Omit<HostOptions, "container"> | null>(null);
   const refusedLinks = useRef(0);
   const server = serverOfTool(tool.name);
   useEffect(() => {
@@ -130,8 +134,7 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
       try {
         const page = await pageOf(tool, server, choice.dialect);
         if (left || box.current === null) return;
-        host.current = new WidgetHost({
-          container: box.current,
+        const told: Omit<HostOptions, "container"> = {
           proxyUrl: `${origin}/widget?csp=${encodeURIComponent(JSON.stringify(page.csp))}`,
           html: page.html,
           title: `Widget of ${tool.name}`,
@@ -151,11 +154,19 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
             setDisplayMode: (mode) => { set({ mode }); return mode; },
             updateModelContext: (given) => log({ direction: "from-widget", message: { "context for the model": given } }),
             keepState: (state) => keepState(run.id, state),
+            uploadFile: (file) => keepForWidget(run.id, file),
+            fileDownloadUrl: (fileId) => addressForWidget(run, fileId),
+            openModal: (args) => {
+              if (modal.value !== null) throw new Error("a modal of this widget is open already");
+              modal.value = modalOf(args);
+            },
             closed: () => { closed.value = true; },
             troubled: (what) => { trouble.value = what; },
             log,
           },
-        });
+        };
+        options.current = told;
+        host.current = new WidgetHost({ ...told, container: box.current });
         await host.current.ready;
         host.current.toolInput(run.args as Record<string, unknown>);
         if (run.result !== null) await host.current.toolResult(run.result as unknown as ToolResult);
@@ -166,6 +177,7 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
     return () => {
       left = true;
       abandon(run.id);
+      forgetOffers(run.id);
       void host.current?.close();
     };
   }, []);
@@ -185,8 +197,13 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
           if (!allowed) refusedLinks.current += 1;
           else if (url !== null) open(url, "_blank", "noopener,noreferrer");
         }} />}
-        {link.value === null && <AskedCall run={run} />}
+        {link.value === null && modal.value === null && <AskedCall run={run} />}
+        {link.value === null && <OfferedFile run={run} />}
       </div>
+      {modal.value !== null && options.current !== null && (
+        <WidgetModal run={run} what={`The widget of ${plain(tool.name)}.`} modal={modal.value} close={() => { modal.value = null; }}
+          options={{ ...options.current, context: context(choice), ...widgetStateOf(run.id) }} />
+      )}
       {choice.mode !== "inline" && <div><button class="button leave" onClick={() => set({ mode: "inline" })}>{choice.mode === "fullscreen" ? "Leave fullscreen" : "Put it back"}</button></div>}
       <div class={`stage ${choice.mode} ${choice.theme}`} style={{ width, maxWidth: "100%" }}>
         <Framed what={`The widget of ${plain(tool.name)}.`} hint="It is not part of this page."><div ref={box} class="box" /></Framed>
@@ -244,6 +261,11 @@ function declaredBy(tool: Tool, dialect: Dialect): string | null {
   const ui = tool.meta["ui"];
   const uri = dialect === "skybridge" ? tool.meta["openai/outputTemplate"] : ((isObject(ui) ? ui["resourceUri"] : undefined) ?? tool.meta["ui/resourceUri"]);
   return typeof uri === "string" ? uri : null;
+}
+
+function widgetStateOf(run: string): { widgetState?: unknown } {
+  const state = recallState(run);
+  return state === undefined ? {} : { widgetState: state };
 }
 
 function context(choice: Choice): Record<string, unknown> {

@@ -58,12 +58,33 @@ export async function remove(file: Stored): Promise<void> {
 export const GONE =
   "it is no longer kept. Files that a tool keeps for later expire, and files can be deleted. Run the tool again to have it made anew";
 
+/** Bytes that came in a message and are stored nowhere, by addresses of this page's own. */
+const held = new Map<string, Uint8Array<ArrayBuffer>>();
+const HELD = "held:";
+
+/** Give bytes that came in base64 an address for the viewers. Throws an Error where they are none. */
+export function hold(base64: string): { uri: string; size: number } {
+  const data = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+  const uri = `${HELD}${crypto.randomUUID()}`;
+  held.set(uri, data);
+  return { uri, size: data.length };
+}
+
+export function letGo(uri: string): void {
+  held.delete(uri);
+}
+
+export function isHeld(uri: string): boolean {
+  return uri.startsWith(HELD);
+}
+
 export function addressOf(uri: string): string {
   return `/artifacts/${encodeURIComponent(uri.replace(/^artifact:\/\//, ""))}`;
 }
 
 /** Why a file cannot be had; null where it can. */
 export async function missing(uri: string): Promise<string | null> {
+  if (isHeld(uri)) return held.has(uri) ? null : GONE;
   try {
     const response = await fetch(addressOf(uri), { method: "HEAD" });
     return response.ok ? null : response.status === 404 ? GONE : `the server answered HTTP ${response.status}`;
@@ -74,6 +95,11 @@ export async function missing(uri: string): Promise<string | null> {
 
 /** The bytes of a file, or of a part of it. */
 export async function bytes(uri: string, range?: { from: number; to: number }, signal?: AbortSignal): Promise<Response> {
+  if (isHeld(uri)) {
+    const data = held.get(uri);
+    if (data === undefined) throw new Error(GONE);
+    return new Response(range ? data.slice(range.from, range.to) : data);
+  }
   const response = await fetch(addressOf(uri), {
     headers: range ? { range: `bytes=${range.from}-${range.to - 1}` } : {},
     signal: signal ?? null,
@@ -84,6 +110,22 @@ export async function bytes(uri: string, range?: { from: number; to: number }, s
     throw new Error(isObject(body) && typeof body["error"] === "string" ? body["error"] : `HTTP ${response.status}`);
   }
   return response;
+}
+
+/** An address at which whoever has it gets a file, for a while. */
+export async function linkTo(key: string): Promise<string> {
+  const body = await asked(`/api/files/${encodeURIComponent(key)}/link`, { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
+  const url = isObject(body) ? body["url"] : undefined;
+  if (typeof url !== "string") throw new Error("the server gave no address");
+  return new URL(url, location.href).href;
+}
+
+/** Hand the browser something to save. */
+export function save(href: string, name: string): void {
+  const link = document.createElement("a");
+  link.href = href;
+  link.download = name;
+  link.click();
 }
 
 async function asked(path: string, init: RequestInit = {}): Promise<Json> {

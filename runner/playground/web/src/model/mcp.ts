@@ -25,6 +25,8 @@ export interface Watching {
   signal?: AbortSignal;
   /** Asks for progress and for log messages. */
   live?: boolean;
+  /** By which the server's news of this request are known; without it, its id. */
+  token?: string;
   /** Further keys of `_meta`. */
   meta?: Params;
 }
@@ -95,7 +97,7 @@ function withMeta(params: Params, id: number, watching: Watching): Params {
     },
   };
   if (watching.live) {
-    meta["progressToken"] = id;
+    meta["progressToken"] = watching.token ?? id;
     meta[PREFIX + "logLevel"] = "debug";
   }
   return { ...params, _meta: meta };

@@ -5,6 +5,8 @@
 import { signal } from "@preact/signals";
 import { loadFiles } from "./files";
 import { isObject, parseJson, type Json } from "./json";
+import type { Params } from "./mcp";
+import { runById, showMeanwhile } from "./runs";
 import { loadTools } from "./tools";
 
 export interface Reload {
@@ -14,6 +16,15 @@ export interface Reload {
 }
 
 export const reload = signal<Reload | null>(null);
+
+/** What a call made that another client of this user began. */
+export interface Elsewhere {
+  tool: string;
+  files: Params[];
+  notification: string | null;
+}
+
+export const elsewhere = signal<Elsewhere | null>(null);
 
 /** Whether somebody can see the page. */
 export const seen = signal(document.visibilityState !== "hidden");
@@ -35,7 +46,32 @@ export function hearNews(): () => void {
     void loadTools();
   });
   source.addEventListener("files_update", () => void loadFiles());
+  source.addEventListener("canvas_content", (event: MessageEvent<string>) => {
+    const told = read(event.data);
+    const content = told["content"];
+    if (typeof content === "string") showMeanwhile(told["progress_token"], { canvas: { html: content } });
+    else if (isObject(content) && typeof content["uri"] === "string") showMeanwhile(told["progress_token"], { canvas: { uri: content["uri"], size: Number(content["size"] ?? 0) } });
+  });
+  source.addEventListener("progress_artifacts", (event: MessageEvent<string>) => {
+    const told = read(event.data);
+    showMeanwhile(told["progress_token"], { soFar: listOf(told["artifacts"]) });
+  });
+  source.addEventListener("canvas_files", (event: MessageEvent<string>) => {
+    const told = read(event.data);
+    if (runById(String(told["progress_token"])) !== undefined) return;
+    elsewhere.value = { tool: String(told["tool"] ?? ""), files: listOf(told["files"]), notification: null };
+  });
+  source.addEventListener("notification", (event: MessageEvent<string>) => {
+    const told = read(event.data);
+    if (runById(String(told["progress_token"])) !== undefined) return;
+    const files = elsewhere.value?.tool === told["tool"] ? elsewhere.value?.files ?? [] : [];
+    elsewhere.value = { tool: String(told["tool"] ?? ""), files, notification: String(told["message"] ?? "") };
+  });
   return () => source.close();
+}
+
+function listOf(value: Json | undefined): Params[] {
+  return Array.isArray(value) ? value.filter(isObject) : [];
 }
 
 function read(text: string): { [key: string]: Json } {

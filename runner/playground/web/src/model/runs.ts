@@ -55,6 +55,10 @@ export interface Run {
   problem: string | null;
   /** A question of the tool to the person, which waits for an answer. */
   question: Params | null;
+  /** The page that the tool showed last while it ran: HTML, or where it is kept. */
+  canvas?: { html: string } | { uri: string; size: number };
+  /** Files that it showed while it ran, as the server announced them. */
+  soFar?: Params[];
   /** What the widget of its result called; absent where it called nothing. */
   widgetCalls?: WidgetCall[];
 }
@@ -121,6 +125,16 @@ export function start(tool: string, args: Params): Signal<Run> {
   return run;
 }
 
+/** Take what a running tool shows. The news of other clients' calls are of no run here. */
+export function showMeanwhile(token: Json | undefined, part: Pick<Run, "canvas" | "soFar">): boolean {
+  const run = typeof token === "string" ? runById(token) : undefined;
+  if (run === undefined) return false;
+  run.value = { ...run.value, ...part };
+  // The news may come after the answer, which was kept without them.
+  if (run.value.status !== "running") void keepRun(run.value);
+  return true;
+}
+
 /** Answer a question that a tool asked, and go on. */
 export function answer(run: Signal<Run>, responses: Params): void {
   const question = run.value.question;
@@ -172,6 +186,7 @@ async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
   try {
     const result = await request("tools/call", params, {
       live: true,
+      token: run.value.id,
       signal: abort.signal,
       meta: { "toolcell/report": true },
       onWire: (wire) => {

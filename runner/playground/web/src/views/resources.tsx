@@ -1,11 +1,14 @@
-/** Resources: browse, fill in templates, read, follow. */
+/** Resources: browse, fill in templates, read, follow. Source: requirements S4-98 and S4-99. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { ItemView } from "../canvas/canvas";
+import { viewerOf, type Item } from "../canvas/items";
+import { hold, letGo } from "../model/files";
 import type { Params } from "../model/mcp";
 import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource, type ResourceTemplate } from "../model/resources";
 import { route, to } from "../model/route";
-import { count, size } from "../model/words";
+import { count } from "../model/words";
 import { plain } from "../model/plain";
 import { Folded } from "./folded";
 
@@ -138,5 +141,38 @@ function Content({ content }: { content: Params }): JSX.Element {
       </>
     );
   }
-  return <p class="soft small">{mime}, {typeof blob === "string" ? size(Math.floor((blob.length * 3) / 4)) : "nothing"} of bytes</p>;
+  if (typeof blob === "string") return <Bytes blob={blob} mime={mime} uri={String(content["uri"] ?? "resource")} />;
+  return <p class="soft small">{mime}, nothing</p>;
+}
+
+/** Bytes that came in a message, in the viewer of their kind. */
+function Bytes({ blob, mime, uri }: { blob: string; mime: string; uri: string }): JSX.Element {
+  const item = useSignal<Item | null>(null);
+  const problem = useSignal<string | null>(null);
+  useEffect(() => {
+    let at = "";
+    try {
+      const kept = hold(blob);
+      const name = decodeURIComponent(/[^/]*$/.exec(uri.replace(/[?#].*$/, ""))?.[0] ?? "") || "resource";
+      at = kept.uri;
+      item.value = { name, mime, ...kept, description: null, expires: null, viewer: viewerOf(name, mime, null) };
+    } catch {
+      problem.value = "what the server sent is not base64";
+    }
+    return () => letGo(at);
+  }, [blob]);
+  if (problem.value !== null) return <p class="problem" role="alert">This resource cannot be shown: {problem.value}.</p>;
+  return item.value === null ? <p class="soft" role="status">Reading…</p> : <ItemView item={item.value} />;
+}
+
+/** What a resource holds, read when this is shown. */
+export function ResourceContent({ uri }: { uri: string }): JSX.Element {
+  const contents = useSignal<Params[] | null>(null);
+  const problem = useSignal<string | null>(null);
+  useEffect(() => {
+    readResource(uri).then((read) => { contents.value = read; }, (error: Error) => { problem.value = error.message; });
+  }, [uri]);
+  if (problem.value !== null) return <p class="problem" role="alert">{plain(problem.value)}</p>;
+  if (contents.value === null) return <p class="soft" role="status">Reading…</p>;
+  return <div class="stack">{contents.value.map((each, index) => <Content key={index} content={each} />)}</div>;
 }

@@ -14,7 +14,10 @@ export function contractOf(result: Params): Params | null {
   const meta = result["_meta"];
   const kept = isObject(meta) ? meta["toolcell/result"] : undefined;
   const value = kept ?? result["structuredContent"];
-  return isObject(value) ? value : null;
+  if (!isObject(value)) return null;
+  // Facts that are too large for a model, and a page's token, stand beside what it reads.
+  const facts = isObject(meta) ? meta["toolcell/meta_data"] : undefined;
+  return facts === undefined ? value : { ...value, meta_data: facts };
 }
 
 export function ContractTab({ run }: { run: Run }): JSX.Element {

@@ -8,9 +8,11 @@ import { brief, plain } from "../model/plain";
 import { cancel, reportOf, type Progress, type Run } from "../model/runs";
 import { widgetOf, type Tool } from "../model/tools";
 import { duration, seconds } from "../model/words";
-import { Canvas } from "../canvas/canvas";
+import { Canvas, ItemView } from "../canvas/canvas";
 import { boardTab, boardTabs, endEphemeral, openDashboard } from "../canvas/dashboard";
-import { shownOf } from "../canvas/items";
+import { itemOf, shownOf, type Item, type Shown } from "../canvas/items";
+import { HtmlView, PageView } from "../canvas/page";
+import { Links, References } from "../canvas/references";
 import { Folded } from "./folded";
 import { Question } from "./question";
 import { ContractTab, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
@@ -38,6 +40,7 @@ export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefine
         {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>Cancel</button>}
       </header>
       {value.status === "running" && <div class="body">{value.question === null ? <Live run={value} /> : <Question run={run} />}</div>}
+      {value.status === "running" && <Meanwhile run={value} />}
       {value.status !== "running" && <Told run={value} />}
       {value.status !== "running" && (
         <Tabs label="Result" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={tabs(value, tool)} />
@@ -50,6 +53,7 @@ export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefine
 function tabs(run: Run, tool: Tool | undefined): Tab[] {
   const shown = shownOf(run);
   const files: Tab[] = shown.items.length === 0 ? [] : [{ id: "files", title: `Files ${shown.items.length}`, body: () => <Canvas key={run.id} shown={shown} /> }];
+  const canvas: Tab[] = run.canvas === undefined ? [] : [{ id: "canvas", title: "Canvas", body: () => <CanvasPage canvas={run.canvas} /> }];
   const widget: Tab[] = tool === undefined || widgetOf(tool.meta) === null || run.result === null ? [] : [{
     id: "widget", title: "Widget",
     body: () => <Suspense fallback={<p class="soft" role="status">Loading…</p>}><WidgetView key={run.id} run={run} tool={tool} /></Suspense>,
@@ -57,9 +61,10 @@ function tabs(run: Run, tool: Tool | undefined): Tab[] {
   return [
     ...(run.status === "failed" ? [] : widget),
     ...(shown.open ? files : []),
-    { id: "result", title: "Result", body: () => <ContractTab run={run} /> },
+    { id: "result", title: "Result", body: () => <ResultTab run={run} shown={shown} /> },
     ...(run.status === "failed" ? widget : []),
     ...(shown.open ? [] : files),
+    ...canvas,
     { id: "model", title: "As a model sees it", body: () => <ModelTab run={run} /> },
     { id: "timing", title: "Timing", body: () => <TimingTab run={run} /> },
     { id: "sandbox", title: "Sandbox", body: () => <SandboxTab run={run} /> },
@@ -68,6 +73,35 @@ function tabs(run: Run, tool: Tool | undefined): Tab[] {
     { id: "messages", title: "Messages", body: () => <MessagesTab run={run} /> },
   ].filter((tab) => tab.id !== "sandbox" || reportOf(run) !== null);
 }
+
+function ResultTab({ run, shown }: { run: Run; shown: Shown }): JSX.Element {
+  return (
+    <div class="stack">
+      <ContractTab run={run} />
+      {shown.references.length > 0 && <References items={shown.references} />}
+      {shown.links.length > 0 && <Links links={shown.links} />}
+    </div>
+  );
+}
+
+/** What a running tool shows already: a page, and files. */
+function Meanwhile({ run }: { run: Run }): JSX.Element | null {
+  const items = (run.soFar ?? []).map(itemOf).filter((item): item is Item => item !== null);
+  if (run.canvas === undefined && items.length === 0) return null;
+  return (
+    <section class="body stack" aria-label="Shown so far">
+      {run.canvas !== undefined && <CanvasPage canvas={run.canvas} />}
+      {items.map((item) => <ItemView key={item.uri} item={item} />)}
+    </section>
+  );
+}
+
+function CanvasPage({ canvas }: { canvas: Run["canvas"] }): JSX.Element | null {
+  if (canvas === undefined) return null;
+  return <Suspense fallback={<p class="soft" role="status">Loading…</p>}>{"html" in canvas ? <HtmlView html={canvas.html} title="Canvas" /> : <PageView key={canvas.uri} item={{ ...PAGE, ...canvas }} />}</Suspense>;
+}
+
+const PAGE: Item = { name: "canvas.html", mime: "text/html", size: 0, uri: "", description: null, expires: null, viewer: "html" };
 
 /** What the tool wants people told, and why a page that it wanted is not here. */
 function Told({ run }: { run: Run }): JSX.Element | null {

@@ -1,0 +1,79 @@
+"""`runner reload`: running servers read their configuration anew, and say what came of it.
+
+Source: `docs/cli.md`, "Reload".
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from runner.errors import UsageError
+from runner.settings.model import Settings
+from runner.system.running_servers import Running, running_in
+
+__all__ = ["reload_from_shell"]
+
+# Operators' commands that fetch secrets have 20 seconds each.
+_PATIENCE_S = 120.0
+_LOOK_EVERY_S = 0.05
+
+
+def reload_from_shell(settings: Settings, pid: int | None, *, as_json: bool) -> int:
+    """Have the servers of a state folder read their configuration anew; return the exit status.
+
+    Args:
+        settings: The effective settings, of which the state folder counts.
+        pid: The one server that is meant; None: all.
+        as_json: Print exactly one JSON document.
+
+    Raises:
+        UsageError: No such server runs here.
+    """
+    running = running_in(settings.state_dir)
+    servers = [server for server in running if server.is_near and pid in (None, server.pid)]
+    if not servers:
+        raise UsageError(_nobody(settings, running, pid))
+    told = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
+    print(json.dumps(told, indent=2) if as_json else "\n".join(map(_text, told)))  # noqa: T201
+    return int(any(one["error"] is not None for one in told))
+
+
+def _nobody(settings: Settings, running: list[Running], pid: int | None) -> str:
+    which = "no server runs" if pid is None else f"no server with the process id {pid} runs"
+    far = len([server for server in running if not server.is_near])
+    hint = (
+        f"; {far} run in other containers: call `runner reload` there, or send their process SIGHUP"
+        if far
+        else "; where it has another one, name that with RUNNER_STATE_DIR or --config"
+    )
+    return f"{which} with the state folder {settings.state_dir}{hint}"
+
+
+def _reload(server: Running) -> Mapping[str, Any]:
+    """Signal a server and return what it says."""
+    os.kill(server.pid, signal.SIGHUP)
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        now = server.again()
+        if now is None:
+            return {"changed": [], "restart": [], "error": "the server has ended"}
+        if now.reloads > server.reloads:
+            return now.outcome
+        time.sleep(_LOOK_EVERY_S)
+    return {"changed": [], "restart": [], "error": f"it has not answered within {_PATIENCE_S:g} seconds"}
+
+
+def _text(told: Mapping[str, Any]) -> str:
+    server = f"{told['serves']} (process {told['pid']})"
+    if told["error"] is not None:
+        return "\n".join(
+            [f"{server}: nothing changed", *(f"  {line}" for line in told["error"].splitlines())]
+        )
+    lines = [f"{server}: {len(told['changed'])} changes hold from now on"]
+    lines += [f"  {line}" for line in told["changed"]]
+    if told["restart"]:
+        lines += ["  needs a restart:", *(f"    {line}" for line in told["restart"])]
+    return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""What a server does for My Files beside its calls, whoever executes those: end sessions, send on, sweep.
+
+Source: requirements S1-12 and S1-13; architecture, decisions "Session" and "Retention".
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+
+from runner.errors import CallError
+from runner.files.my_files import Library
+from runner.store.spool.store import SpoolingStore
+from runner.store.sweeper import sweep_now_and_then
+from runner.users.identity import User
+
+__all__ = ["Upkeep"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """Looks after the files of all users.
+
+    Attributes:
+        library: The files.
+        idle_s: How long a session is unused before it ends, in seconds.
+    """
+
+    library: Library
+    idle_s: float
+    _spoken: set[str] = field(default_factory=set)
+
+    @asynccontextmanager
+    async def running(self, *, sweeps: bool) -> AsyncIterator[None]:
+        """End what a crash left idle, and send on what waits for a bucket, until the block ends.
+
+        Args:
+            sweeps: Whether to remove from the store what is over. A single call has no time for it: a server,
+                or `runner doctor --repair`, does it.
+        """
+        await self.end_idle()
+        store, tasks = self.library.store, list["asyncio.Task[None]"]()
+        if isinstance(store, SpoolingStore):
+            tasks.append(asyncio.create_task(store.run()))
+        if sweeps:
+            tasks.append(asyncio.create_task(sweep_now_and_then(store)))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def in_use(self, user: User) -> AbstractAsyncContextManager[None]:
+        """Keep the session in which a user speaks from ending meanwhile; it ends with this server."""
+        if user.session is not None and not self.library.persist:
+            self._spoken.add(user.session)
+        return self.library.of(user.name, user.session).in_use()
+
+    async def end(self, session: str) -> None:
+        """End a session, of whoever spoke in it: its files go, where files do not persist."""
+        # Whoever only uploaded files in it has not been heard of here.
+        self._spoken.discard(session)
+        with _stay_for_now():
+            await self.library.end_sessions_named(session)
+
+    async def end_idle(self) -> None:
+        """End the sessions that have been idle for so long, whichever server they were of."""
+        with _stay_for_now():
+            await self.library.end_idle_sessions(self.idle_s)
+
+    async def end_all(self) -> None:
+        """End the sessions in which somebody spoke: the connections are gone, and with them the sessions."""
+        for session in tuple(self._spoken):
+            await self.end(session)
+
+
+@contextlib.contextmanager
+def _stay_for_now() -> Iterator[None]:
+    """Go on where the store is out of reach: what ended is noted, and its files go at another time."""
+    try:
+        yield
+    except CallError as error:
+        log.warning("files of ended sessions stay for now", extra={"reason": error.message})

@@ -1,0 +1,60 @@
+"""Files that calls left in a home in which others were still under way, for whichever of those ends last.
+
+The last of overlapping calls looks at what all of them changed. Where it fails, or its own files are ignored,
+nobody could tell them from those of the others; so each that ends well before it says here what changed
+while it ran.
+
+Source: `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from runner.homes.changes import Change
+from runner.homes.homes import HomeLease
+
+__all__ = ["HandedOver"]
+
+_log = logging.getLogger(__name__)
+
+_MOST = 1000
+
+
+@dataclass(slots=True, eq=False)
+class HandedOver:
+    """What is handed over in the homes of one runner, by the name of the home and the path of the file."""
+
+    _files: dict[str, dict[str, Change]] = field(default_factory=dict)
+
+    def add(self, segment: str, changes: Iterable[Change]) -> None:
+        """Hand files over, 1000 of a home at most, in place of what was said of them before."""
+        files = self._files.setdefault(segment, {})
+        for change in changes:
+            if change.file in files or len(files) < _MOST:
+                files[change.file] = change
+
+    def seen(self, segment: str) -> list[Change]:
+        """Return what was handed over, by path."""
+        return sorted(self._files.get(segment, {}).values())
+
+    def take(self, home: HomeLease) -> list[Change]:
+        """Return what of it is still there, and hand it over to nobody else."""
+        changes = self.seen(home.segment)
+        self._files.pop(home.segment, None)
+        return [change for change in changes if _is_there(change, home)]
+
+    def forget(self, segment: str) -> None:
+        """Let go of a home that is gone."""
+        left = self._files.pop(segment, None)
+        if left:
+            _log.warning("files that were not returned went with their home", extra={"count": len(left)})
+
+
+def _is_there(change: Change, home: HomeLease) -> bool:
+    try:
+        os.stat(change.file, dir_fd=home.fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True

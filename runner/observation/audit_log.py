@@ -1,0 +1,367 @@
+"""The audit log: one JSON line for each call and each act of an operator, each bound to the one before.
+
+A line ends with the SHA-256 of all of it before, and holds that of the line before as `prev`, so no line can
+be changed, left out or put in between unnoticed by whoever has the last hash. Lines are only ever added, in
+files `audit-000001.jsonl`, `audit-000002.jsonl`, … of one folder; `head.json` beside them has what was
+written last, so that lines missing at the end are noticed too. Several processes may write: one lock orders
+them.
+
+A record is written before its call is answered, and is on disk within a second. What is cut short by an end
+of the machine stays as it is, and the next file says so.
+
+Source: RFC 6962, 2.1 (a log that only grows), simplified to a chain; flock(2); `docs/observation.md`.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from runner.errors import CallError, Code, UsageError
+from runner.observation.call_record import CallRecord, FileFacts
+from runner.system.state_files import Damaged, open_lock, open_regular, write_whole
+
+__all__ = ["FILES", "GENESIS", "MOST_PENDING", "AuditLog", "Head", "chained", "read_head"]
+
+log = logging.getLogger(__name__)
+
+GENESIS = "0" * 64
+"""What the first line of all names as the one before it."""
+
+FILES = re.compile(r"audit-(\d{6,})\.jsonl")
+"""Names of the files, with their number."""
+
+MOST_PENDING = 1000
+"""So many records wait for a disk that takes them; then calls are refused."""
+
+_KEY_BYTES = 32
+_HEAD_CHARS = 256
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where the log ends.
+
+    Attributes:
+        file: Number of the last file; 0 before the first.
+        size: Its length in bytes.
+        seq: Number of the last line.
+        hash: Its hash.
+    """
+
+    file: int = 0
+    size: int = 0
+    seq: int = 0
+    hash: str = GENESIS
+
+    def line(self) -> bytes:
+        """Return it as `head.json` has it: of one length, so that it is written over in one piece."""
+        told = f'{{"file":{self.file},"size":{self.size},"seq":{self.seq},"hash":"{self.hash}"}}'
+        return told.ljust(_HEAD_CHARS).encode() + b"\n"
+
+
+def chained(said: Mapping[str, Any], before: Head) -> tuple[bytes, str]:
+    """Return the line that follows another one, and its hash."""
+    body = _COMPACT.encode({"seq": before.seq + 1, **said, "prev": before.hash})[:-1]
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    return f'{body},"hash":"{digest}"}}\n'.encode(), digest
+
+
+def read_head(folder: Path) -> Head | None:
+    """Return where the log ends by what was noted of it; None if that is missing or no such note."""
+    try:
+        said = json.loads((folder / "head.json").read_bytes())
+        head = Head(file=said["file"], size=said["size"], seq=said["seq"], hash=said["hash"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    numbers = (head.file, head.size, head.seq)
+    return head if all(type(n) is int for n in numbers) and isinstance(head.hash, str) else None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class AuditLog:
+    """The end of an audit log, to which records are added. Make one with `open`.
+
+    Attributes:
+        folder: Where its files are.
+        max_bytes: Size at which a file is full, and the next one begins.
+        max_files: How many files are kept; None keeps all.
+        clock: Says the present time in seconds since the epoch.
+    """
+
+    folder: Path
+    max_bytes: int
+    max_files: int | None = None
+    clock: Callable[[], float] = time.time
+    _key: bytes = field(default=b"", repr=False)
+    _lock: int = -1
+    _head_fd: int = -1
+    _fd: int = -1
+    _known: Head | None = None
+    _known_line: bytes = b""
+    _unsynced: bool = False
+    _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
+    _fault: str | None = None
+
+    @classmethod
+    def open(cls, folder: Path, *, max_bytes: int, max_files: int | None = None) -> "AuditLog":
+        """Open the audit log of a folder, and make it if there is none.
+
+        Raises:
+            UsageError: The folder cannot be used; the message says why.
+        """
+        made = cls(folder=folder, max_bytes=max_bytes, max_files=max_files)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise UsageError(
+                    f"audit_dir {folder} is not this user's alone; `chown {os.geteuid()} {folder} && "
+                    f"chmod 700 {folder}`, or name another folder"
+                )
+            made._key = _key_of(folder)
+            made._lock = open_lock(folder / "audit.lock")
+            made._head_fd = open_regular(folder / "head.json", os.O_RDWR | os.O_CREAT)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"audit_dir {folder} cannot be used: {error}; name another folder") from error
+        return made
+
+    @property
+    def fault(self) -> str | None:
+        """Return why records cannot be written now; None while they can."""
+        return self._fault
+
+    @property
+    def pending(self) -> int:
+        """Return how many records wait to be written."""
+        return len(self._pending)
+
+    def digest(self, value: object) -> str:
+        """Return what stands for a value: equal for equal values, and of no use without the folder's key."""
+        return "hmac-sha256:" + hmac.digest(self._key, _SORTED.encode(value).encode(), "sha256").hex()
+
+    def check(self) -> None:
+        """Refuse a call of which nothing could be recorded.
+
+        Raises:
+            CallError: `E_STORE`: the disk has taken nothing for so long that no more records may wait.
+        """
+        if len(self._pending) >= MOST_PENDING:
+            self.flush()
+        if len(self._pending) >= MOST_PENDING:
+            raise CallError(
+                Code.E_STORE,
+                f"The audit log cannot be written ({self._fault}), so no further call is taken; "
+                "the operator has to make room in audit_dir",
+            )
+
+    def call_ended(self, record: CallRecord) -> None:
+        """Add the record of a call."""
+        said: dict[str, Any] = {
+            "kind": "call",
+            "call": record.id,
+            "user": record.user,
+            "method": record.method,
+            "tool": record.tool,
+            "outcome": record.outcome,
+            "elapsed_ms": round(record.elapsed_s * 1000, 1),
+            "arguments": self.digest(record.arguments),
+            "inputs": [_told(file) for file in record.inputs],
+            "outputs": [_told(file) for file in record.outputs],
+            "policy": {"tier": record.tier, "worker": record.worker},
+            "denials": [f"{operation} by {layer}" for operation, layer in record.denials],
+        }
+        self.add(said)
+
+    def add(self, said: Mapping[str, Any]) -> None:
+        """Add a record; while the disk takes none, it waits."""
+        stamp = datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds")
+        self._pending.append({"time": stamp.replace("+00:00", "Z"), **said})
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, as far as the disk takes it."""
+        try:
+            with self._alone():
+                while self._pending:
+                    self._write(self._pending[0])
+                    self._pending.popleft()
+        except OSError as error:
+            if self._fault is None:
+                log.error(  # noqa: TRY400 - what it means is said; where we met it tells nobody anything
+                    "the audit log cannot be written; records wait",
+                    extra={"folder": str(self.folder), "problem": error.strerror},
+                )
+            self._fault = error.strerror or "unknown"
+            return
+        if self._fault is not None:
+            log.warning("the audit log can be written again", extra={"folder": str(self.folder)})
+        self._fault = None
+
+    def sync(self) -> None:
+        """Wait until what was written is on disk."""
+        if self._unsynced and self._fd >= 0:
+            self._unsynced = False
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Write and keep what can be, and let go of the files."""
+        if self._lock < 0:
+            return
+        self.flush()
+        if self._pending:
+            log.error("records of the audit log are lost", extra={"count": len(self._pending)})
+        with contextlib.suppress(OSError):
+            self.sync()
+        for fd in (self._fd, self._head_fd, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._head_fd = self._lock = -1
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _write(self, said: Mapping[str, Any]) -> None:
+        head = self._end()
+        if self._fd < 0 or head.size >= self.max_bytes:
+            head = self._next_file(head)
+        line, digest = chained(said, head)
+        done = 0
+        try:
+            while done < len(line):
+                done += os.write(self._fd, line[done:])
+        except OSError:
+            # Ours alone, under the lock: a half line would be read as a damaged one.
+            os.ftruncate(self._fd, head.size)
+            raise
+        self._unsynced = True
+        self._note(Head(file=head.file, size=head.size + len(line), seq=head.seq + 1, hash=digest))
+
+    def _note(self, head: Head) -> None:
+        self._known, self._known_line = head, head.line()
+        os.pwrite(self._head_fd, self._known_line, 0)
+
+    def _end(self) -> Head:
+        """Return where the log ends, also after another process has added to it, or has died while it did."""
+        if self._known is not None and self._is_as_known(self._known):
+            return self._known
+        numbers = sorted(self._numbers())
+        head = read_head(self.folder) or self._by_hand(max(numbers, default=0))
+        self._let_go()
+        for number in (number for number in numbers if number >= head.file):
+            if number > head.file:
+                head = Head(file=number, seq=head.seq, hash=head.hash)
+            self._let_go()
+            try:
+                self._fd = open_regular(self._path(number), os.O_RDWR | os.O_APPEND)
+            except Damaged:
+                # Something else has that name: it stays, and a file begins behind it.
+                continue
+            size = os.fstat(self._fd).st_size
+            head = self._caught_up(head, size)
+            if head.size != size:
+                # Half a line, of a process that died, or less than was noted: it stays, and a file begins.
+                self._let_go()
+        return head
+
+    def _is_as_known(self, known: Head) -> bool:
+        if self._fd < 0 or os.pread(self._head_fd, len(self._known_line), 0) != self._known_line:
+            return False
+        try:
+            # By its name: it may have been moved away, and is full then.
+            found = os.stat(self._path(known.file), follow_symlinks=False)
+        except OSError:
+            return False
+        return found.st_size == known.size and os.path.samestat(found, os.fstat(self._fd))
+
+    def _caught_up(self, head: Head, size: int) -> Head:
+        """Return the head after the whole lines that were written, and not noted."""
+        tail = os.pread(self._fd, max(size - head.size, 0), head.size)
+        for line in tail.splitlines(keepends=True):
+            try:
+                said = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                said = None
+            if not isinstance(said, dict) or said.get("prev") != head.hash:
+                break
+            head = Head(
+                file=head.file, size=head.size + len(line), seq=head.seq + 1, hash=str(said.get("hash"))
+            )
+        return head
+
+    def _by_hand(self, last: int) -> Head:
+        """Return where the log ends by its last file, where nothing says it."""
+        for number in range(last, 0, -1):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+                with open(open_regular(self._path(number)), "rb") as file:
+                    lines = file.read().splitlines(keepends=True)
+                whole = [line for line in lines if line.endswith(b"\n")]
+                said = json.loads(whole[-1])
+                return Head(
+                    file=number, size=sum(map(len, whole)), seq=int(said["seq"]), hash=str(said["hash"])
+                )
+        return Head()
+
+    def _next_file(self, head: Head) -> Head:
+        number = max(max(self._numbers(), default=0), head.file) + 1
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._path(number), flags, 0o600)
+        self.sync()
+        self._let_go()
+        self._fd = fd
+        self._drop_oldest()
+        return Head(file=number, seq=head.seq, hash=head.hash)
+
+    def _let_go(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _drop_oldest(self) -> None:
+        if self.max_files is None:
+            return
+        for number in sorted(self._numbers())[: -self.max_files]:
+            self._path(number).unlink(missing_ok=True)
+            log.info("the oldest file of the audit log has gone", extra={"file": self._path(number).name})
+
+    def _numbers(self) -> list[int]:
+        found = (FILES.fullmatch(name) for name in os.listdir(self.folder))
+        return [int(match[1]) for match in found if match]
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"audit-{number:06}.jsonl"
+
+
+def _told(file: FileFacts) -> dict[str, Any]:
+    return {"sha256": file.sha256, "bytes": file.size}
+
+
+def _key_of(folder: Path) -> bytes:
+    path = folder / "key"
+    with contextlib.suppress(FileNotFoundError):
+        key = path.read_bytes()
+        if len(key) == _KEY_BYTES:
+            return key
+        raise ValueError(f"{path.name} is not the key that was made here; restore it, or move it away")
+    key = secrets.token_bytes(_KEY_BYTES)
+    write_whole(path, key)
+    return key

@@ -1,0 +1,187 @@
+"""Metrics for Prometheus: calls and their outcomes, where their time went, and what the server holds now.
+
+Counters and histograms are counted as calls end; what there is at one moment is asked when it is scraped. A
+label has a bounded number of values: a tool that does not exist is `unknown`, whatever it was called.
+
+Source: prometheus.io, "Metric and label naming"; `docs/observation.md`, "Metrics".
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+from runner.observation.call_record import CallRecord
+
+__all__ = ["CONTENT_TYPE", "Gauges", "Metrics"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""What `exposition` gives."""
+
+_UNKNOWN = "unknown"
+# Seconds: from a kept worker's empty tool to the longest call that the default settings allow.
+_CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
+_STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What there is at one moment.
+
+    Attributes:
+        running: Calls that run.
+        waiting: Calls that wait for a place.
+        workers: Workers that are kept for their users' next calls.
+        user_pools: Pools of workers, one or a few for each user that was heard of lately.
+        retired: Workers that had served a call and serve no other, by reason, since the server began.
+        user_memory: Memory of the processes of each user, in bytes.
+        faults: Parts that keep calls from working.
+        audit_pending: Records that wait for the audit log's disk.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    workers: int = 0
+    user_pools: int = 0
+    retired: Mapping[str, int] = field(default_factory=dict)
+    user_memory: Mapping[str, int] = field(default_factory=dict)
+    faults: Iterable[str] = ()
+    audit_pending: int = 0
+
+
+class _Child(Protocol):
+    def __call__(self, amount: float) -> None: ...
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._now = Gauges()
+        ProcessCollector(registry=self._registry)
+        self._calls = Counter(
+            "toolcell_calls",
+            "Calls that have ended, by tool and outcome: ok, error, or a code.",
+            ("tool", "outcome"),
+            registry=self._registry,
+        )
+        self._call_seconds = Histogram(
+            "toolcell_call_seconds",
+            "Time from a call to its answer.",
+            ("tool",),
+            buckets=_CALL_BUCKETS,
+            registry=self._registry,
+        )
+        self._step_seconds = Histogram(
+            "toolcell_step_seconds",
+            "Time of each step of calls.",
+            ("step",),
+            buckets=_STEP_BUCKETS,
+            registry=self._registry,
+        )
+        self._denials = Counter(
+            "toolcell_denials",
+            "What tools tried and were denied.",
+            ("operation", "layer"),
+            registry=self._registry,
+        )
+        self._files = Counter(
+            "toolcell_files", "Files that calls took and returned.", ("way",), registry=self._registry
+        )
+        self._bytes = Counter(
+            "toolcell_file_bytes", "Length of these files.", ("way",), registry=self._registry
+        )
+        self._refused = Counter(
+            "toolcell_refused_logins", "Tokens and keys that were refused.", registry=self._registry
+        )
+        # Looking a child up takes longer than counting.
+        self._known: dict[tuple[str, str], tuple[_Child, _Child]] = {}
+        self._steps: dict[str, _Child] = {}
+        self._registry.register(_Collected(lambda: self._now))
+
+    def call_ended(self, record: CallRecord) -> None:
+        """Count a call."""
+        tool = record.tool if record.is_known else _UNKNOWN
+        key = (tool, record.outcome)
+        if key not in self._known:
+            self._known[key] = self._calls.labels(*key).inc, self._call_seconds.labels(tool).observe
+        count, observe = self._known[key]
+        count(1)
+        observe(record.elapsed_s)
+        before = 0.0
+        for step, done in record.steps:
+            if step not in self._steps:
+                self._steps[step] = self._step_seconds.labels(step).observe
+            self._steps[step](done - before)
+            before = done
+        for operation, layer in record.denials:
+            self._denials.labels(operation, layer).inc()
+        for way, files in (("in", record.inputs), ("out", record.outputs)):
+            if files:
+                self._files.labels(way).inc(len(files))
+                self._bytes.labels(way).inc(sum(file.size for file in files))
+
+    def login_refused(self) -> None:
+        """Count a token or key that was refused."""
+        self._refused.inc()
+
+    def exposition(self, now: Gauges) -> bytes:
+        """Return all of them as Prometheus reads them.
+
+        Args:
+            now: What there is at this moment.
+        """
+        self._now = now
+        return generate_latest(self._registry)
+
+
+class _Collected:
+    """Hands on what there is at one moment."""
+
+    def __init__(self, now: Callable[[], Gauges]) -> None:
+        self._of_now = now
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: what there is depends on when one asks."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the gauges."""
+        now = self._of_now()
+        yield _gauge("toolcell_calls_running", "Calls that run.", now.running)
+        yield _gauge("toolcell_calls_waiting", "Calls that wait for a place.", now.waiting)
+        yield _gauge("toolcell_workers_kept", "Workers kept for their users' next calls.", now.workers)
+        yield _gauge(
+            "toolcell_user_pools", "Pools of workers, a few for each user heard of lately.", now.user_pools
+        )
+        yield _gauge(
+            "toolcell_audit_pending", "Records that wait for the audit log's disk.", now.audit_pending
+        )
+        retired = CounterMetricFamily(
+            "toolcell_workers_retired", "Workers that serve no other call, by reason.", labels=("reason",)
+        )
+        for reason, count in now.retired.items():
+            retired.add_metric((reason,), count)
+        yield retired
+        memory = GaugeMetricFamily(
+            "toolcell_user_memory_bytes", "Memory of the processes of each user.", labels=("user",)
+        )
+        for user, size in now.user_memory.items():
+            memory.add_metric((user,), size)
+        yield memory
+        faults = GaugeMetricFamily(
+            "toolcell_fault", "1 for each part that keeps calls from working.", labels=("part",)
+        )
+        for part in now.faults:
+            faults.add_metric((part,), 1)
+        yield faults
+        yield _gauge("toolcell_ready", "1 while calls would work.", int(not tuple(now.faults)))
+
+
+def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, about, value=value)

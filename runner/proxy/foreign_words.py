@@ -1,0 +1,97 @@
+"""What servers of others say that no output guard meets, without words in our name, tokens and length.
+
+Of a result the guard meets what a model reads. Errors of JSON-RPC, what is said of a task, and keys that the
+protocol does not know go past it, and clients show those to models too. Pure.
+
+Source: requirements S0-19, S0-23, S2-4; `docs/proxy.md`, "What passes, and what changes".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+
+from runner.files.download_links import without_tokens
+
+__all__ = ["MOST_CHARS", "clipped", "told_beside", "told_error", "without_our_words", "without_secrets"]
+
+MOST_CHARS = 8192
+"""Longest text that is passed on where the output guard does not look, in characters."""
+
+# What nests deeper nobody reads, and it could hold a token.
+_MAX_DEPTH = 50
+_OURS = "toolcell/"
+# A client sends these back as they are, or asks its model what they hold.
+_KEPT = frozenset({"inputRequests", "nextCursor", "requestState"})
+_WITHHELD = "withheld"
+
+
+def without_our_words(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message of a server, or a part of one, without what only we may say in its `_meta`."""
+    meta = message.get("_meta")
+    if not isinstance(meta, Mapping):
+        return dict(message)
+    return {**message, "_meta": {key: item for key, item in meta.items() if not key.startswith(_OURS)}}
+
+
+def without_secrets(value: Any, secrets: tuple[str, ...] = (), depth: int = 0) -> Any:
+    """Return a result without tokens of links, in whatever text or key they stand: no model reads those.
+
+    Args:
+        value: A JSON value.
+        secrets: Tokens that the call was given, which go also where they stand alone.
+        depth: How deep it lies.
+    """
+    match value:
+        case str():
+            text = without_tokens(value)
+            for secret in secrets:
+                text = text.replace(secret, _WITHHELD)
+            return text
+        case dict() | list() if depth >= _MAX_DEPTH:
+            return None
+        case dict():
+            return {
+                without_secrets(key, secrets): without_secrets(item, secrets, depth + 1)
+                for key, item in value.items()
+            }
+        case list():
+            return [without_secrets(item, secrets, depth + 1) for item in value]
+        case _:
+            return value
+
+
+def clipped(value: Any, depth: int = 0) -> Any:
+    """Return a JSON value whose texts and keys are of a length that a client can show."""
+    match value:
+        case str() if len(value) > MOST_CHARS:
+            return f"{value[:MOST_CHARS]}… ({len(value) - MOST_CHARS} characters left out)"
+        case dict() | list() if depth >= _MAX_DEPTH:
+            return None
+        case dict():
+            return {clipped(key): clipped(item, depth + 1) for key, item in value.items()}
+        case list():
+            return [clipped(item, depth + 1) for item in value]
+        case _:
+            return value
+
+
+def told_beside(said: Mapping[str, Any], *results: str) -> dict[str, Any]:
+    """Return what a server says, and no guard meets, as a client is told it.
+
+    Args:
+        said: What it says.
+        results: Keys that stay as they are: somebody else looks at them.
+    """
+    ours = without_our_words(said)
+    return {
+        clipped(key): item if key in results or key in _KEPT else clipped(without_secrets(item))
+        for key, item in ours.items()
+    }
+
+
+def told_error(error: MCPError) -> MCPError:
+    """Return an error of JSON-RPC as a client is told it."""
+    said = error.error
+    message, data = clipped(without_secrets(said.message)), clipped(without_secrets(said.data))
+    return MCPError(code=said.code, message=message, data=data)

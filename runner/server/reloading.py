@@ -1,0 +1,86 @@
+"""A running server reads its configuration anew: what it can take over holds from the next call on.
+
+Everything is read first, and only then is anything changed: what is wrong with a file, a token or a secret
+is said, and all stays as it was.
+
+Source: `docs/calls.md`, "Reading the configuration anew".
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from runner.errors import RunnerError
+from runner.settings.live import changes, with_live
+from runner.settings.model import Settings
+from runner.system.running_servers import RunningServer
+
+__all__ = ["Prepare", "Reloaded", "Reloads"]
+
+log = logging.getLogger(__name__)
+
+Prepare = Callable[[Settings], Callable[[], Sequence[str]]]
+"""Reads what settings name and returns what takes it over, which says what has changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """What came of it.
+
+    Attributes:
+        changed: What holds from now on, in sentences.
+        restart: What has changed and needs a restart, in sentences.
+        error: Why nothing was changed, if that is so.
+    """
+
+    changed: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reloads:
+    """Reads the configuration anew, once for each time that it is asked for.
+
+    Attributes:
+        settings: The settings in force, as they were read.
+        reread: Reads them.
+        prepare: Who takes something over.
+    """
+
+    settings: Settings
+    reread: Callable[[], Settings]
+    prepare: list[Prepare] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, server: RunningServer) -> None:
+        """Reload whenever it is asked for; never returns."""
+        while True:
+            await self.asked.wait()
+            self.asked.clear()
+            reloaded = await self.reload()
+            server.reloaded(asdict(reloaded))
+
+    async def reload(self) -> Reloaded:
+        """Read everything anew, then take over what can be."""
+        try:
+            then, live, takes = await asyncio.to_thread(self._read)
+        except RunnerError as error:
+            log.warning(
+                "the configuration cannot be read anew; all stays as it was", extra={"problem": str(error)}
+            )
+            return Reloaded(error=str(error))
+        said = [sentence for take in takes for sentence in take()]
+        changed = (*changes(self.settings, live).values(), *said)
+        restart = tuple(changes(live, then).values())
+        self.settings = live
+        log.info("configuration read anew", extra={"changed": list(changed), "needs_restart": list(restart)})
+        print(f"configuration read anew: {len(changed)} changes", file=sys.stderr, flush=True)  # noqa: T201
+        return Reloaded(changed=changed, restart=restart)
+
+    def _read(self) -> tuple[Settings, Settings, list[Callable[[], Sequence[str]]]]:
+        then = self.reread()
+        live = with_live(self.settings, then)
+        return then, live, [prepare(live) for prepare in self.prepare]

@@ -1,0 +1,40 @@
+"""Tokens of a list, read anew while a server runs: who was taken out is refused from the next request on."""
+
+from collections.abc import Callable
+
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+
+from runner.http.context import Site
+from runner.settings.model import Settings
+from runner.users.identity import auth_provider, token_prints
+
+__all__ = ["prepare_tokens"]
+
+
+def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) -> Callable[[], list[str]]:
+    """Read the list of tokens; return what takes it over.
+
+    Args:
+        auth: What checks tokens.
+        site: The routes beside MCP, which know the tokens that hold.
+        settings: The settings in force from now on.
+
+    Raises:
+        UsageError: The list cannot be used.
+    """
+    if not isinstance(auth, StaticTokenVerifier):
+        return list
+    fresh, known = auth_provider(settings), token_prints(settings)
+    if not isinstance(fresh, StaticTokenVerifier):
+        return list
+    tokens = fresh.tokens
+
+    def take() -> list[str]:
+        new, gone = len(tokens.keys() - auth.tokens.keys()), len(auth.tokens.keys() - tokens.keys())
+        others = sum(auth.tokens[token] != tokens[token] for token in tokens.keys() & auth.tokens.keys())
+        auth.tokens = tokens
+        site.renew_tokens(known)
+        return [f"tokens: {new} new, {gone} gone, {others} of another user"] if new or gone or others else []
+
+    return take

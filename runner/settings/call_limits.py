@@ -1,0 +1,81 @@
+"""Limits of calls by name: which tools and users each is about, for each user or for all together.
+
+One mechanism for all of them: of one tool, of one tool file (whose tools begin with its name), of one server
+behind the proxy, of one user, of each user, of all. `runner.toolset` counts.
+
+Source: `docs/limits.md`, "Limits of your own".
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from runner.settings.values import Count, Names
+
+__all__ = ["Counted", "LimitSettings", "counted"]
+
+
+class LimitSettings(BaseModel):
+    """A limit of calls."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tools: Names = Field(
+        ("*",), min_length=1, description="Names of the tools it is about; `sales_*` is all that begin so."
+    )
+    users: Names = Field((), description="Names of the users it is about; by default all.")
+    per: Literal["all", "user"] = Field(
+        "all", description="Whether all of them have it together, or each `user` apart."
+    )
+    max_calls: Count | None = Field(None, description="Calls that run at the same time; others wait.")
+    calls_per_minute: Count | None = Field(None, description="Calls in any minute.")
+    cpu_s_per_hour: Count | None = Field(
+        None, description="Processor seconds that calls which began and ended within the hour have used."
+    )
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.max_calls is self.calls_per_minute is self.cpu_s_per_hour is None:
+            raise ValueError("it limits nothing; give max_calls, calls_per_minute or cpu_s_per_hour")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A limit that a call counts for.
+
+    Attributes:
+        name: Its name in the settings.
+        whose: The user that it is counted for; empty where all have it together.
+        limit: What it allows.
+    """
+
+    name: str
+    whose: str
+    limit: LimitSettings
+
+
+def counted(
+    limits: Mapping[str, LimitSettings], *, tool: str | None, user: str, whose: str
+) -> Iterator[Counted]:
+    """Yield the limits that a call counts for.
+
+    Args:
+        limits: All that there are.
+        tool: Name of its tool; None for other requests, which count for limits of all tools only.
+        user: Name of who calls.
+        whose: What that user is counted by.
+    """
+    for name, limit in limits.items():
+        is_about = "*" in limit.tools or any(
+            fnmatchcase(tool, one) for one in limit.tools if tool is not None
+        )
+        if is_about and (not limit.users or user in limit.users):
+            yield Counted(name, whose if limit.per == "user" else "", limit)
+
+
+def _matches(tool: str | None, limit: LimitSettings) -> bool:
+    return tool is not None and any(fnmatchcase(tool, one) for one in limit.tools)

@@ -1,0 +1,79 @@
+"""Which settings a running server takes over when it reads its configuration anew, and which need a restart.
+
+What the host alone decides by can change between two calls. What processes were made with, such as limits of
+the kernel, rights and folders, stays as it is until the server is started anew.
+
+Source: `docs/calls.md`, "Reading the configuration anew".
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runner.settings.model import Settings, ToolSettings
+from runner.settings.secrets import SecretSettings
+from runner.settings.sources import config_report
+
+__all__ = ["changes", "with_live"]
+
+_LIVE = (
+    "max_calls",
+    "max_calls_per_user",
+    "max_queue",
+    "max_queue_per_user",
+    "idle_timeout_s",
+    "total_timeout_s",
+    "call_limits",
+)
+_LIVE_OF_TOOL = ("idle_timeout_s", "total_timeout_s", "calls_per_minute")
+
+
+def with_live(now: Settings, then: Settings) -> Settings:
+    """Return the settings of a running server with what it can take over of others.
+
+    Args:
+        now: Those in force.
+        then: Those that are read now.
+    """
+    update = {name: getattr(then, name) for name in _LIVE}
+    return now.model_copy(update={**update, "tools": _tools(now, then), "secrets": _secrets(now, then)})
+
+
+def changes(now: Settings, then: Settings) -> dict[str, str]:
+    """Return what differs in other settings, each with a sentence that shows no secret."""
+    before, after = dict(_leaves(now.model_dump())), dict(_leaves(then.model_dump()))
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    was, is_now = config_report(now), config_report(then)
+    return {name: f"{name} = {_value(is_now, name)}, was {_value(was, name)}" for name in names}
+
+
+def _tools(now: Settings, then: Settings) -> dict[str, ToolSettings]:
+    nothing = ToolSettings()
+    return {
+        tool: now.tools.get(tool, nothing).model_copy(
+            update={name: getattr(then.tools.get(tool, nothing), name) for name in _LIVE_OF_TOOL}
+        )
+        for tool in {**now.tools, **then.tools}
+    }
+
+
+def _secrets(now: Settings, then: Settings) -> dict[str, SecretSettings]:
+    """Return the secrets of other settings; of one in a file that tools may be able to read, the present."""
+    hidden = now.private_paths
+    able = {
+        name: secret for name, secret in then.secrets.items() if secret.file is None or secret.file in hidden
+    }
+    kept = {name: now.secrets[name] for name in then.secrets if name not in able and name in now.secrets}
+    return {**able, **kept}
+
+
+def _value(report: Mapping[str, Mapping[str, object]], name: str) -> object:
+    value = report.get(name, {}).get("value")
+    return "(not set)" if value is None else value
+
+
+def _leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value

@@ -1,0 +1,260 @@
+"""Secrets for tools: who gets which, read from files or from an operator's command. Values are no settings.
+
+A value is in this process and, for one call, in the environment of the worker that serves it. What a call
+says is searched for the value, so that it does not get out by accident; code that has the value can always
+send it in another form.
+
+Source: `docs/decisions/0042-secrets-are-of-one-call.md`; `SECURITY.md`.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+from urllib.parse import quote
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from runner.errors import UsageError
+from runner.settings.values import Folder, Names
+
+__all__ = ["CallSecrets", "SecretName", "SecretSettings", "Secrets", "read_secret", "secret_fault"]
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = "RUNNER_"
+# What decides which code runs, or where its files are: with one of these a secret would be something else.
+_NOT_SECRETS = frozenset({"HOME", "LOGNAME", "PATH", "TMPDIR", "USER"})
+_NOT_BEGINNINGS = ("LD_", "PYTHON", "XDG_")
+# A shorter one stands in too many texts by chance, where it would be masked.
+_LEAST_CHARS = 8
+# The kernel takes 128 KiB for a variable of a program that a tool starts.
+_MOST_BYTES = 64 * 1024
+_COMMAND_S = 20.0
+_OPEN_TO_OTHERS = 0o027
+
+
+def _variable(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a variable, which a secret has for its tools")
+    if name.startswith((_OURS, *_NOT_BEGINNINGS)) or name in _NOT_SECRETS:
+        raise ValueError(f"{name} means something else to programs; call the secret otherwise")
+    return name
+
+
+SecretName = Annotated[str, AfterValidator(_variable)]
+
+
+class SecretSettings(BaseModel):
+    """Where one secret is read from, and which calls get it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: Folder | None = Field(
+        None, description="File that holds the value, not readable by others; one line break at its end goes."
+    )
+    command: tuple[str, ...] = Field(
+        (), description="Instead of `file`: a program and its arguments, whose output is the value."
+    )
+    tools: Names = Field(min_length=1, description="Names of the tools whose calls get it.")
+    users: Names = Field((), description="Names of the users whose calls get it; by default all.")
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if (self.file is None) == (not self.command):
+            raise ValueError("a secret is read from one of file and command; give one of them")
+        return self
+
+
+def read_secret(name: str, secret: SecretSettings) -> str:
+    """Return the value of a secret.
+
+    Raises:
+        UsageError: It cannot be had, or cannot be used; the message says why and never holds the value.
+    """
+    if secret.file is not None:
+        where = f"secrets.{name}.file {secret.file}"
+        content = _of_file(where, secret.file)
+    else:
+        where = f"secrets.{name}.command {secret.command[0]}"
+        content = _of_command(where, secret.command)
+    try:
+        value = content.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{where}: the value is no UTF-8 text, as variables are") from None
+    value = value.removesuffix("\n").removesuffix("\r")
+    if "\0" in value:
+        raise UsageError(f"{where}: the value has a zero byte in it, where a variable ends")
+    if len(value) < _LEAST_CHARS:
+        raise UsageError(
+            f"{where}: the value has {len(value)} characters; "
+            f"one of fewer than {_LEAST_CHARS} could not be kept out of results"
+        )
+    return value
+
+
+def secret_fault(name: str, secret: SecretSettings) -> str | None:
+    """Say why the value of a secret could not be had now; None if it could be."""
+    try:
+        read_secret(name, secret)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def _of_file(where: str, path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{where} does not exist; write the value there, with mode 0600") from None
+    except PermissionError as error:
+        cure = "let it belong to the user of the runner, with mode 0600"
+        raise UsageError(f"{where} may not be read by this user; {cure}") from error
+    except OSError as error:
+        raise UsageError(f"{where} cannot be read: {error.strerror}") from error
+    if mode & _OPEN_TO_OTHERS:
+        raise UsageError(f"{where} is open to other users; chmod 600 {path}")
+    return _bounded(where, content)
+
+
+def _of_command(where: str, command: tuple[str, ...]) -> bytes:
+    try:
+        # What it says beside the value is not shown: it may hold the value, or how to get it.
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMMAND_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{where} has not ended within {_COMMAND_S:g} seconds and was killed") from None
+    except OSError as error:
+        raise UsageError(f"{where} cannot be run: {error.strerror}") from error
+    if ended.returncode:
+        raise UsageError(
+            f"{where} ended with status {ended.returncode}; run it by hand as this user to see why"
+        )
+    return _bounded(where, ended.stdout)
+
+
+def _bounded(where: str, content: bytes) -> bytes:
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{where}: the value has more than {_MOST_BYTES} bytes, too many for a variable")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class CallSecrets:
+    """The secrets of one call.
+
+    Attributes:
+        values: What its tool finds in the environment, by name.
+    """
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def masked(self, value: T) -> T:
+        """Return JSON in which no text or key has a value in it; objects and arrays are changed in place."""
+        if not self.values:
+            return value
+        whole: list[Any] = [value]
+        waiting: list[list[Any] | dict[str, Any]] = [whole]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, dict):
+                items = list(part.items())
+                part.clear()
+                part |= {self.masked_text(key): self._leaf(item, waiting) for key, item in items}
+            else:
+                part[:] = [self._leaf(item, waiting) for item in part]
+        masked: T = whole[0]
+        return masked
+
+    def masked_text(self, text: str) -> str:
+        """Return a text with `[secret NAME]` in the place of each value."""
+        for name, value in self.values.items():
+            for form in _forms(value):
+                if form in text:
+                    text = text.replace(form, f"[secret {name}]")
+        return text
+
+    def _leaf(self, item: Any, waiting: list[list[Any] | dict[str, Any]]) -> Any:
+        if isinstance(item, str):
+            return self.masked_text(item)
+        if isinstance(item, dict | list):
+            waiting.append(item)
+        return item
+
+
+def _forms(value: str) -> tuple[str, ...]:
+    """Return how a value stands in texts: as it is, within JSON, and within a URL."""
+    as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    return tuple(dict.fromkeys((value, *as_json, quote(value), quote(value, safe=""))))
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The secrets of a server, with their values.
+
+    Attributes:
+        rules: Which calls get which.
+    """
+
+    rules: Mapping[str, SecretSettings] = field(default_factory=dict)
+    _values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def read(cls, rules: Mapping[str, SecretSettings]) -> Self:
+        """Return secrets with their values, as they are now.
+
+        Raises:
+            UsageError: Some cannot be had; one line for each.
+        """
+        values: dict[str, str] = {}
+        faults: list[str] = []
+        for name, secret in rules.items():
+            try:
+                values[name] = read_secret(name, secret)
+            except UsageError as error:
+                faults.append(str(error))
+        if faults:
+            raise UsageError("\n".join(faults))
+        return cls(rules, values)
+
+    def of(self, tool: str, user: str) -> CallSecrets:
+        """Return what a call of a tool gets.
+
+        Args:
+            tool: Name of the tool.
+            user: Name of who calls it.
+        """
+        mine = [
+            name
+            for name, secret in self.rules.items()
+            if tool in secret.tools and (not secret.users or user in secret.users)
+        ]
+        # The longest first: one value may be the beginning of another.
+        mine.sort(key=lambda name: -len(self._values[name]))
+        return CallSecrets({name: self._values[name] for name in mine})
+
+    def changed(self, other: "Secrets") -> tuple[str, ...]:
+        """Return the names of secrets whose value or rule differs in another set of them."""
+        names = dict.fromkeys((*self.rules, *other.rules))
+        return tuple(
+            name
+            for name in names
+            if (self.rules.get(name), self._values.get(name))
+            != (other.rules.get(name), other._values.get(name))
+        )

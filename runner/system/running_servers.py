@@ -1,0 +1,139 @@
+"""The servers that run with a state folder: each has a file there, locked for as long as it runs.
+
+So a command finds them, tells them by a signal to read their configuration anew, and reads what came of it.
+
+Source: flock(2); pid_namespaces(7): a number of another container's is nobody's here.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.system.state_files import Damaged, make_folder, open_regular
+
+__all__ = ["Running", "RunningServer", "running_in"]
+
+_FOLDER = "servers"
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class RunningServer:
+    """This server's file. Make one with `open`."""
+
+    _fd: int
+    _said: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    @contextmanager
+    def open(cls, state: Path, *, what: str) -> "Iterator[RunningServer]":
+        """Be found by commands as long as the block runs.
+
+        Args:
+            state: The state folder.
+            what: What it serves, for people.
+
+        Raises:
+            OSError: The state folder cannot be written.
+        """
+        make_folder(state, _FOLDER)
+        path = state / _FOLDER / f"{os.getpid()}-{secrets.token_hex(4)}.json"
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            server = cls(fd)
+            server._write({"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0})
+            yield server
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(fd)
+
+    def reloaded(self, outcome: Mapping[str, Any]) -> None:
+        """Say what came of reading the configuration anew."""
+        self._write({**self._said, "reloads": self._said["reloads"] + 1, "outcome": dict(outcome)})
+
+    def _write(self, said: dict[str, Any]) -> None:
+        self._said = said
+        content = json.dumps(said).encode()
+        # In place, since the lock is that of the file: who reads half of it reads it again.
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, content, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A server that runs.
+
+    Attributes:
+        path: Its file.
+        pid: Its process id.
+        is_near: Whether that number means it here, too.
+        serves: What it serves.
+        reloads: How often it has read its configuration anew.
+        outcome: What came of it the last time.
+    """
+
+    path: Path
+    pid: int
+    is_near: bool
+    serves: str
+    reloads: int
+    outcome: Mapping[str, Any]
+
+    def again(self) -> "Running | None":
+        """Return it as it is now; None if it has ended."""
+        return _read(self.path)
+
+
+def running_in(state: Path) -> list[Running]:
+    """Return the servers that run with a state folder; the files of others are removed."""
+    files = sorted((state / _FOLDER).glob("*.json"))
+    return [server for file in files if (server := _read(file)) is not None]
+
+
+def _read(path: Path) -> Running | None:
+    with contextlib.suppress(FileNotFoundError, Damaged):
+        fd = open_regular(path)
+        try:
+            if _is_left(fd):
+                path.unlink(missing_ok=True)
+                return None
+            while True:
+                # Half of it, or nothing, while the server writes.
+                with contextlib.suppress(ValueError):
+                    return _of(path, json.loads(os.pread(fd, _MOST_BYTES, 0)))
+        finally:
+            os.close(fd)
+    return None
+
+
+def _is_left(fd: int) -> bool:
+    """Say whether a file is of a server that has ended."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _of(path: Path, said: Mapping[str, Any]) -> Running:
+    return Running(
+        path=path,
+        pid=int(said["pid"]),
+        is_near=said["pids"] == _pids(),
+        serves=str(said["serves"]),
+        reloads=int(said["reloads"]),
+        outcome=said.get("outcome", {}),
+    )
+
+
+def _pids() -> str:
+    """Return what tells the numbers of processes here from those of another container."""
+    return os.readlink("/proc/self/ns/pid")

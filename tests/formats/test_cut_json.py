@@ -1,0 +1,110 @@
+import contextlib
+import json
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.formats.cut_json import parse_object, read_beginning
+
+json_texts = st.dictionaries(
+    st.text(max_size=5),
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"a": "b"', {"a": "b"}),
+        ('{"a": "b', {"a": "b"}),
+        ('{"a": ["b", "c', {"a": ["b", "c"]}),
+        ('{"a": 1, "b', {"a": 1}),
+        ('{"a": 1, "b":', {"a": 1}),
+        ('{"a": 1, "b": -', {"a": 1}),
+        ('{"a": 1, "b": 1.', {"a": 1}),
+        ('{"a": 1, "b": 1e+', {"a": 1}),
+        ('{"a": 1, "b": fal', {"a": 1}),
+        ('{"a": ["b}]', {"a": ["b}]"]}),
+        ('{"a": "b"}', {"a": "b"}),
+        ('{"a": "say \\"x\\"}', {"a": 'say "x"'}),
+        ('{"a": "x\\', {"a": "x"}),
+        ('{"a": "x\\\\', {"a": "x\\"}),
+        ('{"a": "x\\u00e', {"a": "x"}),
+        ('{"a": "x\\ud83d\\ude', {"a": "x"}),
+        ('{"a": "line\nline', {"a": "line\nline"}),
+        ('{"a": "b}', {"a": "b"}),
+        ('{"a": ["b", "c]}', {"a": ["b", "c"]}),
+        ('{"a": "if (x) { y }', {"a": "if (x) { y }"}),
+        ('{"a": ["x[1]', {"a": ["x[1]"]}),
+        ("{", {}),
+        ("  ", {}),
+    ],
+)
+def test_text_that_was_cut_off_is_read_as_far_as_it_goes(text: str, read: object) -> None:
+    assert parse_object(text) == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        '{"a": b',
+        '{"a" 1',
+        '{"a": 1}}',
+        '{"a": 1} more',
+        '{"a": [1}',
+        '{"a": "x\\q',
+        '{"a": NaN',
+        '{"a": 1e999}',
+        '{"a": 1e999, "b',
+        '{"path": "x" "dry_run": true, "y',
+        '{"a": 1 "b": 2',
+        "[1",
+        '"text',
+        '{"a":' + "[" * 100_000,
+    ],
+    ids=str,
+)
+def test_text_that_is_wrong_in_its_middle_is_refused_and_not_guessed_at(text: str) -> None:
+    with pytest.raises(ValueError, match=r"JSON|range|Expecting|Extra|escape|Unterminated|nested"):
+        parse_object(text)
+
+
+@settings(max_examples=300)
+@given(value=json_texts, data=st.data())
+def test_every_cut_of_a_json_object_is_read(value: dict[str, object], data: st.DataObject) -> None:
+    text = json.dumps(value, ensure_ascii=data.draw(st.booleans()))
+    cut = text[: data.draw(st.integers(1, len(text)))]
+
+    read = parse_object(cut)
+    whole = list(read)[:-1]
+
+    assert list(read) == list(value)[: len(read)]
+    assert {key: read[key] for key in whole} == {key: value[key] for key in whole}
+
+
+@given(st.text(alphabet='{}[]",:\\ u0123dDtrue-.eE\n', max_size=40))
+def test_any_text_is_read_as_json_or_refused_with_a_value_error(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        json.dumps(read_beginning(text), allow_nan=False)
+
+
+def test_a_completed_text_is_told_to_the_log_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="runner"):
+        parse_object('{"a": 1}')
+        parse_object('{"secret": "hid')
+
+    (record,) = caplog.records
+    assert record.getMessage() == "arguments were cut off and completed"
+    assert "hid" not in str(vars(record))

@@ -1,0 +1,316 @@
+"""The audit log: lines that follow each other, whoever writes them and whatever happens to the disk."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from disks import fill, small_disk
+
+from runner.errors import CallError, Code, UsageError
+from runner.observation.audit_chain import Verdict, verify
+from runner.observation.audit_log import MOST_PENDING, AuditLog
+from runner.observation.call_record import CallRecord, FileFacts
+
+SECRET = "correct horse battery staple"
+
+
+def record(**more: object) -> CallRecord:
+    facts: dict[str, object] = {
+        "id": "c1",
+        "user": "alice",
+        "tool": "report",
+        "is_known": True,
+        "outcome": "ok",
+        "began": 0.0,
+        "elapsed_s": 0.5,
+        "arguments": {"text": SECRET},
+        "inputs": [FileFacts(sha256="ab" * 32, size=7)],
+        "denials": [("open", "landlock")],
+    }
+    return CallRecord(**{**facts, **more})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "audit"
+
+
+@pytest.fixture
+def log(folder: Path) -> Iterator[AuditLog]:
+    opened = AuditLog.open(folder, max_bytes=1 << 20)
+    yield opened
+    opened.close()
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    return [
+        json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
+    ]
+
+
+def test_a_call_leaves_a_line_with_who_what_and_how_it_ended(log: AuditLog, folder: Path) -> None:
+    log.call_ended(record())
+
+    (line,) = lines(folder)
+    assert line["user"] == "alice"
+    assert line["tool"] == "report"
+    assert line["outcome"] == "ok"
+    assert line["inputs"] == [{"sha256": "ab" * 32, "bytes": 7}]
+    assert line["denials"] == ["open by landlock"]
+    assert line["arguments"] == log.digest({"text": SECRET})
+
+
+def test_no_line_holds_what_a_call_was_given(log: AuditLog, folder: Path) -> None:
+    log.call_ended(record())
+
+    assert "horse" not in (folder / "audit-000001.jsonl").read_text()
+    assert log.digest({"text": SECRET}) != log.digest({"text": SECRET + "."})
+
+
+def test_a_digest_is_of_no_use_without_the_key(folder: Path, tmp_path: Path) -> None:
+    one, other = (AuditLog.open(path, max_bytes=1 << 20) for path in (folder, tmp_path / "other"))
+
+    assert one.digest("x") != other.digest("x")
+    assert (folder / "key").stat().st_mode & 0o077 == 0
+    one.close()
+    other.close()
+
+
+def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Path) -> None:
+    for number in range(20):
+        log.call_ended(record(id=f"c{number}"))
+
+    verdict = verify(folder)
+    assert verdict.is_whole
+    assert (verdict.records, verdict.first, verdict.last) == (20, 1, 20)
+    assert not verdict.notes
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda text: text.replace('"ok"', '"no"', 1), "its hash does not fit"),
+        (
+            lambda text: "".join(text.splitlines(keepends=True)[:1] + text.splitlines(keepends=True)[2:]),
+            "follow",
+        ),
+        (lambda text: "".join(reversed(text.splitlines(keepends=True))), "follow"),
+        (lambda text: "".join(text.splitlines(keepends=True)[:-1]), "was the last written"),
+        (lambda text: text + "{}\n", "is not a record"),
+    ],
+    ids=["changed", "left out", "turned round", "cut off", "added"],
+)
+def test_what_was_tampered_with_is_named(log: AuditLog, folder: Path, change: object, told: str) -> None:
+    for number in range(5):
+        log.call_ended(record(id=f"c{number}"))
+    assert verify(folder).is_whole
+    path = folder / "audit-000001.jsonl"
+    path.write_text(change(path.read_text()))  # type: ignore[operator]
+
+    verdict = verify(folder)
+    assert not verdict.is_whole
+    assert told in " ".join(verdict.faults)
+
+
+def test_a_log_written_anew_as_a_whole_lacks_the_hash_that_was_kept_elsewhere(
+    folder: Path, tmp_path: Path
+) -> None:
+    def written(place: Path) -> Verdict:
+        log = AuditLog.open(place, max_bytes=1 << 20)
+        log.call_ended(record())
+        log.close()
+        return verify(place)
+
+    kept, forged = written(folder), written(tmp_path / "forged")
+
+    assert verify(folder, expected=kept.hash).is_whole
+    assert forged.is_whole
+    assert not verify(tmp_path / "forged", expected=kept.hash).is_whole
+
+
+def test_a_full_file_is_followed_by_the_next_and_the_chain_goes_on(folder: Path) -> None:
+    log = AuditLog.open(folder, max_bytes=1000)
+    for number in range(12):
+        log.call_ended(record(id=f"c{number}"))
+    log.close()
+
+    assert len(list(folder.glob("*.jsonl"))) > 2
+    assert verify(folder).is_whole
+    assert verify(folder).records == 12
+
+
+def test_the_oldest_files_go_where_the_operator_says_how_many_stay(folder: Path) -> None:
+    (folder).mkdir(mode=0o700)
+    (folder / "audit-notes.txt").write_text("not ours")
+    log = AuditLog.open(folder, max_bytes=1000, max_files=2)
+    for number in range(12):
+        log.call_ended(record(id=f"c{number}"))
+    log.close()
+
+    verdict = verify(folder)
+    assert len(list(folder.glob("*.jsonl"))) == 2
+    assert (folder / "audit-notes.txt").exists()
+    assert verdict.is_whole
+    assert "begins with record" in verdict.notes[0]
+
+
+def test_a_missing_file_in_between_is_a_fault(folder: Path) -> None:
+    log = AuditLog.open(folder, max_bytes=1000)
+    for number in range(12):
+        log.call_ended(record(id=f"c{number}"))
+    log.close()
+    (folder / "audit-000002.jsonl").unlink()
+
+    assert "a file is missing before audit-000003.jsonl" in verify(folder).faults
+
+
+def test_two_logs_of_one_folder_write_one_chain(folder: Path) -> None:
+    logs = [AuditLog.open(folder, max_bytes=2000) for _ in range(2)]
+    for number in range(30):
+        logs[number % 2].call_ended(record(id=f"c{number}"))
+    for log in logs:
+        log.close()
+
+    verdict = verify(folder)
+    assert verdict.is_whole
+    assert verdict.records == 30
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from runner.observation.audit_log import AuditLog
+log = AuditLog.open(Path(sys.argv[1]), max_bytes=3000)
+print("begun", flush=True)
+while True:
+    log.add({"kind": "call"})
+"""
+
+
+def test_processes_killed_while_they_write_leave_a_log_that_is_whole(folder: Path) -> None:
+    for _ in range(3):
+        writers = [
+            subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "begun\n"
+        before = len(lines_that_are_whole(folder))
+        while len(lines_that_are_whole(folder)) < before + 20:
+            pass
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+
+    log = AuditLog.open(folder, max_bytes=3000)
+    log.add({"kind": "call", "call": "last"})
+    log.close()
+    verdict = verify(folder)
+    assert verdict.is_whole, verdict.faults
+    assert verdict.records > 60
+
+
+def lines_that_are_whole(folder: Path) -> list[bytes]:
+    return [
+        line
+        for path in folder.glob("*.jsonl")
+        for line in path.read_bytes().splitlines(keepends=True)
+        if line.endswith(b"\n")
+    ]
+
+
+def test_half_a_line_stays_and_the_next_file_goes_on(log: AuditLog, folder: Path) -> None:
+    log.call_ended(record())
+    with (folder / "audit-000001.jsonl").open("ab") as file:
+        file.write(b'{"seq":2,"tim')
+    log.call_ended(record(id="c2"))
+
+    verdict = verify(folder)
+    assert verdict.is_whole
+    assert verdict.records == 2
+    assert "cut short" in verdict.notes[0]
+    assert b'{"seq":2,"tim' in (folder / "audit-000001.jsonl").read_bytes()
+
+
+def test_without_its_head_the_log_goes_on_where_it_ended(log: AuditLog, folder: Path) -> None:
+    log.call_ended(record())
+    log.close()
+    (folder / "head.json").unlink()
+    assert "head.json is missing" in verify(folder).notes[0]
+    again = AuditLog.open(folder, max_bytes=1 << 20)
+    again.call_ended(record(id="c2"))
+    again.close()
+
+    assert verify(folder).is_whole
+    assert verify(folder).records == 2
+
+
+def test_files_that_were_moved_away_are_followed_by_a_new_one_of_the_same_chain(
+    folder: Path, tmp_path: Path
+) -> None:
+    log = AuditLog.open(folder, max_bytes=1 << 20)
+    log.call_ended(record())
+    (tmp_path / "archive").mkdir()
+    (folder / "audit-000001.jsonl").rename(tmp_path / "archive" / "audit-000001.jsonl")
+    log.call_ended(record(id="c2"))
+    log.close()
+
+    assert verify(folder).first == 2
+    (tmp_path / "archive" / "audit-000001.jsonl").rename(folder / "audit-000001.jsonl")
+    assert verify(folder).is_whole
+    assert verify(folder).records == 2
+
+
+def test_while_the_disk_is_full_records_wait_and_are_written_when_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mib=1) as disk:
+        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        log.call_ended(record(id="before"))
+        filler = fill(disk)
+        for number in range(MOST_PENDING + 20):
+            log.call_ended(record(id=f"w{number}"))
+        assert log.fault is not None
+        with pytest.raises(CallError) as refused:
+            log.check()
+        assert refused.value.code is Code.E_STORE
+        assert "audit_dir" in refused.value.message
+        waiting = log.pending
+        filler.unlink()
+        log.flush()
+
+        assert waiting >= MOST_PENDING
+        assert log.pending < waiting
+        log.close()
+        assert verify(disk / "audit").is_whole
+
+
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+
+    with pytest.raises(UsageError, match="chmod 700"):
+        AuditLog.open(folder, max_bytes=1 << 20)
+    folder.chmod(0o700)
+    AuditLog.open(folder, max_bytes=1 << 20).close()
+
+
+def test_a_link_in_the_place_of_a_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    folder.mkdir(mode=0o700)
+    target = tmp_path / "target"
+    target.write_text("theirs\n")
+    os.symlink(target, folder / "audit-000001.jsonl")
+    log = AuditLog.open(folder, max_bytes=1 << 20)
+    log.call_ended(record())
+    log.close()
+
+    assert target.read_text() == "theirs\n"
+
+
+def test_there_is_nothing_to_verify_where_there_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no audit log"):
+        verify(tmp_path)

@@ -1,0 +1,282 @@
+"""What an operator sees of a real server: its audit log, metrics and spans, and no value in any of them."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastmcp import Client
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.parser import text_string_to_metric_families
+from support import becomes, settings_in, somebody, stop
+
+from runner.observation.audit_chain import verify
+
+pytestmark = pytest.mark.anyio
+
+TOOLS = Path(__file__).with_name("watched_tools.py")
+SECRET = "correct-horse-battery"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Collector:
+    """Takes spans over OTLP, as collectors do."""
+
+    spans: list[Any] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    found = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = ExportTraceServiceRequest()
+            asked.ParseFromString(self.rfile.read(int(self.headers["content-length"])))
+            for resource in asked.resource_spans:
+                for scope in resource.scope_spans:
+                    found.spans.extend(scope.spans)
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield found
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@dataclass(frozen=True)
+class Watched:
+    mcp: str
+    metrics: str
+    audit: Path
+    config: Path
+
+    def scraped(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        with urllib.request.urlopen(self.metrics) as answer:
+            text = answer.read().decode()
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+@contextmanager
+def watched(folder: Path, user: str, *words: str, collector: Collector | None = None) -> Iterator[Watched]:
+    settings = settings_in(folder)
+    config = folder / "watched.toml"
+    lines = {
+        "user": user,
+        "state_dir": str(settings.state_dir),
+        "store": settings.store,
+        "homes": str(settings.homes),
+        "audit_dir": str(folder / "audit"),
+        "metrics_address": "127.0.0.1:0",
+        "spans": "otlp" if collector else "none",
+        "playground": False,
+    }
+    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()))
+    environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url if collector else ""}
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "runner",
+            *words,
+            "--transport",
+            "http",
+            "--port",
+            "0",
+            "--config",
+            str(config),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        yield Watched(*_addresses(process), folder / "audit", config)
+    finally:
+        stop(process)
+
+
+def _addresses(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    assert process.stderr is not None
+    said: list[str] = []
+    metrics = ""
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("metrics at "):
+            metrics = line.split()[-1]
+        if "/mcp" in line and line.startswith("serving "):
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return line.split()[-1], metrics
+    raise AssertionError("".join(said))
+
+
+async def test_calls_are_counted_recorded_and_traced_and_no_value_is_in_any_of_it(
+    tmp_path: Path, collector: Collector
+) -> None:
+    with somebody() as user, watched(tmp_path, user, "serve", str(TOOLS), collector=collector) as server:
+        async with Client(server.mcp) as client:
+            meta = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+            await client.call_tool("greet", {"name": SECRET}, meta=meta)
+            told = await client.call_tool("traced", {}, meta=meta)
+            await client.call_tool("fails", {}, raise_on_error=False)
+            await client.call_tool("trespasses", {})
+            await client.call_tool("no_such_tool_" + SECRET, {}, raise_on_error=False)
+        metrics = server.scraped()
+        assert await becomes(lambda: sum(span.name.startswith("tools/call") for span in collector.spans) == 5)
+
+    # The tool's own server is told of the call's span, in the client's trace.
+    _, trace, span, _ = told.data.split("-")
+    assert trace == TRACE
+    assert span != PARENT
+    calls = {span.name: span for span in collector.spans if span.name.startswith("tools/call")}
+    assert calls["tools/call greet"].parent_span_id.hex() == PARENT
+    assert calls["tools/call traced"].span_id.hex() == span
+    steps = {s.name for s in collector.spans if s.parent_span_id == calls["tools/call greet"].span_id}
+    assert {"admit", "lease", "run"} <= steps
+
+    def count(tool: str, outcome: str) -> float:
+        return metrics["toolcell_calls_total", (("outcome", outcome), ("tool", tool))]
+
+    assert count("greet", "ok") == count("trespasses", "ok") == 1
+    assert count("fails", "E_TOOL") == 1
+    assert count("unknown", "E_TOOL_NOT_FOUND") == 1
+    assert metrics["toolcell_ready", ()] == 1
+    assert metrics["toolcell_calls_running", ()] == 0
+    assert metrics["toolcell_user_memory_bytes", (("user", user),)] > 1_000_000
+    assert any(name == "toolcell_denials_total" for name, _ in metrics)
+
+    verdict = verify(server.audit)
+    assert verdict.is_whole
+    assert verdict.records == 5
+    text = b"".join(path.read_bytes() for path in server.audit.glob("*.jsonl")).decode()
+    records = [json.loads(line) for line in text.splitlines()]
+    assert [r["tool"] for r in records[:4]] == ["greet", "traced", "fails", "trespasses"]
+    assert {r["user"] for r in records} == {user}
+    assert records[3]["denials"]
+    assert records[0]["policy"]["worker"] in ("fresh", "kept")
+    assert f'"name": "{SECRET}"' not in text
+    assert SECRET not in json.dumps([r["arguments"] for r in records])
+
+
+async def test_a_kept_log_is_checked_on_the_command_line_and_found_out_when_changed(tmp_path: Path) -> None:
+    with somebody() as user, watched(tmp_path, user, "serve", str(TOOLS)) as server:
+        async with Client(server.mcp) as client:
+            await client.call_tool("greet", {"name": "x"})
+            await client.call_tool("greet", {"name": "y"})
+
+    def audit(*words: str, said: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "runner", "audit", *words, "--config", str(server.config)]
+        return subprocess.run(command, capture_output=True, text=True, input=said, check=False)
+
+    whole = audit("verify", "--json")
+    assert whole.returncode == 0, whole.stderr
+    found = json.loads(whole.stdout)
+    assert (found["records"], found["is_whole"]) == (2, True)
+    assert audit("verify", "--expect", found["hash"]).returncode == 0
+    assert audit("verify", "--expect", "0" * 63 + "1").returncode == 1
+    (file,) = server.audit.glob("*.jsonl")
+    assert audit("digest", said='{"name": "x"}').stdout.strip() in file.read_text()
+    file.write_text(file.read_text().replace(user, "mallory"))
+    changed = audit("verify")
+    assert changed.returncode == 1
+    assert "NOT AS IT WAS WRITTEN" in changed.stdout
+
+
+async def test_a_tool_can_neither_read_nor_change_the_audit_log(tmp_path: Path) -> None:
+    tool = tmp_path / "snoop.py"
+    tool.write_text(
+        "from pathlib import Path\n"
+        "from fastmcp import FastMCP\n"
+        "mcp = FastMCP('snoop')\n"
+        "@mcp.tool\n"
+        "def read(path: str) -> str:\n"
+        "    try:\n"
+        "        return Path(path).read_text()\n"
+        "    except OSError as error:\n"
+        "        return type(error).__name__\n"
+    )
+    beside = tmp_path / "beside.txt"
+    beside.write_text("anybody may read this")
+    with somebody() as user, watched(tmp_path, user, "serve", str(tool)) as server:
+        async with Client(server.mcp) as client:
+            await client.call_tool("read", {"path": str(beside)})
+            (file,) = server.audit.glob("*.jsonl")
+            denied = await client.call_tool("read", {"path": str(file)})
+            key = await client.call_tool("read", {"path": str(server.audit / "key")})
+            control = await client.call_tool("read", {"path": str(tool)})
+
+    assert denied.data in ("PermissionError", "FileNotFoundError")
+    assert key.data in ("PermissionError", "FileNotFoundError")
+    assert "FastMCP" in control.data
+
+
+async def test_metrics_are_not_for_pages_of_other_names(tmp_path: Path) -> None:
+    with somebody() as user, watched(tmp_path, user, "serve", str(TOOLS)) as server:
+        async with httpx2.AsyncClient() as page:
+            assert (await page.get(server.metrics, headers={"Host": "evil.example"})).status_code == 421
+        assert server.scraped()["toolcell_ready", ()] == 1
+
+
+async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
+    plan = tmp_path / "servers.json"
+    plan.write_text(json.dumps({"mcpServers": {"there": {"command": sys.executable, "args": [str(TOOLS)]}}}))
+    with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
+        async with Client(server.mcp) as client:
+            await client.call_tool("greet", {"name": SECRET})
+            await client.call_tool("copied", {"filename": "none.txt"}, raise_on_error=False)
+        metrics = server.scraped()
+
+    records = [
+        json.loads(line) for path in server.audit.glob("*.jsonl") for line in path.read_text().splitlines()
+    ]
+    assert [(r["user"], r["tool"]) for r in records] == [(user, "greet"), (user, "copied")]
+    assert records[0]["outcome"] == "ok"
+    assert metrics["toolcell_calls_total", (("outcome", "ok"), ("tool", "greet"))] == 1
+    assert verify(server.audit).is_whole
+
+
+async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> None:
+    tool = tmp_path / "slow.py"
+    tool.write_text(
+        "import time\nfrom fastmcp import FastMCP\nmcp = FastMCP('slow')\n"
+        "@mcp.tool\ndef sleeps() -> str:\n    time.sleep(60)\n    return 'x'\n"
+    )
+    with somebody() as user, watched(tmp_path, user, "serve", str(tool)) as server:
+        async with Client(server.mcp) as client:
+            call = asyncio.create_task(client.call_tool("sleeps", {}))
+            assert await becomes(lambda: server.scraped()["toolcell_calls_running", ()] == 1)
+            call.cancel()
+            files = server.audit.glob
+            assert await becomes(lambda: any("E_CANCELLED" in path.read_text() for path in files("*.jsonl")))

@@ -1,0 +1,129 @@
+"""Files and modals of widgets in the Playground's host, in both dialects.
+
+Source: requirements S3-129, S3-130, S3-132; MCP Apps 2026-01-26.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from playground_support import Shown
+from playwright.sync_api import Frame
+from support import SAMPLES
+from web_support import Seen, browsing, expect, faults
+
+pytestmark = pytest.mark.kernel
+
+DIALECTS = pytest.mark.parametrize("dialect", ["MCP Apps", "ChatGPT Apps"])
+TABLE = {"columns": ["town", "people"], "rows": [{"town": "Ulm", "people": 126_000}], "title": "Towns"}
+UPLOAD = """() => { window.ended = false;
+  window.came = openai.uploadFile(new File(["hello"], "from widget.txt", {type: "text/plain"}))
+    .then(({fileId}) => fileId, error => "refused: " + error.message)
+    .finally(() => { window.ended = true; }); }"""
+# Nothing is evaluated from a text in a widget: its policy forbids that.
+IS_MODAL = """() => new Promise(done => {
+  const look = () => openai.view.mode === "modal" ? done(openai.view) : setTimeout(look, 20);
+  look();
+})"""
+
+
+@pytest.fixture(scope="module")
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start(tools=SAMPLES / "chatui.py")) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    """A page that shows the table widget."""
+    seen = opened(accept_downloads=True)
+    seen.tool("display_table")
+    seen.write(json.dumps(TABLE))
+    seen.run()
+    yield seen
+    seen.page.context.close()
+
+
+def widget(seen: Seen, dialect: str) -> Frame:
+    """Return the frame in which the widget runs, in the host of a dialect."""
+    seen.page.get_by_label("Dialect").select_option(label=dialect)
+    return inside(seen, ".stage iframe")
+
+
+def inside(seen: Seen, place: str) -> Frame:
+    inner = seen.page.frame_locator(place).frame_locator("iframe")
+    expect(inner.get_by_text("Ulm")).to_be_visible()
+    handle = inner.locator("html").element_handle()
+    frame = handle.owner_frame()
+    assert frame is not None
+    return frame
+
+
+def uploaded(seen: Seen, dialect: str) -> tuple[Frame, str]:
+    """Let the widget give a file, say yes, and return the widget's frame and the file's id."""
+    frame = widget(seen, dialect)
+    frame.evaluate(UPLOAD)
+    expect(seen.page.locator(".question")).to_contain_text("wants to keep from widget.txt, 5 B, in My Files")
+    assert frame.evaluate("window.ended") is False
+    seen.page.get_by_role("button", name="Keep it", exact=True).click()
+    return frame, str(frame.evaluate("window.came"))
+
+
+@DIALECTS
+def test_a_file_of_a_widget_is_kept_once_a_person_said_yes(seen: Seen, dialect: str) -> None:
+    _frame, key = uploaded(seen, dialect)
+
+    listed = seen.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]
+    mine = next(file for file in listed if file["key"] == key)
+    assert (mine["size"], mine["content_type"], mine["origin"]) == (5, "text/plain", "uploaded")
+    assert mine["filename"].startswith("from widget")
+
+
+@DIALECTS
+def test_a_file_that_a_person_does_not_want_is_not_kept_and_the_widget_is_told(
+    seen: Seen, dialect: str
+) -> None:
+    before = seen.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]
+    frame = widget(seen, dialect)
+    frame.evaluate(UPLOAD)
+
+    seen.page.get_by_role("button", name="Do not keep it").click()
+
+    assert "did not want this file kept" in str(frame.evaluate("window.came"))
+    assert seen.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"] == before
+
+
+@DIALECTS
+def test_a_widget_gets_an_address_at_which_its_file_is_downloaded_and_none_for_others(
+    seen: Seen, dialect: str
+) -> None:
+    frame, key = uploaded(seen, dialect)
+
+    address = frame.evaluate(f"openai.getFileDownloadUrl({{fileId: {json.dumps(key)}}})")["downloadUrl"]
+    other = frame.evaluate(
+        "openai.getFileDownloadUrl({fileId: 'art_0123456789ab'}).catch(error => error.message)"
+    )
+
+    # Whoever has the address gets the file: it needs no cookie.
+    with seen.shown.browser() as browser:
+        assert browser.get(address).content == b"hello"
+    assert "there is no file art_0123456789ab of this widget" in other
+    frame.evaluate("address => { openai.openExternal({href: address}); }", address)
+    expect(seen.page.get_by_role("button", name="Open", exact=True)).to_be_enabled()
+
+
+@DIALECTS
+def test_a_modal_shows_the_widget_above_the_page_with_its_parameters(seen: Seen, dialect: str) -> None:
+    frame = widget(seen, dialect)
+
+    frame.evaluate("openai.requestModal({title: 'All towns', params: {town: 'Ulm'}})")
+
+    dialog = seen.page.get_by_role("dialog", name="All towns")
+    expect(dialog).to_be_visible()
+    modal = inside(seen, "dialog iframe")
+    assert modal.evaluate(IS_MODAL) == {"mode": "modal", "params": {"town": "Ulm"}}
+    assert frame.evaluate("openai.view.mode") == "inline"
+    assert faults(seen) == []
+    modal.evaluate("openai.requestClose()")
+    expect(dialog).to_be_hidden()
+    expect(seen.page.locator(".stage iframe")).to_be_visible()

@@ -1,0 +1,99 @@
+"""A server on another machine, as the proxy sees it: over HTTP, by hand, so that a test can say anything."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Answer = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+class Refused(Exception):
+    """The server answers with a JSON-RPC error of these words."""
+
+
+@dataclass(frozen=True)
+class Far:
+    """What a server says, in the handshake era.
+
+    Attributes:
+        tools: What it lists.
+        able: What it announces beside tools.
+        answer: Returns the result of any other request, given its method and params; raises `Refused`.
+    """
+
+    tools: Sequence[dict[str, Any]]
+    able: dict[str, Any]
+    answer: Answer
+
+    def said(self, asked: dict[str, Any]) -> bytes:
+        said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"]}
+        try:
+            said["result"] = self.result(asked["method"], asked.get("params") or {})
+        except Refused as error:
+            said["error"] = {"code": -32601, "message": str(error)}
+        return json.dumps(said).encode()
+
+    def result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        match method:
+            case "initialize":
+                able, about = {"tools": {}, **self.able}, {"name": "far", "version": "1"}
+                version = params["protocolVersion"]
+                return {"protocolVersion": version, "capabilities": able, "serverInfo": about}
+            case "tools/list":
+                return {"tools": list(self.tools)}
+            case "server/discover":
+                raise Refused("Method not found")
+            case _:
+                return self.answer(method, params)
+
+
+@contextmanager
+def far_server(tools: Sequence[dict[str, Any]], answer: Answer, **able: Any) -> Iterator[str]:
+    """Serve in this process; yield the address. The arguments are those of `Far`."""
+    far = Far(tools, able, answer)
+
+    class Endpoint(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if "id" in asked:
+                self._send(200, far.said(asked))
+            else:
+                self._send(202, b"")
+
+        def do_GET(self) -> None:
+            self._send(405, b"")
+
+        def do_DELETE(self) -> None:
+            self._send(405, b"")
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class has it
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/mcp"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def tool(name: str, *arguments: str, **more: Any) -> dict[str, Any]:
+    """A tool that takes texts, as a server lists it."""
+    properties = {argument: {"type": "string"} for argument in arguments}
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties}, **more}

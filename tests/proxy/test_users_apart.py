@@ -1,0 +1,203 @@
+"""Users behind one `runner proxy`: their homes while calls use them, and tasks that servers make of calls."""
+
+import asyncio
+import json
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contracting import VERSIONS, Front, client_of, front_of
+from far import Refused, far_server, tool
+from mcp.shared.exceptions import MCPError
+from proxying import over_http, over_stdio, proxied, upstreams_for
+from support import becomes, settings_in
+
+from runner.cli.administration import Administration
+from runner.errors import UsageError
+from runner.files.my_files import open_library
+from runner.proxy.remote import Announced, RemoteSession
+from runner.store.protocol import Origin
+from runner.users.identity import User
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
+
+HOMED = Path(__file__).parent / "homed.py"
+ANN, BOB = (f"token-of-{name}-{uuid.uuid4().hex}" for name in ("ann", "bob"))
+
+
+@pytest.mark.parametrize(("tool", "arguments"), [("wait", {}), ("wait_for", {"username": "mallory"})])
+async def test_a_user_is_not_removed_while_a_proxied_call_uses_the_home(
+    folder: Path, user: str, tool: str, arguments: dict[str, str]
+) -> None:
+    """One of the tools is under the contract, the other is only guarded."""
+    administration = Administration(settings=settings_in(folder))
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    another = Administration(settings=settings_in(elsewhere))
+    await open_library(settings_in(folder)).of(user).put(b"a,b", name="rows.csv", origin=Origin.UPLOADED)
+    home = Path("/tmp", user)
+    async with proxied(folder, user, over_stdio("homed", HOMED)) as client:
+        call = asyncio.create_task(client.call_tool_mcp(tool, arguments))
+        assert await becomes((home / "begun").exists)
+
+        running = (await administration.account(user)).calls_running
+        with pytest.raises(UsageError, match=r"a call of .* is under way"):
+            await administration.delete(user)
+        kept = [(await administration.account(user)).files, (home / "begun").exists()]
+        # Of an installation with a state folder of its own nothing says that a call is under way.
+        unseen = await another.delete(user)
+        held = (home / "begun").exists()
+        (home / "go").touch()
+        answered = await call
+        idle = (await administration.account(user)).calls_running
+        removed = await administration.delete(user)
+
+    assert running
+    assert kept == [1, True]
+    assert held
+    assert any("the home, which a server holds" in left for left in unseen["left"])
+    assert not answered.is_error, answered
+    # The control: with the call its lock is gone, and with the server its hold on the home.
+    assert not idle
+    assert removed["files"] == 1
+    assert not home.exists()
+
+
+async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, user: str) -> None:
+    home = Path("/tmp", user)
+    async with upstreams_for(folder, user, over_stdio("homed", HOMED)) as upstreams:
+        backend = upstreams._of_user(User(user), "homed", Announced())
+        await backend.spec("copy")
+        await upstreams.in_home(backend)
+        await backend.remote()
+        assert home.is_dir()
+
+        async with backend.held_home() as lease:
+            await backend.drop()
+            held = home.is_dir()
+
+        assert lease is not None
+        assert held
+        # The control: nothing but that held it.
+        assert not home.exists()
+
+
+@dataclass
+class Engine:
+    """A far server that makes a task of each call, and knows nothing of users.
+
+    Attributes:
+        tasks: The tasks of all, by id: the tool.
+        asked: What was asked of which task.
+        finish: Lets results be there.
+    """
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    finish: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "tools/call":
+            task = f"task-{len(self.tasks)}"
+            self.tasks[task] = params["name"]
+            return {"task": about(task)}
+        if method == "tasks/list":
+            return {"tasks": [about(task) for task in self.tasks]}
+        task = params["taskId"]
+        if task not in self.tasks:
+            raise Refused("no such task")
+        self.asked.append((method, task))
+        if method == "tasks/result":
+            assert self.finish.wait(600)
+            return {"content": [{"type": "text", "text": f"the secret of {task}"}]}
+        return about(task)
+
+
+def about(task: str) -> dict[str, Any]:
+    at = "2026-01-01T00:00:00Z"
+    return {"taskId": task, "status": "working", "ttl": 60_000, "createdAt": at, "lastUpdatedAt": at}
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def far(engine: Engine) -> Iterator[str]:
+    able = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+    with far_server([tool("plain"), tool("ours", "username")], engine.answer, **able) as url:
+        yield url
+
+
+@asynccontextmanager
+async def speaking(front: Front, version: str, token: str) -> AsyncIterator[RemoteSession]:
+    async with client_of(front, version, auth=token) as client:
+        yield RemoteSession(client, answer_s=600)
+
+
+@VERSIONS
+async def test_tasks_of_one_user_at_a_far_server_are_out_of_reach_for_another(
+    engine: Engine, far: str, version: str
+) -> None:
+    engine.finish.set()
+    users = {ANN: "ann", BOB: "bob"}
+    with front_of(far, tokens=users) as front:
+        async with speaking(front, version, ANN) as ann, speaking(front, version, BOB) as bob:
+            for name in ("plain", "ours"):
+                call = {"name": name, "arguments": {}, "task": {"ttl": 60_000}}
+                task = (await ann.request("tools/call", call))["task"]["taskId"]
+                own = {
+                    method: await ann.request(method, {"taskId": task})
+                    for method in ("tasks/get", "tasks/result")
+                }
+                listed = (await ann.request("tasks/list"))["tasks"]
+                engine.asked.clear()
+                for method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/update"):
+                    with pytest.raises(MCPError, match="there is no task"):
+                        await bob.request(method, {"taskId": task})
+                theirs = (await bob.request("tasks/list"))["tasks"]
+                heard = list(engine.asked)
+                cancelled = await ann.request("tasks/cancel", {"taskId": task})
+
+                # The control: who began it may do all of that.
+                assert f"the secret of {task}" in json.dumps(own)
+                assert task in [each["taskId"] for each in listed]
+                assert cancelled["taskId"] == task
+                assert theirs == []
+                assert heard == []
+
+
+@pytest.mark.parametrize("name", ["plain", "ours"])
+async def test_a_user_is_not_removed_while_the_result_of_a_task_is_fetched(
+    engine: Engine, far: str, folder: Path, user: str, name: str
+) -> None:
+    administration = Administration(settings=settings_in(folder))
+    await open_library(settings_in(folder)).of(user).put(b"a,b", name="rows.csv", origin=Origin.UPLOADED)
+    async with proxied(folder, user, over_http(far), mode="legacy") as client:
+        session = RemoteSession(client, answer_s=600)
+        call = {"name": name, "arguments": {}, "task": {"ttl": 60_000}}
+        task = (await session.request("tools/call", call))["task"]["taskId"]
+        begun = (await administration.account(user)).calls_running
+        fetching = asyncio.create_task(session.request("tasks/result", {"taskId": task}))
+        assert await becomes(lambda: bool(engine.asked))
+
+        with pytest.raises(UsageError, match=r"a call of .* is under way"):
+            await administration.delete(user)
+        engine.finish.set()
+        fetched = await fetching
+
+        # The control: nobody fetches it, before and after.
+        assert not begun
+        assert "the secret of" in json.dumps(fetched)
+        assert (await administration.delete(user))["files"] == 1

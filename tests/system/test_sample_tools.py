@@ -1,0 +1,149 @@
+"""The sample tools, each served by `runner serve` and called by a client as its first lines say."""
+
+import hashlib
+import io
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fastmcp import Client
+from support import SAMPLES, Ran
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+SALES = SAMPLES / "data" / "sales.csv"
+MODEL_READS_AT_MOST = 50_000
+
+
+@pytest.fixture
+def serve(serve_http: Callable[..., str]) -> Callable[..., Client[Any]]:
+    """Serve one sample; returns a client of it."""
+
+    def client(name: str, *, mode: str = "auto", **more: str) -> Client[Any]:
+        return Client(serve_http(SAMPLES / f"{name}.py", **more), mode=mode)
+
+    return client
+
+
+async def told(client: Client[Any], tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool; return its contract value."""
+    result = await client.call_tool(tool, arguments)
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+async def content(client: Client[Any], reference: dict[str, Any]) -> bytes:
+    """Read what a reference of a result stands for."""
+    [block] = await client.read_resource(reference["uri"])
+    text = getattr(block, "text", None)
+    if text is not None:
+        return str(text).encode()
+    return b64decode(block.blob)
+
+
+def put(run: Callable[..., Ran], file: Path) -> None:
+    done = run("files", "put", file)
+    assert done.status == 0, done.err
+
+
+async def test_a_draft_is_kept_for_a_later_call_and_finished_by_its_name(serve: Any) -> None:
+    async with serve("drafts") as client:
+        begun = await told(client, "draft", title="Spring sale")
+        finished = await told(client, "finish", filename="Spring sale.md", text="Ten percent off.")
+        [letter] = finished["artifacts"]
+        written = await content(client, letter)
+
+    assert begun["results"] == {"draft": "Spring sale.md"}
+    assert begun["deferred_artifacts"][0]["reason"] == "needs_editing"
+    assert written == b"# Spring sale\n\nTen percent off.\n"
+
+
+async def test_a_result_says_which_file_opens_and_a_page_opens_where_it_is_allowed(serve: Any) -> None:
+    async with serve("canvas", RUNNER_IFRAME_ORIGINS="https://status.example.com") as client:
+        compared = await client.call_tool("compare", {"old": "ab", "new": "abcd"})
+        opened = await client.call_tool("monitor", {})
+    async with serve("canvas") as client:
+        refused = await client.call_tool("monitor", {})
+
+    plan = compared.meta["toolcell/display"]
+    assert (plan["open"], plan["order"][0], plan["mode"]) == (True, "summary.html", "split")
+    assert opened.meta["toolcell/display"]["iframe"]["src"] == "https://status.example.com/shop"
+    assert "iframe" not in refused.meta["toolcell/display"]
+
+
+async def test_files_are_fetched_by_links_and_a_link_of_a_result_is_read_on_demand(
+    serve: Any, run: Callable[..., Ran]
+) -> None:
+    put(run, SALES)
+    async with serve("links") as client:
+        fetched = await told(client, "digests", file_names=["sales.csv"])
+        manual = await client.call_tool("manual", {})
+        [link] = [block for block in manual.content if block.type == "resource_link"]
+        [page] = await client.read_resource(link.uri)
+
+    data = SALES.read_bytes()
+    assert fetched["results"] == [{"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}]
+    assert str(link.uri) == "manual://units"
+    assert page.text.startswith("Lengths are in bytes")
+
+
+async def test_a_model_reads_what_the_transformer_says_and_the_table_is_a_file(serve: Any) -> None:
+    async with serve("transformer") as client:
+        said = await client.call_tool("stock", {"rows": 20_000})
+        left = await told(client, "articles", rows=20_000)
+        table = said.structured_content["results"]["table"]
+        kept = await content(client, {"uri": f"artifact://{table['id']}"})
+
+    assert left["results"] == {"articles": 20_000}
+    assert said.structured_content["results"]["begins"] == ["article,pieces", "A00000,0", "A00001,1"]
+    assert len(said.content[0].text) < 1_000
+    assert len(kept.splitlines()) == 20_001
+
+
+async def test_of_large_results_a_model_reads_little_and_nothing_is_lost(serve: Any) -> None:
+    async with serve("large_results") as client:
+        orders = await client.call_tool("orders", {"count": 5_000})
+        journal = await client.call_tool("journal", {"lines": 5_000})
+        picture = await client.call_tool("picture", {"side": 400})
+        reference = picture.structured_content["results"]["image"]["artifact"]
+        png = await content(client, {"uri": f"artifact://{reference['id']}"})
+
+    for result in (orders, journal, picture):
+        shown = "".join(block.text for block in result.content if block.type == "text")
+        assert len(shown) + len(json.dumps(result.structured_content)) <= MODEL_READS_AT_MOST
+    assert picture.structured_content["results"]["title"] == "grey"
+    assert (reference["mime_type"], reference["size_bytes"]) == ("image/png", len(png))
+
+
+async def test_each_place_keeps_what_it_says(serve: Any) -> None:
+    # Only clients of the handshake era have sessions.
+    async with serve("state", mode="legacy") as client:
+        counted = [(await client.call_tool("count", {})).data for _ in range(2)]
+        await client.call_tool("choose", {"language": "fr"})
+        chosen = await client.call_tool("choose", {"language": None})
+        await client.call_tool("note", {"text": "one"})
+        noted = await client.call_tool("note", {"text": "two"})
+
+    assert counted == [1, 2]
+    assert chosen.data == "fr"
+    assert noted.data == ["one", "two"]
+
+
+async def test_a_data_frame_becomes_parquet_and_a_report(serve: Any, run: Callable[..., Ran]) -> None:
+    """The examples of document 001. Source: S1-58, S1-107 to S1-109 and S1-112."""
+    put(run, SALES)
+    async with serve("data_frames") as client:
+        parquet = await told(client, "process_data", filename="sales.csv")
+        report = await told(client, "analyze_dataset", filename="sales.csv")
+        frame = pd.read_parquet(io.BytesIO(await content(client, parquet["artifacts"][0])))
+        page = await content(client, report["artifacts"][0])
+
+    assert parquet["results"] is None
+    assert parquet["artifacts"][0]["name"] == "processed_data.parquet"
+    pd.testing.assert_frame_equal(frame, pd.read_csv(SALES))
+    assert report["results"] == {"rows_processed": len(frame)}
+    assert "North" in page.decode()

@@ -1,0 +1,234 @@
+"""Secrets: their one call has them, and nothing that comes after it, beside it or out of it."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TOOLS, Listening, call, error_code, open_toolset, request, somebody
+
+from runner.call import execute
+from runner.errors import UsageError
+from runner.settings.secrets import CallSecrets, Secrets, SecretSettings, read_secret, secret_fault
+from runner.toolset.toolset import Toolset
+
+KEY = 'k3y+with "quotes"-9f2c'
+OTHER = "an0ther-value-77"
+FILE = TOOLS / "secretive.py"
+WITH_SECRET = ["holds", "hands_on", "says", "raises", "dies", "stays", "writes"]
+
+
+def secret_file(folder: Path, value: str = KEY, *, name: str = "key", mode: int = 0o600) -> Path:
+    path = folder / name
+    path.write_text(value)
+    path.chmod(mode)
+    return path
+
+
+@asynccontextmanager
+async def serving(folder: Path, **more: Any) -> AsyncIterator[Toolset]:
+    secrets = {
+        "API_KEY": SecretSettings(file=secret_file(folder), tools=WITH_SECRET),
+        "OTHER_KEY": SecretSettings(command=("printf", OTHER), tools=["holds"], users=["nobody-else"]),
+    }
+    async with open_toolset(FILE, folder, secrets=secrets, **more) as toolset:
+        yield toolset
+
+
+def results(completed: Any) -> Any:
+    return completed.processed.value["results"]
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_a_call_has_the_secrets_of_its_tool_and_user_and_so_have_its_programs(tmp_path: Path) -> None:
+    with somebody() as user:
+        async with serving(tmp_path) as toolset:
+            holds = results(await call(toolset, user, "holds"))
+            both = results(await call(toolset, "nobody-else", "holds"))
+            handed_on = results(await call(toolset, user, "hands_on"))
+            beside = [call(toolset, user, tool) for tool in ("holds", "looks", "holds", "looks")]
+            at_once = [results(completed) for completed in await asyncio.gather(*beside)]
+
+    assert holds["lengths"] == {"API_KEY": len(KEY)}
+    assert both["lengths"] == {"API_KEY": len(KEY), "OTHER_KEY": len(OTHER)}
+    assert handed_on == {"length": len(KEY)}
+    assert [one["environ"] for one in at_once if "environ" in one] == [{}, {}]
+    assert [one["lengths"] for one in at_once if "lengths" in one] == [{"API_KEY": len(KEY)}] * 2
+    assert "API_KEY" not in os.environ
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_a_later_call_of_another_tool_or_user_finds_a_secret_nowhere(tmp_path: Path) -> None:
+    with somebody() as user, somebody() as stranger:
+        async with serving(tmp_path) as toolset:
+            # A worker that stays has served this user before, and could lie in wait.
+            early = results(await call(toolset, user, "looks"))
+            holds = results(await call(toolset, user, "holds"))
+            again = results(await call(toolset, user, "holds"))
+            found = [results(await call(toolset, who, "looks")) for who in (user, stranger)]
+
+    assert holds["lengths"] == again["lengths"] == {"API_KEY": len(KEY)}
+    assert len({holds["pid"], again["pid"], early["pid"]}) == 3
+    assert not {holds["pid"], again["pid"]} & {looked["pid"] for looked in found}
+    for looked in found:
+        nothing = {"environ": {}, "c": [], "import": [], "proc": [], "module": {}, "main": None}
+        assert looked == nothing | {"pid": looked["pid"]}
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_the_process_of_a_call_with_a_secret_ends_with_it_whatever_its_author_asks(
+    tmp_path: Path,
+) -> None:
+    with somebody() as user:
+        async with serving(tmp_path, background_jobs=True) as toolset:
+            first = results(await call(toolset, user, "stays"))
+            second = results(await call(toolset, user, "stays"))
+
+            assert first != second
+            assert not toolset.has_jobs(user)
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_what_a_tool_says_has_no_secret_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    client = Listening()
+    with somebody() as user:
+        async with serving(tmp_path) as toolset:
+            said = await execute(toolset, request(user, "says", {}, client))
+            remembered = await call(toolset, user, "remembered")
+            failures = [await call(toolset, user, tool) for tool in ("raises", "dies")]
+
+    whole = [said.processed.value, said.wire, client.heard, remembered.processed.value]
+    whole += [part for failure in failures for part in (failure.processed.value, failure.wire)]
+    text = json.dumps(whole, default=str) + "".join(map(str, (vars(record) for record in caplog.records)))
+    assert KEY not in text
+    assert json.dumps(KEY)[1:-1] not in text
+    assert results(said) == {
+        "text": "<[secret API_KEY]>",
+        "list": ["[secret API_KEY]"],
+        "[secret API_KEY]": 1,
+        "url": "https://x/?k=[secret API_KEY]",
+    }
+    assert results(remembered) == "[secret API_KEY]"
+    assert any("half with [secret API_KEY]" in str(params) for _method, params in client.heard)
+    assert "401 for [secret API_KEY]" in json.dumps(failures[0].processed.value)
+    assert error_code(failures[1]) == "E_CRASHED"
+    assert "fatal: [secret API_KEY]" in json.dumps(failures[1].processed.value)
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_a_file_named_by_a_secret_is_not_told_of(tmp_path: Path) -> None:
+    with somebody() as user:
+        async with serving(tmp_path, generated="keep") as toolset:
+            wrote = (await call(toolset, user, "writes")).processed.value
+
+    assert [file["name"] for file in wrote["meta_data"]["generated_files"]] == ["plain.txt"]
+    assert KEY not in json.dumps(wrote, ensure_ascii=False)
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_a_tool_file_cannot_read_the_file_of_a_secret(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\nfrom fastmcp import FastMCP\nmcp = FastMCP('reader')\n"
+        "@mcp.tool\ndef read(path: str) -> str:\n    return Path(path).read_text()\n"
+    )
+    file = tmp_path / "reader.py"
+    file.write_text(code)
+    secret = secret_file(tmp_path)
+    control = tmp_path / "control.txt"
+    control.write_text("may be read")
+    secrets = {"API_KEY": SecretSettings(file=secret, tools=["unrelated"])}
+
+    with somebody() as user:
+        async with open_toolset(file, tmp_path, secrets=secrets) as toolset:
+            allowed = await call(toolset, user, "read", path=str(control))
+            denied = await call(toolset, user, "read", path=str(secret))
+
+    assert results(allowed) == "may be read"
+    assert denied.processed.is_error
+    assert KEY not in json.dumps(denied.processed.value, ensure_ascii=False)
+
+
+@pytest.mark.anyio
+async def test_a_server_does_not_start_without_a_secret_and_names_each(tmp_path: Path) -> None:
+    secrets = {
+        "ONE": SecretSettings(file=tmp_path / "missing", tools=["holds"]),
+        "TWO": SecretSettings(command=("false",), tools=["holds"]),
+    }
+
+    with pytest.raises(UsageError) as refused:
+        async with open_toolset(FILE, tmp_path, secrets=secrets):
+            pass
+
+    first, second = str(refused.value).splitlines()
+    assert first.startswith("secrets.ONE.file ")
+    assert "does not exist" in first
+    assert second.startswith("secrets.TWO.command false ended with status 1")
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (KEY, 0o644, "open to other users; chmod 600"),
+        ("short", 0o600, "has 5 characters"),
+        ("with\0zero-byte", 0o600, "zero byte"),
+        ("x" * 70_000, 0o600, "more than 65536 bytes"),
+    ],
+)
+def test_a_secret_that_cannot_be_one_is_refused_without_being_said(
+    tmp_path: Path, content: str, mode: int, said: str
+) -> None:
+    secret = SecretSettings(file=secret_file(tmp_path, content, mode=mode), tools=["t"])
+
+    fault = secret_fault("API_KEY", secret)
+
+    assert fault is not None
+    assert said in fault
+    assert content not in fault
+
+
+def test_one_line_break_at_the_end_is_no_part_of_a_value(tmp_path: Path) -> None:
+    of_file = SecretSettings(file=secret_file(tmp_path, KEY + "\n"), tools=["t"])
+    of_command = SecretSettings(command=("echo", KEY), tools=["t"])
+
+    assert read_secret("A", of_file) == read_secret("B", of_command) == KEY
+
+
+def test_a_value_is_not_in_what_a_set_of_secrets_looks_like(tmp_path: Path) -> None:
+    secrets = Secrets.read({"API_KEY": SecretSettings(file=secret_file(tmp_path), tools=["t"])})
+
+    assert KEY not in repr(secrets)
+    assert KEY not in repr(secrets.of("t", "anybody"))
+    assert secrets.of("t", "anybody").values == {"API_KEY": KEY}
+    assert not secrets.of("another", "anybody")
+
+
+def test_a_value_is_masked_in_its_forms_also_where_one_holds_the_other() -> None:
+    given = CallSecrets({"LONG": "abcdefgh+ijkl", "SHORT": "abcdefgh"})
+
+    masked = given.masked({"a": ["abcdefgh+ijkl", {"abcdefgh": "q=abcdefgh%2Bijkl"}], "n": 1, "z": None})
+
+    assert masked == {"a": ["[secret LONG]", {"[secret SHORT]": "q=[secret LONG]"}], "n": 1, "z": None}
+
+
+def test_which_secrets_changed_is_known_by_value_and_by_rule(tmp_path: Path) -> None:
+    first, second = secret_file(tmp_path, "value-one", name="a"), secret_file(tmp_path, "value-two", name="b")
+    rules = {name: SecretSettings(file=path, tools=["t"]) for name, path in (("A", first), ("B", second))}
+    before = Secrets.read(rules)
+    first.write_text("value-new")
+    narrowed = {**rules, "B": SecretSettings(file=second, tools=["t"], users=["ann"])}
+
+    assert before.changed(Secrets.read(rules)) == ("A",)
+    assert before.changed(Secrets.read(narrowed)) == ("A", "B")
+    assert not before.changed(before)
