@@ -1,8 +1,9 @@
 """JSON text that was cut off, as models leave it when their answer ends early, read as far as it goes.
 
-Only an end is put back: quotes and brackets are closed, and a member whose value never came, or came in part
-and is no text, is left out. Where all brackets are there and only the quote before them is missing, it is put
-there. Text that is wrong before its end is refused, not guessed at: arguments decide what a tool does.
+Only an end is put back: quotes and brackets are closed, a literal is completed, a number ends with its last
+digit, and a member whose value never came is left out. Where all brackets are there and only the quote before
+them is missing, it is put there. Text that is wrong before its end is refused, not guessed at: arguments
+decide what a tool does.
 
 Source: rule A4 of the conformance cases; RFC 8259; `docs/decisions/0037-three-parsers-measured.md`.
 """
@@ -26,6 +27,10 @@ _log = logging.getLogger(__name__)
 _CUT_OFF = "EOF while parsing"
 # A string, the last perhaps without its end.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_HALF_WORD = re.compile(r"(?<![^\s:,\[])(?:t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?)\Z")
+_WORDS = {"t": "true", "f": "false", "n": "null"}
+# What of a number that was cut off is no number yet.
+_HALF_NUMBER = re.compile(r"(?<=\d)(?:\.|[eE][+-]?)\Z")
 _CONTROL = re.compile(r"[\0-\x1f]")
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)}
 _BRACKETS = (("{", "}"), ("[", "]"))
@@ -70,10 +75,21 @@ def read_beginning(text: str) -> Any:
     if plain.rstrip().endswith(("}", "]")):
         with contextlib.suppress(ValueError):
             return strict_json.loads(_quoted(plain.rstrip()))
-    value = pydantic_core.from_json(plain, allow_partial="trailing-strings")
+    value = pydantic_core.from_json(_finished(plain), allow_partial="trailing-strings")
     # It makes an infinity of a number that is out of range.
     json.dumps(value, allow_nan=False)
     return value
+
+
+def _finished(text: str) -> str:
+    """Return the text with its last literal completed, or its last number ended, if it was cut off there."""
+    around = _STRING.sub("", text)
+    word, number = _HALF_WORD.search(around), _HALF_NUMBER.search(around)
+    if word is not None and text.endswith(word[0]):
+        return text.removesuffix(word[0]) + _WORDS[word[0][0]]
+    if number is not None and text.endswith(number[0]):
+        return text.removesuffix(number[0])
+    return text
 
 
 def _quoted(text: str) -> str:

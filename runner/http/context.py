@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.files.my_files import Library
 from runner.http.logins import Logins
+from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.users.events import Events
@@ -33,6 +34,7 @@ class Site:
         clock: Says the present time in seconds since the epoch.
         tier: Isolation tier of what is served; None for the one that the settings and the machine make.
         stopping: Says that no calls are taken any more, as the server is to end; None while they are.
+        observers: Who hears of tokens and keys that are refused.
         named_files: The files that are served, or that name the servers.
         faults: Says why what is served cannot take calls now, by part.
         logins: Which browser sessions hold.
@@ -47,6 +49,7 @@ class Site:
     tokens: Tokens
     clock: Callable[[], float] = time.time
     tier: Tier | None = None
+    observers: Observers = field(default_factory=Observers)
     named_files: Sequence[Path] = ()
     faults: Callable[[], Awaitable[Mapping[str, str]]] = _none
     stopping: Callable[[], str | None] = lambda: None

@@ -64,9 +64,10 @@ class Readiness:
 
     Args:
         site: The server.
+        identity: Says why nobody's token can be checked, if that is so.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, *, identity: Callable[[], Awaitable[str | None]] | None = None) -> None:
         settings = site.settings
 
         async def store() -> Mapping[str, str]:
@@ -80,6 +81,10 @@ class Readiness:
             fault = await asyncio.to_thread(site.tokens.fault)
             return {} if fault is None else {"keys": fault}
 
+        async def issuer() -> Mapping[str, str]:
+            fault = None if identity is None else await identity()
+            return {} if fault is None else {"identity": fault}
+
         self._stopping = site.stopping
         self._own_paths = site.own_paths
         self._parts = (
@@ -87,6 +92,7 @@ class Readiness:
             _Part("store", store),
             _Part("state", disk),
             _Part("keys", keys),
+            _Part("identity", issuer),
         )
 
     async def faults(self) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ import json
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address, ip_network
 
@@ -41,6 +41,8 @@ _LAST_DOUBLING = 16
 _NAME_CHARS = 64
 _TOKEN_BYTES = 16 * 1024
 _NO_ADDRESS = "no address"
+
+Hear = Callable[[int, Mapping[str, object]], None]
 
 
 def note_wrong(request: Request, kind: str, *named: str) -> None:
@@ -106,8 +108,9 @@ class WrongOnes:
 
 @dataclass(slots=True)
 class _Told:
-    """What the log is told: a line at once, then one for all that came in some seconds."""
+    """What the log and `hear` are told: a line at once, then one for all that came in some seconds."""
 
+    hear: Hear
     _count: int = 0
     _kinds: Counter[str] = field(default_factory=Counter)
     _addresses: Counter[str] = field(default_factory=Counter)
@@ -127,17 +130,15 @@ class _Told:
         self._timer = None
         if not self._count:
             return
-        log.warning(
-            "wrong tokens or keys",
-            extra={
-                "count": self._count,
-                "kinds": ", ".join(f"{kind} {count}" for kind, count in self._kinds.most_common()),
-                "addresses": len(self._addresses),
-                "most_from": self._addresses.most_common(1)[0][0],
-                "named": len(self._named),
-                "most_for": ", ".join(name for name, _ in self._named.most_common(1)),
-            },
-        )
+        said = {
+            "kinds": ", ".join(f"{kind} {count}" for kind, count in self._kinds.most_common()),
+            "addresses": len(self._addresses),
+            "most_from": self._addresses.most_common(1)[0][0],
+            "named": len(self._named),
+            "most_for": ", ".join(name for name, _ in self._named.most_common(1)),
+        }
+        log.warning("wrong tokens or keys", extra={"count": self._count, **said})
+        self.hear(self._count, said)
         self._count, self._kinds, self._addresses, self._named = 0, Counter(), Counter(), Counter()
         self._timer = asyncio.get_running_loop().call_later(_TELL_S, self._tell)
 
@@ -148,17 +149,23 @@ class WrongKeys:
     Args:
         app: The application.
         claims: Claims of a token that name its user, the first that is there.
+        hear: Is told how many came, and what the log is told of them.
         clock: Says the time in seconds, from any moment on.
     """
 
     def __init__(
-        self, app: ASGIApp, *, claims: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        app: ASGIApp,
+        *,
+        claims: Sequence[str] = (),
+        hear: Hear = lambda _count, _said: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._claims = claims
         self._clock = clock
         self._wrong = WrongOnes()
-        self._told = _Told()
+        self._told = _Told(hear)
         self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -126,9 +126,9 @@ class Metrics:
                 self._files.labels(way).inc(len(files))
                 self._bytes.labels(way).inc(sum(file.size for file in files))
 
-    def login_refused(self) -> None:
-        """Count a token or key that was refused."""
-        self._refused.inc()
+    def logins_refused(self, count: int) -> None:
+        """Count tokens and keys that were refused."""
+        self._refused.inc(count)
 
     def exposition(self, now: Gauges) -> bytes:
         """Return all of them as Prometheus reads them.

@@ -79,6 +79,18 @@ class Observers:
         if self.spans is not None and span is not None:
             self.spans.end(span, record)
 
+    def logins_refused(self, count: int, said: Mapping[str, Any]) -> None:
+        """Tell of tokens and keys that were refused.
+
+        Args:
+            count: How many they are.
+            said: Of what kinds they were, from how many addresses, for whom.
+        """
+        if self.audit is not None:
+            self.audit.add({"kind": "refused logins", "count": count, **said})
+        if self.metrics is not None:
+            self.metrics.logins_refused(count)
+
     def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now, or will not be before long."""
         fault = None if self.audit is None else self.audit.fault

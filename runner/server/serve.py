@@ -314,6 +314,7 @@ def site_of(served: Served, settings: Settings) -> Site:
         events=served.events,
         tokens=served.links.tokens,
         tier=served.tier,
+        observers=served.observers,
         named_files=served.named_files,
         faults=served.faults,
         stopping=lambda: served.drain.fault,

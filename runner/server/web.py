@@ -32,6 +32,7 @@ from runner.http.wrong_keys import WrongKeys
 from runner.protocol.direct import Answer
 from runner.protocol.endpoint import set_up_endpoint
 from runner.settings.isolation import in_force
+from runner.users.providers import fault as identity_fault
 from runner.users.resource import MCP_PATH, metadata_url
 
 __all__ = ["make_web"]
@@ -65,10 +66,11 @@ def make_web(
         Middleware(Shares, site=site),
         Middleware(EndsWithToken, clock=site.clock),
     ]
+    ready = Readiness(site, identity=partial(identity_fault, mcp.auth))
     web = mcp.http_app(path=MCP_PATH, middleware=behind_tokens, **protection(site.settings))
     web.router.routes.extend(
         [
-            *health.routes(tier=tier, version=version("toolcell"), faults=Readiness(site).faults),
+            *health.routes(tier=tier, version=version("toolcell"), faults=ready.faults),
             # Before the routes that take any key.
             *downloads.routes(site.tokens, site.library, clock=site.clock),
             *files.routes(site),
@@ -84,7 +86,7 @@ def make_web(
     web.add_exception_handler(Exception, fails)
     outer = [
         Middleware(KeptApart, settings=site.settings),
-        Middleware(WrongKeys, claims=site.settings.identity_claim),
+        Middleware(WrongKeys, claims=site.settings.identity_claim, hear=site.observers.logins_refused),
         *([Middleware(LoginPace)] if site.settings.auth.kind in ("oauth_proxy", "oidc") else ()),
         Middleware(KnownOrigins, settings=site.settings),
         Middleware(EndsWithSession, site=site, under_way=under_way),

@@ -74,6 +74,10 @@ class TimedVerifier(JWTVerifier):
         name = self._name_of({"client_id": found.client_id, **found.claims})
         return found if name is None else found.model_copy(update={"subject": name})
 
+    async def fault(self) -> str | None:
+        """Say why no token can be checked now, as a clause; None if one can."""
+        return await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
+
     def _checking(self) -> JWTVerifier:
         """Return FastMCP's verifier with keys that are not too old."""
         checks, since = self._checks

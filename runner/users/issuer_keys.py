@@ -40,6 +40,23 @@ class IssuerKeys(httpx2.AsyncBaseTransport):
         self._clock = clock
         self._last: tuple[bytes, float] | None = None
 
+    async def fault(self, address: str) -> str | None:
+        """Say why no token could be checked now, as a clause; None if there are keys, or can be.
+
+        Args:
+            address: Where the issuer publishes them.
+        """
+        if self._counts():
+            return None
+        try:
+            self._last = await _fetched(address), self._clock()
+        except (httpx2.HTTPError, OSError, ValueError, TimeoutError) as error:
+            return str(error) or type(error).__name__
+        return None
+
+    def _counts(self) -> bool:
+        return self._last is not None and self._clock() - self._last[1] <= KEPT_S
+
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Return the keys that the issuer has, or had a while ago.
 
@@ -55,7 +72,7 @@ class IssuerKeys(httpx2.AsyncBaseTransport):
 
     def _kept(self, request: httpx2.Request, error: Exception) -> httpx2.Response:
         reason = str(error) or type(error).__name__
-        counts = self._last is not None and self._clock() - self._last[1] <= KEPT_S
+        counts = self._counts()
         consequence = "those of before count on" if counts else "tokens are refused"
         log.warning(
             "the keys of the issuer could not be fetched",

@@ -34,7 +34,7 @@ from runner.users.bearer import TimedVerifier
 from runner.users.login_state import LoginState, signing_key
 from runner.users.resource import WELL_KNOWN, base_url, resource_url
 
-__all__ = ["of"]
+__all__ = ["fault", "of"]
 
 # To the letter: clients compare it with what the server calls itself, which may have no slash at its end.
 _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
@@ -72,6 +72,13 @@ def of(settings: Settings, name_of: NameOf) -> AuthProvider:
     )
 
 
+async def fault(provider: AuthProvider | None) -> str | None:
+    """Say why nobody's token can be checked now; None if they can, or need nobody else for it."""
+    checks = getattr(provider, "token_verifier", None) or getattr(provider, "checks", None) or provider
+    said = await checks.fault() if isinstance(checks, TimedVerifier) else None
+    return None if said is None else f"the keys of the issuer cannot be fetched from auth.jwks_uri: {said}"
+
+
 class _NoTokens(TokenVerifier):
     """Takes no token: who calls is said otherwise."""
 
@@ -92,6 +99,7 @@ class _OwnTokens:
     """What the proxies below have in common: whom a token names, and that the client's own token goes on."""
 
     name_of: NameOf
+    checks: TokenVerifier
 
     def _own(self, token: str, found: AccessToken | None) -> AccessToken | None:
         """Return what a token says, without the provider's own token, which no tool is to have."""
@@ -139,7 +147,7 @@ class _Oidc(_OwnTokens, OIDCProxy):
         if self.oidc_config.issuer is None or self.oidc_config.jwks_uri is None:
             raise ValueError("the OpenID provider names no issuer or no jwks_uri at auth.config_url")
         auth = self._settings.auth
-        return TimedVerifier(
+        self.checks = TimedVerifier(
             name_of=self.name_of,
             keys_max_age_s=auth.jwks_max_age_s,
             jwks_refresh_interval=auth.jwks_refresh_s,
@@ -149,6 +157,7 @@ class _Oidc(_OwnTokens, OIDCProxy):
             audience=audience,
             required_scopes=required_scopes,
         )
+        return self.checks
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return what a token says, or None where it does not count."""
@@ -199,7 +208,7 @@ def _proxy(settings: Settings, name_of: NameOf) -> AuthProvider:
         valid_scopes=_scopes(settings),
         **login,
     )
-    proxy.name_of = name_of
+    proxy.name_of, proxy.checks = name_of, verifier
     return proxy
 
 

@@ -2,17 +2,24 @@
 
 import asyncio
 import os
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from site_support import Served
+from support import settings_in
 
 from runner.http.readiness import Readiness
+from runner.settings.auth import Auth
+from runner.users import providers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -73,13 +80,15 @@ async def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_pat
     assert said == {"homes": said_of}
 
 
-async def test_a_state_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+async def test_a_state_folder_in_whose_place_is_something_else_is_named(tmp_path: Path) -> None:
     served = Served.at(tmp_path)
     os.rename(tmp_path / "state", tmp_path / "elsewhere")
+    # With nothing in its place the look at the keys would make it anew, before or after the other look.
+    (tmp_path / "state").write_text("a file")
 
     said = await faults(served)
 
-    assert "No such file or directory" in said["state"]
+    assert "Not a directory" in said["state"]
 
 
 async def test_a_check_that_hangs_is_answered_soon_and_asked_by_one_task(tmp_path: Path) -> None:
@@ -117,3 +126,29 @@ async def test_checks_are_not_repeated_within_a_second(tmp_path: Path) -> None:
         await readiness.faults()
 
     assert len(asked) < 50
+
+
+async def test_keys_of_an_issuer_that_cannot_be_fetched_are_named_and_those_that_were_are_enough(
+    tmp_path: Path,
+) -> None:
+    served = Served.at(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}/jwks"
+    auth = Auth(kind="jwt", issuer="https://issuer.example", audience="here", jwks_uri=address)
+    provider = providers.of(settings_in(tmp_path / "other", auth=auth), lambda _: "ann")
+    asked = partial(providers.fault, provider)
+
+    said = await Readiness(served.site, identity=asked).faults()
+    assert "auth.jwks_uri" in said["identity"]
+    (tmp_path / "jwks").write_text('{"keys": []}')
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as issuer:
+        thread = threading.Thread(target=issuer.serve_forever)
+        thread.start()
+        assert await Readiness(served.site, identity=asked).faults() == {}
+        issuer.shutdown()
+        thread.join()
+    # They were fetched, and count for a while.
+    assert await Readiness(served.site, identity=asked).faults() == {}

@@ -90,7 +90,9 @@ class Watched:
 
 
 @contextmanager
-def watched(folder: Path, user: str, *words: str, collector: Collector | None = None) -> Iterator[Watched]:
+def watched(
+    folder: Path, user: str, *words: str, collector: Collector | None = None, more: str = ""
+) -> Iterator[Watched]:
     settings = settings_in(folder)
     config = folder / "watched.toml"
     lines = {
@@ -103,7 +105,7 @@ def watched(folder: Path, user: str, *words: str, collector: Collector | None = 
         "spans": "otlp" if collector else "none",
         "playground": False,
     }
-    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()))
+    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()) + more)
     environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url if collector else ""}
     process = subprocess.Popen(
         [
@@ -280,3 +282,27 @@ async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> No
             call.cancel()
             files = server.audit.glob
             assert await becomes(lambda: any("E_CANCELLED" in path.read_text() for path in files("*.jsonl")))
+
+
+async def test_tokens_that_are_refused_are_counted_and_recorded_and_never_shown(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    with somebody() as user:
+        tokens.write_text(json.dumps({"token-that-is-right-and-long": user}))
+        tokens.chmod(0o600)
+        more = f'[auth]\nkind = "static"\ntokens_file = "{tokens}"\n'
+        with watched(tmp_path, user, "serve", str(TOOLS), more=more) as server:
+            async with httpx2.AsyncClient() as stranger:
+                for number in range(3):
+                    wrong = {"Authorization": f"Bearer {SECRET}-{number}"}
+                    assert (await stranger.post(server.mcp, headers=wrong, json={})).status_code == 401
+            async with Client(server.mcp, auth="token-that-is-right-and-long") as client:
+                await client.call_tool("greet", {"name": "x"})
+            counted = server.scraped()["toolcell_refused_logins_total", ()]
+
+    text = "".join(path.read_text() for path in server.audit.glob("*.jsonl"))
+    refused = [said for said in map(json.loads, text.splitlines()) if said["kind"] == "refused logins"]
+    assert 1 <= counted <= 3
+    assert refused[0]["most_from"] == "127.0.0.1"
+    assert SECRET not in text
+    assert [said["kind"] for said in map(json.loads, text.splitlines())].count("call") == 1
+    assert verify(server.audit).is_whole
