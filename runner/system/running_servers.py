@@ -8,8 +8,10 @@ Source: flock(2); pid_namespaces(7): a number of another container's is nobody's
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +22,12 @@ from runner.system.state_files import Damaged, make_folder, open_regular
 
 __all__ = ["Running", "RunningServer", "running_in"]
 
+log = logging.getLogger(__name__)
+
 _FOLDER = "servers"
 _MOST_BYTES = 1 << 20
+_ATTEMPTS = 20
+_LOOK_S = 0.01
 
 
 @dataclass(slots=True, eq=False)
@@ -34,26 +40,27 @@ class RunningServer:
     @classmethod
     @contextmanager
     def open(cls, state: Path, *, what: str) -> "Iterator[RunningServer]":
-        """Be found by commands as long as the block runs.
+        """Be found by commands as long as the block runs; where nothing can be written, serve all the same.
 
         Args:
             state: The state folder.
             what: What it serves, for people.
-
-        Raises:
-            OSError: The state folder cannot be written.
         """
-        make_folder(state, _FOLDER)
         path = state / _FOLDER / f"{os.getpid()}-{secrets.token_hex(4)}.json"
-        fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        said = {"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0}
+        with contextlib.ExitStack() as held:
+            fd = -1
+            try:
+                make_folder(state, _FOLDER)
+                fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                held.callback(os.close, fd)
+                held.callback(_removed, path)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                _untold(error)
             server = cls(fd)
-            server._write({"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0})
+            server._write(said)
             yield server
-        finally:
-            path.unlink(missing_ok=True)
-            os.close(fd)
 
     def reloaded(self, outcome: Mapping[str, Any]) -> None:
         """Say what came of reading the configuration anew."""
@@ -61,10 +68,15 @@ class RunningServer:
 
     def _write(self, said: dict[str, Any]) -> None:
         self._said = said
+        if self._fd < 0:
+            return
         content = json.dumps(said).encode()
-        # In place, since the lock is that of the file: who reads half of it reads it again.
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, content, 0)
+        try:
+            # In place, since the lock is that of the file: who reads half of it reads it again.
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, content, 0)
+        except OSError as error:
+            _untold(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +117,26 @@ def _read(path: Path) -> Running | None:
             if _is_left(fd):
                 path.unlink(missing_ok=True)
                 return None
-            while True:
-                # Half of it, or nothing, while the server writes.
-                with contextlib.suppress(ValueError):
+            for _ in range(_ATTEMPTS):
+                # Half of it, or nothing, while the server writes; or for good, where its disk took no more.
+                with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
                     return _of(path, json.loads(os.pread(fd, _MOST_BYTES, 0)))
+                time.sleep(_LOOK_S)
         finally:
             os.close(fd)
     return None
+
+
+def _removed(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _untold(error: OSError) -> None:
+    log.warning(
+        "`runner reload` does not find this server, or learns nothing of it; SIGHUP reloads it",
+        extra={"problem": error.strerror, "folder": _FOLDER},
+    )
 
 
 def _is_left(fd: int) -> bool:

@@ -220,6 +220,8 @@ def _login(settings: Settings) -> dict[str, Any]:
         "allowed_client_redirect_uris": list(settings.auth.client_redirects),
         "client_storage": LoginState(settings.state_dir),
         "jwt_signing_key": signing_key(settings.state_dir),
+        # Who wants the provider's token for an audience asks for it; some providers refuse the question.
+        "forward_resource": settings.auth.audience is not None,
         # Clients register; documents of theirs are not fetched from addresses that strangers name.
         "enable_cimd": False,
     }

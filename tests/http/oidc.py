@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import httpx2
@@ -136,3 +137,18 @@ async def called(url: str, user: str, kept: Kept, tool: str = "whose") -> tuple[
         tools = [tool.name for tool in (await session.list_tools()).tools]
         result = await session.call_tool(tool, {})
     return tools, json.dumps([part.model_dump(mode="json") for part in result.content])
+
+
+def called_by_node(url: str, user: str) -> dict[str, Any]:
+    """Do the same with the official TypeScript client; return the tools listed, and what a call says."""
+    command = [NODE, TESTS / "programs/login_client.mjs", MODULES, url, CALLBACK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        try:
+            address = client.stdout.readline().strip()
+            client.stdin.write(logged_in(address, user)["code"] + "\n")
+            client.stdin.flush()
+            return dict(json.loads(client.stdout.readline()))
+        finally:
+            client.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from issuer import asked
-from oidc import Kept, called, free_port, openid_provider
+from oidc import Kept, called, called_by_node, free_port, openid_provider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -54,6 +54,7 @@ async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
     files = httpx2.get(f"{address}/api/files", trust_env=False)
     kept = Kept()
     tools, said = await called(url, "ann", kept)
+    by_node = called_by_node(url, "bob")
 
     assert refused.status_code == 401
     assert f'resource_metadata="{described}"' in refused.headers["www-authenticate"]
@@ -63,6 +64,8 @@ async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
     assert at_root == facts
     assert {"whose", "change"} <= set(tools)
     assert "ann" in said
+    assert {"whose", "change"} <= set(by_node["tools"])
+    assert "bob" in str(by_node["content"])
 
 
 async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
@@ -84,12 +87,42 @@ async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
     serve_to.stop()  # type: ignore[attr-defined]
     assert serve_to(*port(address), **settings) == url
     _, again = await called(url, "nobody logs in", kept)
+    by_node = called_by_node(url, "bob")
 
     assert "ann@example.com" in said
     assert "ann@example.com" in again
+    assert "bob@example.com" in str(by_node["content"])
     state = [path for path in (tmp_path / "state").rglob("*") if "login" in str(path)]
     files = [path for path in state if path.is_file()]
     assert len(files) > 3
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert kept.tokens is not None
     assert not any(kept.tokens.access_token in path.read_text() for path in files)
+
+
+async def test_a_login_with_a_provider_whose_tokens_are_opaque_asks_it_whose_they_are(
+    address: str, provider: str, serve_to: Serve
+) -> None:
+    url = serve_to(
+        *port(address),
+        RUNNER_AUTH__KIND="oauth_proxy",
+        RUNNER_AUTH__AUTHORIZATION_ENDPOINT=f"{provider}/auth",
+        RUNNER_AUTH__TOKEN_ENDPOINT=f"{provider}/token",
+        RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{provider}/token/introspection",
+        RUNNER_AUTH__CLIENT_ID="runner",
+        RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
+        RUNNER_IDENTITY_CLAIM="sub",
+    )
+    kept = Kept()
+
+    _, said = await called(url, "ann", kept)
+
+    assert "ann" in said
+    assert kept.tokens is not None
+    assert asked(url, kept.tokens.access_token).status_code == 200
+    # The end of its signature changed: nobody's.
+    assert asked(url, kept.tokens.access_token[:-4] + "AAAA").status_code == 401
+    elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
+    assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False).status_code == 400
+    here = {**elsewhere, "redirect_uris": ["http://localhost:5/callback"]}
+    assert httpx2.post(f"{address}/register", json=here, trust_env=False).status_code == 201

@@ -54,7 +54,10 @@ def test_every_route_asks_who_is_there(with_tokens: Served, method: str, path: s
         answers = [who.request(method, path) for who in (nobody, liar)]
 
     assert [answer.status_code for answer in answers] == [401, 401]
-    assert all(answer.headers["www-authenticate"] == "Bearer" for answer in answers)
+    asked_nobody, asked_liar = (answer.headers["www-authenticate"] for answer in answers)
+    assert asked_nobody == "Bearer"
+    assert asked_liar.startswith("Bearer ")
+    assert 'error="invalid_token"' in asked_liar
     assert all(answer.headers["x-content-type-options"] == "nosniff" for answer in answers)
 
 

@@ -167,7 +167,6 @@ ACTS = [
     ("dies_of_writing", {"mib": 4}, {"mib": 5}, FILE),
     ("fills", {"mib": 8}, {"mib": 24, "seconds": LONG}, HOME),
     ("hides", {"mib": 8}, {"mib": 24}, HOME),
-    ("hides", {"mib": 8, "mapped": True}, {"mib": 24, "mapped": True}, HOME),
     ("litters", {"count": 100}, {"count": 300}, ENTRIES),
     ("litters", {"count": 100, "closed": True}, {"count": 300, "closed": True}, ENTRIES),
     ("digs", {"depth": 10}, {"depth": 25}, ENTRIES),
@@ -273,6 +272,15 @@ def test_a_file_counts_wherever_a_call_hides_it(on_a_disk_of_its_own: Driver, wa
     enough = on_a_disk_of_its_own.ask("hides_well", way=way, mib=8, seconds=0.5)
     # The disk may get back what the call before had only now, which hides as much of this one.
     too_much = on_a_disk_of_its_own.ask("hides_well", way=way, mib=40, seconds=LONG)
+
+    assert "is_error" not in enough.get("meta_data", {}), enough
+    assert reached(too_much) == HOME
+
+
+def test_a_file_without_a_name_counts_as_far_as_it_is_mapped(on_a_disk_of_its_own: Driver) -> None:
+    # Beside a map, what the disk has lost counts, to whomever: so nobody else may write on it.
+    enough = on_a_disk_of_its_own.ask("hides", mib=8, mapped=True, seconds=0.5)
+    too_much = on_a_disk_of_its_own.ask("hides", mib=40, mapped=True, seconds=LONG)
 
     assert "is_error" not in enough.get("meta_data", {}), enough
     assert reached(too_much) == HOME

@@ -49,6 +49,8 @@ ENTRIES = (
     "browser-sessions/*/*",
     "calls",
     "calls/*.lock",
+    "servers",
+    "servers/*.json",
 )
 
 

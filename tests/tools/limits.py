@@ -184,8 +184,9 @@ def counts(username: str) -> int:
 @mcp.tool
 def hides(username: str, mib: int, seconds: float, mapped: bool = False) -> str:
     """Write a file that has no name any more, and hold it open or mapped."""
-    descriptor = os.open(f"/tmp/{username}/hidden", os.O_RDWR | os.O_CREAT, 0o600)
-    os.unlink(f"/tmp/{username}/hidden")
+    hidden = os.path.join(os.environ["HOME"], "hidden")
+    descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT, 0o600)
+    os.unlink(hidden)
     for _ in range(mib):
         os.write(descriptor, os.urandom(MIB))
     view = mmap.mmap(descriptor, mib * MIB) if mapped else None

@@ -1,0 +1,114 @@
+"""What logins leave behind: kept for its time, by nobody else, within bounds."""
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from runner.http.login_pace import LoginPace
+from runner.users.login_state import LoginState, signing_key
+
+NOW = 1_800_000_000.0
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in (folder / "logins").rglob("*") if path.is_file()]
+
+
+def test_an_entry_is_there_until_its_end_and_for_the_next_process(tmp_path: Path) -> None:
+    now = [NOW]
+    state = LoginState(tmp_path, clock=lambda: now[0])
+
+    async def kept() -> None:
+        await state.put("code-1", {"a": [1]}, collection="codes", ttl=60)
+        await state.put("client-1", {"b": 2}, collection="clients")
+
+    asyncio.run(kept())
+    other = LoginState(tmp_path, clock=lambda: now[0])
+
+    async def found() -> list[object]:
+        return [
+            await other.get("code-1", collection="codes"),
+            await other.get("client-1", collection="clients"),
+            await other.get("code-1", collection="clients"),
+        ]
+
+    assert asyncio.run(found()) == [{"a": [1]}, {"b": 2}, None]
+    now[0] += 60
+    assert asyncio.run(found()) == [None, {"b": 2}, None]
+    assert len(files(tmp_path)) == 1
+    assert asyncio.run(other.delete("client-1", collection="clients"))
+    assert not asyncio.run(other.delete("client-1", collection="clients"))
+
+
+def test_entries_are_closed_to_others_and_their_names_say_nothing(tmp_path: Path) -> None:
+    asyncio.run(LoginState(tmp_path / "state").put("../../a-secret-code", {"a": 1}, collection="../codes"))
+
+    (path,) = files(tmp_path / "state")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) & 0o077 == 0
+    assert "secret" not in str(path.relative_to(tmp_path))
+    assert "secret" not in path.read_text()
+
+
+def test_strangers_push_out_what_was_used_longest_ago_and_no_more_is_kept(tmp_path: Path) -> None:
+    state = LoginState(tmp_path, most=5)
+
+    async def flooded() -> object:
+        await state.put("mine", {"a": 1}, collection="clients")
+        for number in range(30):
+            await state.put(f"strange-{number}", {"a": 1}, collection="clients")
+            assert await state.get("mine", collection="clients") == {"a": 1}
+        return await state.get("strange-0", collection="clients")
+
+    assert asyncio.run(flooded()) is None
+    assert len(files(tmp_path)) <= 5
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[1]", '{"end": "x", "value": {}}', '{"end": null, "value": 1}']
+)
+def test_a_damaged_entry_is_none(tmp_path: Path, content: str) -> None:
+    state = LoginState(tmp_path)
+    asyncio.run(state.put("one", {"a": 1}))
+    (path,) = files(tmp_path)
+    path.write_text(content)
+
+    assert asyncio.run(state.get("one")) is None
+
+
+def test_the_key_stays_and_a_damaged_one_is_set_apart(tmp_path: Path) -> None:
+    first = signing_key(tmp_path)
+    path = tmp_path / "login-key.json"
+
+    assert signing_key(tmp_path) == first
+    assert len(first) == 32
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_text(json.dumps({"key": 1}))
+    assert signing_key(tmp_path) != first
+    assert len(list(tmp_path.glob("login-key.json.damaged-*"))) == 1
+
+
+def test_registrations_of_one_address_are_paced_and_nothing_else_is() -> None:
+    now = [0.0]
+
+    def answered(_: object) -> PlainTextResponse:
+        return PlainTextResponse("yes")
+
+    app = Starlette(routes=[Route(path, answered, methods=["GET", "POST"]) for path in ("/register", "/mcp")])
+    paced = LoginPace(app, clock=lambda: now[0])
+    one, other = (TestClient(paced, client=(address, 1)) for address in ("192.0.2.1", "192.0.2.2"))
+
+    statuses = [one.post("/register").status_code for _ in range(61)]
+
+    assert statuses == [200] * 60 + [429]
+    assert other.post("/register").status_code == 200
+    assert one.post("/mcp").status_code == 200
+    now[0] += 60
+    assert one.post("/register").status_code == 200
