@@ -121,13 +121,13 @@ async def test_no_key_of_the_store_is_in_any_process_below_the_host(
 
 
 def test_no_setting_shows_a_key(tmp_path: Path) -> None:
-    settings = load({"s3_access_key": "AKIAsecret", "s3_secret_key": "also-secret", "state_dir": tmp_path})
+    settings = load({"s3_access_key": "AKIAhidden", "s3_secret_key": "also-hidden", "state_dir": tmp_path})
 
     shown = f"{config_text(settings)} {config_report(settings)} {settings!r}"
 
     assert settings.s3_secret_key is not None
     assert "(redacted)" in shown
-    assert "secret" not in shown.replace("s3_secret_key", "")
+    assert "hidden" not in shown
 
 
 def test_a_fault_among_the_keys_is_told_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
