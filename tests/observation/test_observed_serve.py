@@ -128,6 +128,8 @@ def watched(
         yield Watched(*_addresses(process), folder / "audit", config)
     finally:
         stop(process)
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def _addresses(process: "subprocess.Popen[str]") -> tuple[str, str]:
