@@ -6,12 +6,25 @@ WORKDIR /build
 RUN python -m venv --without-pip /opt/toolcell
 COPY requirements/runtime.txt ./
 RUN pip --python /opt/toolcell/bin/python install --no-cache-dir --no-deps --require-hashes -r runtime.txt
+# What was installed, as CycloneDX. Its tool has an environment of its own, which stays in this stage.
+COPY requirements/sbom.txt ./
+RUN python -m venv --without-pip sbom \
+    && pip --python sbom/bin/python install --no-cache-dir --no-deps --require-hashes -r sbom.txt \
+    && sbom/bin/cyclonedx-py requirements --output-reproducible --output-format JSON \
+       --output-file /opt/toolcell/sbom.cdx.json runtime.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY runner runner
 COPY sandbox sandbox
 RUN pip --python /opt/toolcell/bin/python install --no-cache-dir --no-deps .
 
 FROM python:3.13-slim-trixie
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="toolcell" \
+      org.opencontainers.image.description="Serves a FastMCP file to one user, each call confined and killable" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="python:3.13-slim-trixie"
 # Debian keeps one version of tini a release, so naming it would only break the build at its next fix.
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -1,6 +1,8 @@
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -95,10 +97,34 @@ def test_package_lists_do_not_stay_in_a_layer(dockerfile):
 
 def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfile):
     locked, package = [one.rest for one in dockerfile.all("RUN") if one.rest.startswith("pip ")]
+    (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]
 
     assert "--require-hashes -r runtime.txt" in locked
+    assert "--require-hashes -r sbom.txt" in lister
     assert package.endswith("--no-deps .")
-    assert all("--no-cache-dir" in text for text in (locked, package))
+    assert all("--no-cache-dir" in text for text in (locked, package, lister))
+
+
+def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pairs = dict(pair.split("=", 1) for pair in shlex.split(dockerfile.last("LABEL").rest))
+
+    assert pairs["org.opencontainers.image.title"] == project["name"]
+    assert pairs["org.opencontainers.image.version"] == project["version"]
+    assert pairs["org.opencontainers.image.licenses"] == project["license"]
+    assert pairs["org.opencontainers.image.base.name"] == dockerfile.last("FROM").rest
+
+
+def test_the_list_of_what_is_in_the_image_is_made_from_what_was_locked_by_a_tool_that_stays_outside(
+    dockerfile,
+):
+    (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]
+
+    assert lister.endswith("--output-file /opt/toolcell/sbom.cdx.json runtime.txt")
+    assert "venv --without-pip sbom " in lister
+    assert [one.rest for one in dockerfile.all("COPY") if "--from=" in one.rest] == [
+        "--from=build /opt/toolcell /opt/toolcell"
+    ]
 
 
 def test_hadolint_finds_nothing():
