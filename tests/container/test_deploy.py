@@ -286,7 +286,7 @@ def test_a_misspelt_key_of_a_service_would_be_found():
 
 
 def test_every_image_is_named_with_its_version(compose):
-    assert all(re.search(r":v?\d+\.\d+\.\d+$", one["image"]) for one in compose["services"].values())
+    assert all(re.search(r":v?\d+\.\d+\.\d+}?$", one["image"]) for one in compose["services"].values())
 
 
 def test_every_service_is_confined_and_limited(compose):
