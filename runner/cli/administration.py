@@ -22,7 +22,7 @@ from runner.files.sessions import Session
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.http.logins import Logins
-from runner.observation.observers import Observers
+from runner.observation.observers import audit_log_of
 from runner.settings.model import Settings
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Record, Retention
@@ -246,9 +246,10 @@ class Administration:
 
     def _audit(self, act: str, said: Mapping[str, Any]) -> None:
         """Note in the audit log, if there is one, what an operator did."""
-        with contextlib.closing(Observers.of(self.settings)) as observers:
-            if observers.audit is not None:
-                observers.audit.add({"kind": "administration", "act": act, **said})
+        log = audit_log_of(self.settings)
+        if log is not None:
+            with contextlib.closing(log):
+                log.add({"kind": "administration", "act": act, **said})
 
     def _holders(self, user: str) -> list[str]:
         """Return for whom links of a user are made: where files do not persist, for a session."""

@@ -13,7 +13,6 @@ Source: RFC 6962, 2.1 (a log that only grows), simplified to a chain; flock(2); 
 """
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import json
@@ -23,7 +22,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +30,7 @@ from typing import Any
 
 from runner.errors import CallError, Code, UsageError
 from runner.observation.call_record import CallRecord, FileFacts
+from runner.system import locks
 from runner.system.state_files import Damaged, open_lock, open_regular, write_whole
 
 __all__ = ["FILES", "GENESIS", "MOST_PENDING", "AuditLog", "Head", "chained", "read_head"]
@@ -196,7 +196,7 @@ class AuditLog:
     def flush(self) -> None:
         """Write what waits, as far as the disk takes it."""
         try:
-            with self._alone():
+            with locks.locked(self._lock):
                 while self._pending:
                     self._write(self._pending[0])
                     self._pending.popleft()
@@ -231,14 +231,6 @@ class AuditLog:
             if fd >= 0:
                 os.close(fd)
         self._fd = self._head_fd = self._lock = -1
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _write(self, said: Mapping[str, Any]) -> None:
         head = self._end()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from runner.observation.spans import Spans
 
-__all__ = ["Observers"]
+__all__ = ["Observers", "audit_log_of"]
 
 _SYNC_S = 1.0
 
@@ -44,11 +44,8 @@ class Observers:
         Raises:
             UsageError: The folder of the audit log cannot be used, or what spans need is not installed.
         """
-        audit = settings.audit_dir and AuditLog.open(
-            settings.audit_dir, max_bytes=settings.audit_max_bytes, max_files=settings.audit_max_files
-        )
         return cls(
-            audit=audit or None,
+            audit=audit_log_of(settings),
             metrics=Metrics() if settings.metrics_address is not None else None,
             spans=_spans() if settings.spans == "otlp" else None,
         )
@@ -111,6 +108,19 @@ class Observers:
             self.audit.close()
         if self.spans is not None:
             self.spans.close()
+
+
+def audit_log_of(settings: Settings) -> AuditLog | None:
+    """Return the audit log that settings ask for, if they ask for one.
+
+    Raises:
+        UsageError: Its folder cannot be used.
+    """
+    if settings.audit_dir is None:
+        return None
+    return AuditLog.open(
+        settings.audit_dir, max_bytes=settings.audit_max_bytes, max_files=settings.audit_max_files
+    )
 
 
 def _spans() -> "Spans":

@@ -369,10 +369,8 @@ async def conclude(
 
 def traced(service: Service, request: Request) -> Request:
     """Return a request that tells the tool's server of its span, where spans are made."""
-    if service.observers.spans is None:
-        return request
     span, params = service.observers.began(request.params, began=time.time())
-    return replace(request, span=span, params=params)
+    return request if span is None else replace(request, span=span, params=params)
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:

@@ -49,7 +49,7 @@ class Steps:
     @property
     def elapsed_ms(self) -> float:
         """Return how long ago the call began, in milliseconds."""
-        return round((time.perf_counter() - self._began) * 1000, 1)
+        return round(self.elapsed_s() * 1000, 1)
 
     def in_ms(self) -> dict[str, float]:
         """Return the time of each step in milliseconds, in the order in which they came."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["held", "is_linked", "let_go", "try_lock", "wait_for"]
+__all__ = ["held", "is_linked", "let_go", "locked", "try_lock", "wait_for"]
 
 
 def wait_for(fd: int, *, shared: bool = False) -> None:
@@ -39,6 +39,16 @@ def let_go(fd: int) -> None:
     """Lock an open file no longer, and close it."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
+
+
+@contextmanager
+def locked(fd: int) -> Iterator[None]:
+    """Lock an open file alone until the block ends; it stays open."""
+    wait_for(fd)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Source: flock(2); pid_namespaces(7): a number of another container's is nobody's
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.system import locks
 from runner.system.state_files import Damaged, make_folder, open_regular
 
 __all__ = ["Running", "RunningServer", "running_in"]
@@ -55,7 +55,8 @@ class RunningServer:
                 fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
                 held.callback(os.close, fd)
                 held.callback(_removed, path)
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Nobody else has it: it was made just now.
+                locks.try_lock(fd)
             except OSError as error:
                 _untold(error)
             server = cls(fd)
@@ -141,11 +142,7 @@ def _untold(error: OSError) -> None:
 
 def _is_left(fd: int) -> bool:
     """Say whether a file is of a server that has ended."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return locks.try_lock(fd, shared=True)
 
 
 def _of(path: Path, said: Mapping[str, Any]) -> Running:

@@ -16,13 +16,14 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, SupportsFloat
 
 from anyio.to_thread import run_sync
 
 from runner.errors import StartError
+from runner.system.key_values import KeyByKey
 from runner.system.state_files import Damaged, holding, make_folder, read_whole, set_apart, write_whole
 
 __all__ = ["MOST_ENTRIES", "LoginState", "signing_key"]
@@ -37,7 +38,7 @@ _KEY = "login-key.json"
 _KEY_BYTES = 32
 
 
-class LoginState:
+class LoginState(KeyByKey):
     """The entries of one state folder.
 
     Args:
@@ -82,34 +83,6 @@ class LoginState:
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
         """Remove an entry; say whether there was one."""
         return await run_sync(_removed, self._path(key, collection))
-
-    async def get_many(
-        self, keys: Sequence[str], *, collection: str | None = None
-    ) -> list[dict[str, Any] | None]:
-        """Return several entries."""
-        return [await self.get(key, collection=collection) for key in keys]
-
-    async def ttl_many(
-        self, keys: Sequence[str], *, collection: str | None = None
-    ) -> list[tuple[dict[str, Any] | None, float | None]]:
-        """Return the same with how long they count."""
-        return [await self.ttl(key, collection=collection) for key in keys]
-
-    async def put_many(
-        self,
-        keys: Sequence[str],
-        values: Sequence[Mapping[str, Any]],
-        *,
-        collection: str | None = None,
-        ttl: SupportsFloat | None = None,
-    ) -> None:
-        """Keep several entries."""
-        for key, value in zip(keys, values, strict=True):
-            await self.put(key, value, collection=collection, ttl=ttl)
-
-    async def delete_many(self, keys: Sequence[str], *, collection: str | None = None) -> int:
-        """Remove several entries; return how many there were."""
-        return sum([await self.delete(key, collection=collection) for key in keys])
 
     def _path(self, key: str, collection: str | None) -> Path:
         kind = hashlib.sha256((collection or "").encode()).hexdigest()[:16]

@@ -1,8 +1,9 @@
 """Session state as a worker's server sees it: FastMCP's key-value protocol, answered by the host."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, SupportsFloat
 
+from runner.system.key_values import KeyByKey
 from runner.worker.wire import VISIBILITY_SUFFIX, full_key
 
 __all__ = ["RemoteState"]
@@ -10,7 +11,7 @@ __all__ = ["RemoteState"]
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
-class RemoteState:
+class RemoteState(KeyByKey):
     """Session state that outlives the worker: FastMCP's key-value protocol, kept by the host.
 
     Attributes:
@@ -55,31 +56,3 @@ class RemoteState:
         """Forget a value; say whether there was one."""
         reply = await self._request("state/delete", {"key": key, "collection": collection})
         return bool(reply["deleted"])
-
-    async def get_many(
-        self, keys: Sequence[str], *, collection: str | None = None
-    ) -> list[dict[str, Any] | None]:
-        """Return several values."""
-        return [await self.get(key, collection=collection) for key in keys]
-
-    async def ttl_many(
-        self, keys: Sequence[str], *, collection: str | None = None
-    ) -> list[tuple[dict[str, Any] | None, float | None]]:
-        """Return several values and how long each still holds, in seconds."""
-        return [await self.ttl(key, collection=collection) for key in keys]
-
-    async def put_many(
-        self,
-        keys: Sequence[str],
-        values: Sequence[Mapping[str, Any]],
-        *,
-        collection: str | None = None,
-        ttl: SupportsFloat | None = None,
-    ) -> None:
-        """Keep several values."""
-        for key, value in zip(keys, values, strict=True):
-            await self.put(key, value, collection=collection, ttl=ttl)
-
-    async def delete_many(self, keys: Sequence[str], *, collection: str | None = None) -> int:
-        """Forget several values; return how many there were."""
-        return sum([await self.delete(key, collection=collection) for key in keys])
