@@ -58,6 +58,7 @@ class ToolSettings(BaseModel):
     deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
     allow_read: Paths | None = Field(None, description="Instead of `allow_read`, for this tool.")
     allow_write: Paths | None = Field(None, description="Instead of `allow_write`, for this tool.")
+    allow_sockets: bool | None = Field(None, description="Instead of `allow_sockets`, for this tool.")
     call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
     cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
     call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
@@ -258,6 +259,10 @@ class Settings(BaseSettings):
     deny_run: bool = Field(default=False, description="Whether tools may run no other program at all.")
     allow_net: Network = Field(
         (), description="Hosts and ports that tools may reach; `*` is every public address."
+    )
+    allow_sockets: bool = Field(
+        default=False,
+        description="Whether tools may have UNIX sockets in their home, to reach each other.",
     )
     allow_read: Paths = Field((), description="Folders and files that are lent to tools to read.")
     allow_write: Paths = Field(
@@ -512,8 +517,14 @@ class Settings(BaseSettings):
             programs=() if deny_run else programs,
             read=self.allow_read if own.allow_read is None else own.allow_read,
             write=self.allow_write if own.allow_write is None else own.allow_write,
+            sockets=self.allow_sockets if own.allow_sockets is None else own.allow_sockets,
             lent=self._lent,
         )
+
+    @property
+    def has_sockets(self) -> bool:
+        """Return whether any tool may have UNIX sockets."""
+        return any(self.rights(tool).sockets for tool in (None, *self.tools))
 
     @property
     def lender(self) -> int | None:
