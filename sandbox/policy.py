@@ -77,6 +77,7 @@ class Policy:
         reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
             Everything else of the network is closed.
         net: Destinations that may be reached beside these, as `sandbox.network.destinations` reads them.
+        closed_ports: Ports that `net` opens at no address, whatever it says.
         environment: The whole environment of a worker.
         limits: Resource limits.
         uid: User and group id that the zygote takes before it loads the program, or None for the host's.
@@ -106,6 +107,7 @@ class Policy:
     run: tuple[Path, ...] = ()
     reach: tuple[tuple[str, int], ...] = ()
     net: tuple[str, ...] = ()
+    closed_ports: tuple[int, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     uid: int | None = None
@@ -144,6 +146,7 @@ class Policy:
             and (not self.run or not inner.programs or (bool(inner.run) and set(inner.run) <= set(self.run)))
             and set(inner.reach) <= set(self.reach)
             and set(inner.net) <= set(self.net)
+            and set(self.closed_ports) <= set(inner.closed_ports)
             and (inner.uid, inner.gid) == (self.uid, self.gid)
             and inner.namespaces >= self.namespaces
             and set(self.hidden) <= set(inner.hidden)
@@ -168,6 +171,7 @@ class Policy:
             "run": [str(path) for path in self.run],
             "reach": [list(address) for address in self.reach],
             "net": list(self.net),
+            "closed_ports": list(self.closed_ports),
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
             "uid": self.uid,
@@ -202,6 +206,7 @@ class Policy:
                 run=_paths(data["run"]),
                 reach=_addresses(data["reach"]),
                 net=_names(data["net"]),
+                closed_ports=_ports(data["closed_ports"]),
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),
                 uid=_optional_integer(data["uid"]),
@@ -247,6 +252,12 @@ def _addresses(value: object) -> tuple[tuple[str, int], ...]:
     if not isinstance(value, list):
         raise TypeError("expected a list of addresses")
     return tuple((str(host), int(port)) for host, port in value)
+
+
+def _ports(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise TypeError("expected a list of ports")
+    return tuple(int(port) for port in value)
 
 
 def _strings(value: object) -> dict[str, str]:

@@ -85,12 +85,14 @@ class FleetEngine:
         connection: The way to Redis.
         release: What it serves, as nodes name it.
         host: What this host is called in the fleet.
+        lasting: What goes on as long as it does: it hears nodes, and keeps what it holds.
     """
 
     toolset: Toolset
     connection: Connection
     release: str
     host: str = field(default_factory=lambda: f"host-{secrets.token_hex(6)}")
+    lasting: "Sequence[asyncio.Task[None]]" = ()
     _calls: dict[str, FarCall] = field(default_factory=dict)
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
@@ -109,7 +111,7 @@ class FleetEngine:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("host of a fleet", extra={"host": engine.host, "release": release})
             said = connection.keys.said(engine.host)
-            lasting = [
+            lasting = engine.lasting = [
                 asyncio.create_task(work)
                 for work in (connection.hear(said, engine._hear), engine._watch(), engine._listen_for_room())
             ]
@@ -128,6 +130,11 @@ class FleetEngine:
     def running(self) -> int:
         """Return how many requests of this host are under way in the fleet, or wait for that."""
         return len(self._calls)
+
+    @property
+    def placed(self) -> Mapping[str, str]:
+        """Return the nodes of the requests that have one, by the request."""
+        return {call.id: call.node for call in self._calls.values() if call.node is not None}
 
     async def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now, if it is the fleet's fault."""

@@ -31,6 +31,10 @@ def check_of_fleet(settings: Settings) -> None:
         raise UsageError(
             "a fleet keeps My Files in S3, where all its machines have them; give --store s3://BUCKET/PREFIX"
         )
+    if settings.isolation == "guard":
+        raise UsageError(
+            "--isolation guard stops no tool from reaching the Redis of the fleet; take another tier"
+        )
     if settings.redis_url is None:
         raise UsageError("--engine docket needs the address of Redis; give --redis-url or RUNNER_REDIS_URL")
     if settings.fleet_key_file is None:

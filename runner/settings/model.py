@@ -41,6 +41,7 @@ from sandbox.policy import MIB, Limits
 __all__ = ["Auth", "Settings", "ToolSettings"]
 
 GIB = 1024 * MIB
+REDIS_PORT = 6379
 _AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
 
@@ -411,6 +412,13 @@ class Settings(BaseSettings):
     def _is_supported(self) -> Self:
         if self.allow_run and self.deny_run:
             raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
+        named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
+        for port in self.closed_ports:
+            if opened := [text for text in named if text.endswith(f":{port}")]:
+                raise ValueError(
+                    f"allow_net opens {opened[0]}, and port {port} is that of the fleet's Redis, which no "
+                    "tool may reach; leave it out, or let Redis listen on another port"
+                )
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
             raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
         return self
@@ -457,6 +465,14 @@ class Settings(BaseSettings):
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
+
+    @property
+    def closed_ports(self) -> tuple[int, ...]:
+        """Return the ports that no tool may reach anywhere: that of the fleet's Redis, if there is one."""
+        if self.engine == "local" or self.redis_url is None:
+            return ()
+        parts = urlsplit(self.redis_url.get_secret_value())
+        return () if parts.scheme == "unix" else (parts.port or REDIS_PORT,)
 
     @property
     def most_idle_workers(self) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -93,6 +94,20 @@ async def remember(key: str, value: str, ctx: Context) -> str:
 async def recall(key: str, ctx: Context) -> str | None:
     """Return what was kept."""
     return await ctx.get_state(key)
+
+
+@mcp.tool
+def knock(host: str, port: int) -> str:
+    """Say PING to a server, and return what it says, or why it cannot be reached."""
+    family = socket.AF_UNIX if host.startswith("/") else socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as line:
+            line.settimeout(5)
+            line.connect(host if family == socket.AF_UNIX else (host, port))
+            line.sendall(b"PING\r\n")
+            return line.recv(100).decode()
+    except OSError as error:
+        return f"{type(error).__name__}: {error}"
 
 
 @mcp.tool
