@@ -305,8 +305,17 @@ class Machine(RuleBasedStateMachine):
 
 
 def _runs(pid: int) -> bool:
+    """Say whether any thread of a process runs: until the last has ended, what it had open is open."""
     try:
-        return b"\nState:\tZ" not in Path(f"/proc/{pid}/status").read_bytes()
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return False
+    return any(_thread_runs(thread / "status") for thread in threads)
+
+
+def _thread_runs(status: Path) -> bool:
+    try:
+        return b"\nState:\tZ" not in status.read_bytes()
     except OSError:
         return False
 
