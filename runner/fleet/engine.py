@@ -49,7 +49,7 @@ LEASE_S = 10.0
 
 _WATCH_S = 0.5
 _RENEW_S = 2.0
-_TAKEN_S = 5.0
+_TAKEN_S = 3.0
 _NODES_S = 10.0
 _PLACE_S = 30.0
 _LOOK_S = 0.25
@@ -283,7 +283,7 @@ class FleetEngine:
         stay_ms = int(self.toolset.settings.session_idle_s * 1000)
         arguments: list[str | int]
         arguments = [
-            keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment,
+            keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment, call.avoided,
             *(limit.most for limit in call.limits),
         ]  # fmt: skip
         while True:
@@ -329,6 +329,7 @@ class FleetEngine:
         try:
             while (said := await call.next()).kind != "end":
                 if said.kind == "refused":
+                    call.avoided = call.node or ""
                     raise Again("the node did not take it")
                 if said.kind == "ask":
                     asking.append(asyncio.create_task(self._answer(call, listener, said.body)))
@@ -410,6 +411,7 @@ class FleetEngine:
             # At the next look; until then it stays where it is.
             return
         node, call.node = call.node, None
+        call.avoided = node or ""
         log.warning("call taken back", extra={"call": call.id, "node": node, "reason": reason})
         has_not_begun = stood == b"placed" and not call.has_begun
         call.over(Again(reason) if has_not_begun or call.is_idempotent else Gone(reason))

@@ -46,6 +46,7 @@ class FarCall:
         id: What it is called in the fleet.
         epoch: How often it was placed before.
         node: Which node has it.
+        avoided: Which node did not take it.
         sent_at: When it was sent there, in seconds of the monotonic clock.
         has_taken: Whether the node has said that it has it.
         has_begun: Whether it has said that its code runs.
@@ -58,6 +59,7 @@ class FarCall:
     id: str = ""
     epoch: int = 0
     node: str | None = None
+    avoided: str = ""
     sent_at: float = 0.0
     has_taken: bool = False
     has_begun: bool = False

@@ -12,7 +12,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-__all__ = ["BEGIN", "COUNT", "PLACE", "REVOKE", "Script"]
+__all__ = ["BEGIN", "COUNT", "PLACE", "REVOKE", "SPEND", "Script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +41,5 @@ class Script:
 PLACE = Script("place")
 BEGIN = Script("begin")
 REVOKE = Script("revoke")
+SPEND = Script("spend")
 COUNT = Script("count")

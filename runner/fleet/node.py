@@ -13,7 +13,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,10 +22,12 @@ from typing import Any
 from docket import Worker
 
 from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
+from runner.fleet.far_state import FarState
 from runner.fleet.key import Forged
-from runner.fleet.lua import BEGIN
+from runner.fleet.lua import BEGIN, SPEND
 from runner.fleet.messages import WIRE_VERSION, CallRecord, Said, Told, read
 from runner.fleet.node_call import NodeCall
+from runner.settings.call_limits import Counted
 from runner.toolset.toolset import Toolset
 
 __all__ = ["FENCE_S", "Node"]
@@ -38,12 +40,12 @@ TTL_S = 8.0
 FENCE_S = 5.0
 """After how long without an answer of Redis a node ends its calls, in seconds: before hosts give up on it."""
 
+_HOUR_MS = 3_600_000
 _BEAT_S = 1.0
 _SAY_AGAIN_S = 0.2
 _MOST_WAITING = 2000
 _MOST_NOTE_BYTES = 1024 * 1024
 _SILENT_BEATS = 6
-_STREAM_MS = 3_600_000
 _LAST_WORDS_S = 5.0
 
 
@@ -66,8 +68,19 @@ class Node:
     fenced: asyncio.Event = field(default_factory=asyncio.Event)
     _calls: dict[str, NodeCall] = field(default_factory=dict)
     _outbox: "asyncio.Queue[tuple[str, Said]]" = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
+    _spending: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _state: FarState = field(init=False)
     _is_draining: bool = False
     _heard_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._state = FarState(
+            redis=self.connection.redis,
+            keys=self.connection.keys,
+            state=self.toolset.state,
+            stay_s=self.toolset.settings.session_idle_s,
+        )
+        self.toolset.rates.told = self._spent
 
     @classmethod
     @asynccontextmanager
@@ -147,7 +160,9 @@ class Node:
         if not is_ours or self._is_draining or is_known or self.fenced.is_set():
             await self._say(said.host, Said(call=said.call, epoch=said.epoch, kind="refused"))
             return
-        call = NodeCall(record=said, toolset=self.toolset, begin=self._begins, send=self._say)
+        call = NodeCall(
+            record=said, toolset=self.toolset, begin=self._begins, send=self._say, state=self._state
+        )
         self._calls[said.call] = call
         await self._say(said.host, Said(call=said.call, epoch=said.epoch, kind="took"))
         call.task = asyncio.create_task(call.run())
@@ -176,6 +191,24 @@ class Node:
             # Perhaps it is noted as begun; then its host will say that nobody knows.
             log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
             return False
+
+    def _spent(self, limits: Sequence[Counted], cpu_s: float) -> None:
+        """Count the processor time of a call for the whole fleet."""
+        keys = [
+            self.connection.keys.cpu(one.name, one.whose)
+            for one in limits
+            if one.limit.cpu_s_per_hour is not None
+        ]
+        if keys and cpu_s > 0:
+            task = asyncio.create_task(self._spend(keys, cpu_s))
+            self._spending.add(task)
+            task.add_done_callback(self._spending.discard)
+
+    async def _spend(self, keys: Sequence[str], cpu_s: float) -> None:
+        try:
+            await SPEND.run(self.connection.redis, keys, cpu_s, _HOUR_MS, secrets.token_hex(8))
+        except Unreachable as error:
+            log.warning("processor time was not counted", extra={"cpu_s": cpu_s, "fault": str(error)})
 
     async def _say(self, host: str, said: Said) -> None:
         if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:
@@ -206,7 +239,7 @@ class Node:
                 for stream, text in sealed:
                     whole.xadd(stream, {"said": text})
                 for stream in {stream for stream, _ in sealed}:
-                    whole.pexpire(stream, _STREAM_MS)
+                    whole.pexpire(stream, _HOUR_MS)
                 await whole.execute()
         except Unreachable as error:
             log.warning("nothing can be said to hosts", extra={"fault": str(error)})

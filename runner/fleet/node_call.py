@@ -12,6 +12,7 @@ from runner.artifacts.route import NEVER_INLINE
 from runner.call import execute_admitted, relay
 from runner.contract.envelope import cancelled
 from runner.errors import CallError
+from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener
 from runner.fleet.messages import CallRecord, Said, facts_of
 from runner.fleet.results import ended, failed, noted, wire_failed
@@ -46,6 +47,7 @@ class NodeCall:
         toolset: What executes it.
         begin: Asks whether it may begin, and notes that it does.
         send: Sends its host what is said of it.
+        state: Session state of its user.
         task: What runs it.
         silent: How often in a row Redis knew nothing of it.
     """
@@ -54,6 +56,7 @@ class NodeCall:
     toolset: Toolset
     begin: Callable[[CallRecord], Awaitable[bool]]
     send: Send
+    state: FarState
     task: "asyncio.Task[None] | None" = None
     silent: int = 0
     has_begun: bool = False
@@ -80,8 +83,11 @@ class NodeCall:
             id=record.call.partition(".")[0],
             begins=self._begins,
         )
+        await self.state.fetch(user.segment)
         with contextlib.suppress(Unwanted):
-            await self._say("end", await self._end_of(request))
+            said = await self._end_of(request)
+            await self.state.store(user.segment)
+            await self._say("end", said)
 
     def answered(self, body: Mapping[str, Any]) -> None:
         """Take what the client has answered."""

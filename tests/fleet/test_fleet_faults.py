@@ -75,12 +75,10 @@ async def test_a_call_that_had_not_begun_goes_to_another_node(world: World) -> N
 
     async with world.host() as host:
         await host.result("add", {"a": 1, "b": 2})
+        world.node("two")
         # It takes no call any more, and hosts do not know that yet.
         first.signal(signal.SIGSTOP)
-        calling = asyncio.create_task(host.call("once", _slow(world, "p", 0.1)))
-        await until(lambda: host.engine.running)
-        world.node("two")
-        ended = await calling
+        ended = await host.call("once", _slow(world, "p", 0.1))
         first.signal(signal.SIGCONT)
         await until(lambda: first.said.count("worker node ") >= 2)
 

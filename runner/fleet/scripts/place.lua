@@ -3,11 +3,12 @@
 -- KEYS 1 the call, 2 the node of its user, 3 the nodes of its release, 4 users that wait, 5 when each last
 --      asked, 6 turns, then one sorted set of calls for each limit
 -- ARGV 1 prefix, 2 call, 3 epoch, 4 host, 5 lease in ms, 6 how long a user stays with a node in ms, 7 user,
---      then how many each limit allows
+--      8 a node that did not take it and is passed over where there is another, then how many each limit allows
 -- Returns {'placed', node}, {'full', which limit, from 1, or 0: the nodes} or {'none'}: no node is there.
 local prefix, call, epoch, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lease_ms, stay_ms, user = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local FIRST_LIMIT, FIRST_MOST = 7, 8
+local avoided = ARGV[8]
+local FIRST_LIMIT, FIRST_MOST = 7, 9
 local WAITS_MS = 2000
 
 -- The clock of Redis alone counts: those of hosts and nodes may differ.
@@ -51,7 +52,7 @@ end
 
 local chosen = redis.call('GET', KEYS[2])
 local free, capacity = nil, nil
-if chosen then free, capacity = state(chosen) end
+if chosen and chosen ~= avoided then free, capacity = state(chosen) end
 local others_free = 0
 if not free then
   -- The node of this user is gone, or there was none.
@@ -62,6 +63,7 @@ if not free then
     if its_free then
       others_free = others_free + math.max(its_free, 0)
       local share = its_free / its_capacity
+      if node == avoided then share = -0.5 end
       if share > best then chosen, free, capacity, best = node, its_free, its_capacity, share end
     elseif redis.call('EXISTS', prefix .. 'node:' .. node) == 0 then
       redis.call('SREM', KEYS[3], node)
