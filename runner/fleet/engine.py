@@ -283,7 +283,8 @@ class FleetEngine:
         stay_ms = int(self.toolset.settings.session_idle_s * 1000)
         arguments: list[str | int]
         arguments = [
-            keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment, call.avoided,
+            keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment,
+            call.avoided,
             *(limit.most for limit in call.limits),
         ]  # fmt: skip
         while True:
