@@ -41,12 +41,19 @@ class FarState:
     stay_s: float
     _versions: dict[str, bytes] = field(default_factory=dict)
 
-    async def fetch(self, user: str) -> None:
-        """Have the state of a user as the last call has left it, on whichever node."""
+    async def fetch(self, user: str, *, stays: bool) -> None:
+        """Have the state of a user as the last call has left it, on whichever node.
+
+        Args:
+            user: The user.
+            stays: Whether all calls since the last one here ran here.
+        """
+        if stays and user in self._versions:
+            return
         key = self.keys.state(user)
         try:
             version: Any = await self.redis.hget(key, "")
-            if (version or b"") == self._versions.get(user, b""):
+            if (version or b"") == self._versions.setdefault(user, b""):
                 return
             entries: Any = await self.redis.hgetall(key)
             seconds, micros = await self.redis.time()

@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from runner.artifacts.route import NEVER_INLINE
 from runner.call import execute_admitted, relay
@@ -60,7 +60,15 @@ class NodeCall:
     task: "asyncio.Task[None] | None" = None
     silent: int = 0
     has_begun: bool = False
+    _told: str = ""
     _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
+
+    async def tell_how_far(self) -> None:
+        """Tell its host that it was taken, or has begun, once it has lasted for a moment: most have not."""
+        far: Literal["took", "begun"] = "begun" if self.has_begun else "took"
+        if far != self._told:
+            self._told = far
+            await self._say(far)
 
     async def run(self) -> None:
         """Run it, and tell its host how it ended."""
@@ -83,7 +91,7 @@ class NodeCall:
             id=record.call.partition(".")[0],
             begins=self._begins,
         )
-        await self.state.fetch(user.segment)
+        await self.state.fetch(user.segment, stays=record.stays)
         with contextlib.suppress(Unwanted):
             said = await self._end_of(request)
             await self.state.store(user.segment)

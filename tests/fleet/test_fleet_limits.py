@@ -70,9 +70,9 @@ async def test_session_state_goes_where_its_user_goes(world: World) -> None:
     async with world.host() as host:
         await host.call("remember", {"key": "k", "value": "v"})
         here = await host.result("recall", {"key": "k"})
-        world.node("two")
+        await asyncio.to_thread(world.node, "two")
         first.process.terminate()
-        first.process.wait(60)
+        await asyncio.to_thread(first.process.wait, 60)
         there = await host.result("recall", {"key": "k"})
         of_another = await host.result("recall", {"key": "k"}, user="bob")
 
