@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.settings.lendable import flag_for, within
 from runner.settings.rights import Rights
-from sandbox.denials.words import named_paths
+from sandbox.denials.paths_in_errors import named_paths
 
 __all__ = ["lending_hint"]
 

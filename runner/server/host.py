@@ -2,7 +2,7 @@
 
 It never imports the tool file. Identity, transports, protocol eras and the sealing of request state
 are FastMCP's and the SDK's; what reaches author code is answered by a worker, whose wire result is
-handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.render`.
+handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.client_message`.
 """
 
 import logging

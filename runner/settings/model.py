@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runner.settings.auth import Auth
-from runner.settings.call_limits import LimitSettings
-from runner.settings.limits import LIMITS, limits_of
+from runner.settings.named_limits import LimitSettings
+from runner.settings.resource_limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.settings.secrets import SecretName, SecretSettings
 from runner.settings.values import (

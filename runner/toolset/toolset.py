@@ -30,9 +30,9 @@ from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
-from runner.settings.limits import warn_of_memory
 from runner.settings.live import with_live
 from runner.settings.model import Settings
+from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files

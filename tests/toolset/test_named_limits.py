@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from support import call, details, error_code, open_toolset, somebody
 
 from runner.errors import CallError, Code
-from runner.settings.call_limits import LimitSettings, counted
+from runner.settings.named_limits import LimitSettings, counted
 from runner.toolset.fair_queue import FairQueue, Place
 from runner.toolset.rates import Rates
 
