@@ -40,9 +40,9 @@ def main() -> None:
     written: dict[str, str] = {}
     for key, make in parts.items():
         begun = time.process_time()
-        written[key] = f"\n{make()}\n"
+        written[key] = make()
         progress(f"{key}: {time.process_time() - begun:.1f} s of a processor")
-        sys.stdout.write(f"{key}\n{written[key]}\n")
+        sys.stdout.write(f"{key}\n\n{written[key]}\n\n")
         sys.stdout.flush()
     if options.plots:
         for curve in (sizes.busy_curve(), sizes.needs_curve()):
