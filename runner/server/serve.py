@@ -32,6 +32,7 @@ from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
 from runner.observation.metrics_server import metrics_served
 from runner.observation.observers import Observers
+from runner.playground.beside import Connect
 from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
@@ -49,13 +50,16 @@ from runner.server.web import make_web
 from runner.settings.model import Settings
 from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
+from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
+from runner.toolset.rates import Rates
+from runner.toolset.throttle import Throttle
 from runner.toolset.toolset import Toolset
 from runner.users.events import Events
 from runner.users.identity import User, check_startable
 from sandbox.probe.machine import Tier
 
-__all__ = ["KEY_S", "Served", "make_application", "serve", "serve_application", "site_of"]
+__all__ = ["KEY_S", "Connecting", "Served", "make_application", "serve", "serve_application", "site_of"]
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +79,10 @@ class Served(Protocol):
     library: Library
     events: Events
     observers: Observers
+    admission: Admission
+    throttle: Throttle
+    rates: Rates
+    problems: dict[str, str]
 
     @property
     def kind(self) -> str:
@@ -113,12 +121,16 @@ class Served(Protocol):
 
 S = TypeVar("S", bound=Served)
 
+Connecting = Callable[[Site, Served], Connect]
+"""Returns what connects a server to others for pages of its Playground."""
+
 
 async def serve(
     settings: Settings,
     transport: Transport,
     opened: AbstractAsyncContextManager[Toolset],
     reread: Callable[[], Settings],
+    connecting: Connecting,
 ) -> int:
     """Serve tool files until the client leaves or a signal comes; return the exit status.
 
@@ -127,6 +139,7 @@ async def serve(
         transport: What to serve them over.
         opened: The tool files, once it is entered.
         reread: Reads the settings anew.
+        connecting: Says how pages of the Playground have it connect to other servers.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
@@ -137,7 +150,7 @@ async def serve(
     def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
         return make_host(toolset, transport=transport, download_url=download_url)
 
-    return await serve_application(settings, transport, opened, make, reread)
+    return await serve_application(settings, transport, opened, make, reread, connecting)
 
 
 async def serve_application(
@@ -146,6 +159,7 @@ async def serve_application(
     opened: AbstractAsyncContextManager[S],
     make: Callable[[S, DownloadUrl | None], FastMCP],
     reread: Callable[[], Settings],
+    connecting: Connecting,
 ) -> int:
     """Serve an application until the client leaves or a signal comes; return the exit status.
 
@@ -155,6 +169,7 @@ async def serve_application(
         opened: What the application works with, once it is entered.
         make: Makes the application; over HTTP with what makes download addresses.
         reread: Reads the settings anew, when a signal asks for that.
+        connecting: Says how pages of the Playground have it connect to other servers.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
@@ -191,7 +206,13 @@ async def serve_application(
             await unanswered.none(_GRACE_S)
         else:
             await _serve_http(
-                served, make, settings, listener, _Ends(stopped, again, settings.drain_s), reloads
+                served,
+                make,
+                settings,
+                listener,
+                _Ends(stopped, again, settings.drain_s),
+                reloads,
+                connecting,
             )
     if transport == "stdio" and stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
@@ -269,6 +290,7 @@ async def _serve_http(
     listener: socket.socket,
     ends: "_Ends",
     reloads: Reloads,
+    connecting: Connecting,
 ) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -281,8 +303,9 @@ async def _serve_http(
     site = site_of(served, settings)
     reloads.prepare.append(partial(prepare_tokens, app.auth, site))
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
-    about = About(name=app.name, kind=served.kind, servers=served.servers)
-    async with open_playground(site, about, port=port) as playground:
+    about = About(name=app.name, kind=served.kind, servers=served.servers, problems=lambda: served.problems)
+    connect = connecting(site, served)
+    async with open_playground(site, about, port=port, connect=connect) as playground:
         web = make_application(app, site, playground, served.end_session)
         print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
@@ -350,6 +373,8 @@ def make_application(
     def front(under_way: UnderWay) -> list[Middleware]:
         # Behind the door, so that it is heard of a session of a page, too.
         door = Middleware(PlaygroundAuth, site=site, passes=passes, under_way=under_way)
+        if playground.beside is not None:
+            playground.beside.ends_with(under_way)
         return [*before, door, ends]
 
     web = make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
