@@ -193,9 +193,7 @@ def _need(options: argparse.Namespace) -> None:
             sys.exit(f"scripts/scale: {program} is missing; apt-get install redis-server redis-tools")
     asked = [str(_python(options.checkout)), "-c", "import docket, runner.fleet"]
     if subprocess.run(asked, capture_output=True, check=False, cwd=options.checkout).returncode:
-        sys.exit(
-            f"scripts/scale: {options.checkout} has no pydocket or no engine over it; name one with --checkout"
-        )
+        sys.exit(f"scripts/scale: {options.checkout} has no engine over pydocket; name one with --checkout")
 
 
 def _of_first(folder: Path, options: argparse.Namespace) -> None:

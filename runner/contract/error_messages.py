@@ -18,6 +18,7 @@ from sandbox.deadlines import LAST_NOTICE_BEFORE_END_S, Deadlines, Rung
 from sandbox.network.destinations import written
 
 __all__ = [
+    "ALLOW_SOCKETS",
     "Refusal",
     "artifact_missing",
     "busy",
@@ -50,6 +51,9 @@ __all__ = [
     "unauthorized",
     "with_refusals",
 ]
+
+ALLOW_SOCKETS = "--allow-sockets"
+"""The option that lets tools have UNIX sockets in their home."""
 
 TEXT_MAX_CHARS = 4096
 PATH_MAX_CHARS = 255
@@ -237,7 +241,8 @@ def tool_raised(
         message: Its text; may be empty.
         frames: The author's own frames, outermost first, already as text.
         retryable: What the tool says about trying again.
-        flag: The option that would show it a file that it did not find, where it sees nothing of the folder.
+        flag: The option that would show it a file that it did not find, where it sees nothing of the folder;
+            or that would let it have the socket that it could not have.
     """
     kind, said = legible(exception_type), legible(message)
     details: dict[str, Any] = {"exception_type": kind, "message": said}
@@ -245,11 +250,17 @@ def tool_raised(
         details["frames"] = [legible(frame) for frame in frames]
     if flag is not None:
         details["flag"] = legible(flag, PATH_MAX_CHARS)
-        details["suggestion"] = (
-            "Tools see nothing of that folder, whatever lies in it. For the operator: "
-            f"{details['flag']} would lend it"
-        )
+        details["suggestion"] = _advice_of(details["flag"])
     return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
+
+
+def _advice_of(flag: str) -> str:
+    if flag == ALLOW_SOCKETS:
+        return (
+            "Tools may have no UNIX socket, which it needs. For the operator: "
+            f"{flag} would allow those in its home, in tier `namespace`"
+        )
+    return f"Tools see nothing of that folder, whatever lies in it. For the operator: {flag} would lend it"
 
 
 def crashed(
@@ -394,17 +405,24 @@ def network_denied(host: str | None, port: int | None) -> CallError:
     )
 
 
-def socket_denied(kind: str) -> CallError:
-    """Return the error of a tool that tried to make a socket of a kind that nothing allows."""
+def socket_denied(kind: str, *, flag: str | None = None) -> CallError:
+    """Return the error of a tool that tried to make a socket of a kind that it may not have.
+
+    Args:
+        kind: Family, type and protocol, as the kernel names them.
+        flag: The option that would have allowed it; None for what nothing allows.
+    """
+    may = "which none may" if flag is None else "which it may not"
+    suggestion = "Use TCP connections; names are looked up by the host, without UDP"
+    if flag is not None:
+        suggestion = (
+            f"Start the runner with {flag}: processes of the tool then reach each other by sockets in its "
+            "home, and nobody else (tier `namespace`)"
+        )
     return CallError(
         Code.E_NETWORK_DENIED,
-        f"The tool tried to make a socket of another kind than TCP ({legible(kind)}), which none may",
-        details={
-            "host": None,
-            "port": None,
-            "flag": None,
-            "suggestion": "Use TCP connections; names are looked up by the host, without UDP",
-        },
+        f"The tool tried to make a socket of another kind than TCP ({legible(kind)}), {may}",
+        details={"host": None, "port": None, "flag": flag, "suggestion": suggestion},
     )
 
 

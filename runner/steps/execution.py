@@ -75,6 +75,15 @@ R = TypeVar("R")
 SHORT_BYTES = 64 * 1024
 """An answer that is longer is worth a thread, so that it holds up no other call."""
 
+
+async def _nothing_runs() -> None:
+    """Return at once: nothing of the call runs on this machine that could change its outputs."""
+
+
+async def _may_begin() -> None:
+    """Return at once: nobody has to be asked."""
+
+
 _QUESTION = ("resultType", "inputRequests", "requestState")
 _FILES = ("artifacts", "deferred_artifacts")
 
@@ -93,6 +102,7 @@ class Request:
         inline_max_bytes: Largest artifact that the caller wants inside the result.
         is_awaited: Whether its client waits for the answer: then silence ends the call.
         id: Ours, on every log record of the call.
+        begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
         steps: How long each step took.
         span: Its span for OpenTelemetry, where spans are made.
     """
@@ -106,6 +116,7 @@ class Request:
     levels: frozenset[str] = frozenset()
     is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
+    begins: Callable[[], Awaitable[None]] = _may_begin
     steps: Steps = field(default_factory=Steps)
     span: Any = None
 
@@ -178,10 +189,6 @@ class Place:
     outputs: OpenHome | None
     link: Link
     file_delivery: FileDelivery = "path"
-
-
-async def _nothing_runs() -> None:
-    """Return at once: nothing of the call runs on this machine that could change its outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 
-__all__ = ["named_paths"]
+__all__ = ["named_paths", "wants_socket"]
 
 _MOST_CHARS = 16_384
 _DENIED = re.compile(
@@ -19,10 +19,23 @@ _DENIED = re.compile(
     r"|unable to open database: |(?:os error|errno) (?:1|13|30)\b",
     re.IGNORECASE,
 )
+# Node and libuv at their own sockets; Chromium's word for the one of a profile, and the C library's.
+_SOCKET = re.compile(
+    r"\b(?:listen|bind) (?:EACCES|EPERM)\b[^\n]*?/|process_singleton[^\n]{0,200}?permission denied"
+    r"|\b(?:socket|bind)(?:\(\))? failed: (?:permission denied|operation not permitted)"
+    r"|\blistens on a socket, which this call may not\b"
+    r"|\bunix (?:domain )?socket\b[^\n]{0,200}?(?:permission denied|not permitted)",
+    re.IGNORECASE,
+)
 _QUOTED = re.compile(r"['\"\u2018`](/[^'\"\u2019\n]+)['\"\u2019]")
 _BEFORE = re.compile(r"\s(/.+?): (?:permission denied|operation not permitted|read-only file system)", re.I)
 _AT_END = re.compile(r": (/.+)$")
 _BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
+
+
+def wants_socket(said: str) -> bool:
+    """Say whether a text tells of a UNIX socket that could not be made or listened at."""
+    return _SOCKET.search(said[-_MOST_CHARS:]) is not None
 
 
 def named_paths(error: BaseException) -> Iterator[str]:
