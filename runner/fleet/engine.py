@@ -29,7 +29,7 @@ from runner.fleet.far_call import Again, FarCall, Gone, Limit
 from runner.fleet.key import Forged
 from runner.fleet.keys import Keys
 from runner.fleet.listening import NOTICE
-from runner.fleet.lua import COUNT, PLACE, REVOKE
+from runner.fleet.lua import COUNT, PLACE, RELEASE, REVOKE
 from runner.fleet.messages import WIRE_VERSION, Said, Told, read
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
@@ -135,6 +135,11 @@ class FleetEngine:
     def placed(self) -> Mapping[str, str]:
         """Return the nodes of the requests that have one, by the request."""
         return {call.id: call.node for call in self._calls.values() if call.node is not None}
+
+    @property
+    def begun(self) -> Sequence[str]:
+        """Return the requests of which their nodes have said that their code runs."""
+        return [call.id for call in self._calls.values() if call.has_begun]
 
     async def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now, if it is the fleet's fault."""
@@ -284,6 +289,7 @@ class FleetEngine:
         arguments: list[str | int]
         arguments = [
             keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment,
+            call.avoided,
             *(limit.most for limit in call.limits),
         ]  # fmt: skip
         while True:
@@ -299,7 +305,7 @@ class FleetEngine:
                 await asyncio.sleep(_LOOK_S)
             else:
                 if said == b"placed":
-                    call.placed(what[0].decode(), now=time.monotonic())
+                    call.placed(what[0].decode(), stays=bool(what[1]), now=time.monotonic())
                     request.steps.done("place")
                     return
                 if said == b"full":
@@ -329,6 +335,7 @@ class FleetEngine:
         try:
             while (said := await call.next()).kind != "end":
                 if said.kind == "refused":
+                    call.avoided = call.node or ""
                     raise Again("the node did not take it")
                 if said.kind == "ask":
                     asking.append(asyncio.create_task(self._answer(call, listener, said.body)))
@@ -410,6 +417,7 @@ class FleetEngine:
             # At the next look; until then it stays where it is.
             return
         node, call.node = call.node, None
+        call.avoided = node or ""
         log.warning("call taken back", extra={"call": call.id, "node": node, "reason": reason})
         has_not_begun = stood == b"placed" and not call.has_begun
         call.over(Again(reason) if has_not_begun or call.is_idempotent else Gone(reason))
@@ -454,28 +462,22 @@ class FleetEngine:
         await self.connection.redis.hset(key, mapping=noted)
         await self.connection.redis.pexpire(key, int(LEASE_S * 1000))
 
-    async def _free(self, call: FarCall) -> None:
-        """Give back the places of a call."""
-        keys, node = self.connection.keys, call.node
+    async def _free(self, call: FarCall, *, is_over: bool = False) -> None:
+        """Give back the places of a call; forget it, where it is over."""
+        keys, load = self.connection.keys, [] if call.node is None else [self.connection.keys.load(call.node)]
+        sets = [*(limit.key for limit in call.limits), *load]
+        names = [keys.call(call.id), keys.eager, *sets]
         with contextlib.suppress(*Unreachable):
-            async with self.connection.redis.pipeline(transaction=False) as all_of_them:
-                for limit in call.limits:
-                    all_of_them.zrem(limit.key, call.id)
-                if node is not None:
-                    all_of_them.zrem(keys.load(node), call.id)
-                all_of_them.publish(keys.freed, "")
-                await all_of_them.execute()
+            await RELEASE.run(self.connection.redis, names, call.id, int(is_over), keys.freed)
 
     async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it first."""
-        with contextlib.suppress(*Unreachable):
-            if not is_over:
+        if not is_over:
+            with contextlib.suppress(*Unreachable):
                 await self._revoke(call)
                 if call.node is not None:
                     await self._tell(call.node, Told(kind="cancel", call=call.id))
-            else:
-                await self.connection.redis.delete(self.connection.keys.call(call.id))
-        await self._free(call)
+        await self._free(call, is_over=is_over)
 
     async def _listen_for_room(self) -> None:
         """Hear that places have become free; whoever hears nothing looks now and then."""

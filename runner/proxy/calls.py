@@ -93,7 +93,14 @@ class Calls:
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, as far as it is known here, for whoever asked."""
         deadlines = asdict(self.upstreams.settings.deadlines(request.tool))
-        return {"call": request.id, "steps_ms": request.steps.in_ms(), "deadlines": deadlines}
+        steps = request.steps
+        return {
+            "call": request.id,
+            "steps_ms": steps.in_ms(),
+            **steps.spans(),
+            "deadlines": deadlines,
+            "tier": self.upstreams.tier.value,
+        }
 
     def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
         facts = request_facts(ctx)

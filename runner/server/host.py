@@ -400,6 +400,7 @@ class _Relay:
         return {
             "call": request.id,
             "steps_ms": request.steps.in_ms(),
+            **request.steps.spans(),
             "denials": self._own_paths.told(denials),
             "usage": {name: value for name, value in usage.items() if value is not None},
             "layers": list(layers_of(self._toolset.tier)),

@@ -310,6 +310,12 @@ class Settings(BaseSettings):
         description="Address of that port as users reach it, on another host name than `public_url`; "
         "without it, widgets are shown on this machine only.",
     )
+    playground_connect: Names | None = Field(
+        None,
+        description="What pages of the Playground may have this server connect to: origins such as "
+        "`https://host.example`, `*` for any address, and `command`, which starts commands, confined; "
+        "by default nothing, and in `runner dev` on this machine `*` and `command`.",
+    )
     max_connections: Count | None = Field(
         None, description="Connections over HTTP at the same time; by default half of the descriptors."
     )

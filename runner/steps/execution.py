@@ -377,7 +377,11 @@ async def conclude(
 def traced(service: Service, request: Request) -> Request:
     """Return a request that tells the tool's server of its span, where spans are made."""
     span, params = service.observers.began(request.params, began=time.time())
-    return request if span is None else replace(request, span=span, params=params)
+    if span is None:
+        return request
+    # The steps are the same for both: who reports of them has the request as it came.
+    request.steps.trace = params["_meta"].get("traceparent")
+    return replace(request, span=span, params=params)
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:

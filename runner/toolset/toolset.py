@@ -87,6 +87,7 @@ class Toolset:
         state: Session state of the tools.
         events: What happens, for the users' interfaces.
         observers: Who hears of each call that has ended.
+        problems: Why servers behind this one cannot be reached: there are none.
         links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
         claims: Folder of the locks that say which call owns a staged name.
@@ -124,6 +125,7 @@ class Toolset:
     observers: Observers = field(default_factory=Observers)
     further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     session_ended: Callable[[str], Awaitable[None]] | None = None
+    problems: dict[str, str] = field(default_factory=dict)
     upkeep: Upkeep = field(init=False)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)
