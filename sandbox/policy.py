@@ -79,6 +79,7 @@ class Policy:
         net: Destinations that may be reached beside these, as `sandbox.network.destinations` reads them.
         sockets: Whether the processes of a zygote may have UNIX sockets in the home, to reach each other and
             nobody else. Only where there are namespaces.
+        closed_ports: Ports that `net` opens at no address, whatever it says.
         environment: The whole environment of a worker.
         limits: Resource limits.
         uid: User and group id that the zygote takes before it loads the program, or None for the host's.
@@ -109,6 +110,7 @@ class Policy:
     reach: tuple[tuple[str, int], ...] = ()
     net: tuple[str, ...] = ()
     sockets: bool = False
+    closed_ports: tuple[int, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     uid: int | None = None
@@ -156,6 +158,7 @@ class Policy:
             and set(inner.reach) <= set(self.reach)
             and set(inner.net) <= set(self.net)
             and (self.sockets or not inner.sockets)
+            and set(self.closed_ports) <= set(inner.closed_ports)
             and (inner.uid, inner.gid) == (self.uid, self.gid)
             and inner.namespaces >= self.namespaces
             and set(self.hidden) <= set(inner.hidden)
@@ -181,6 +184,7 @@ class Policy:
             "reach": [list(address) for address in self.reach],
             "net": list(self.net),
             "sockets": self.sockets,
+            "closed_ports": list(self.closed_ports),
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
             "uid": self.uid,
@@ -216,6 +220,7 @@ class Policy:
                 reach=_addresses(data["reach"]),
                 net=_names(data["net"]),
                 sockets=bool(data["sockets"]),
+                closed_ports=_ports(data["closed_ports"]),
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),
                 uid=_optional_integer(data["uid"]),
@@ -261,6 +266,12 @@ def _addresses(value: object) -> tuple[tuple[str, int], ...]:
     if not isinstance(value, list):
         raise TypeError("expected a list of addresses")
     return tuple((str(host), int(port)) for host, port in value)
+
+
+def _ports(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise TypeError("expected a list of ports")
+    return tuple(int(port) for port in value)
 
 
 def _strings(value: object) -> dict[str, str]:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract.envelope import ALLOW_SOCKETS
+from runner.contract.error_messages import ALLOW_SOCKETS
 from runner.settings.lendable import flag_for, within
 from runner.settings.rights import Rights
-from sandbox.denials.words import named_paths, wants_socket
+from sandbox.denials.paths_in_errors import named_paths, wants_socket
 
 __all__ = ["option_hint"]
 

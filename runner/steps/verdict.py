@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract.envelope import (
+from runner.contract.error_messages import (
     ALLOW_SOCKETS,
     crashed,
     file_not_found,
@@ -26,11 +26,11 @@ from runner.contract.envelope import (
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.errors import CallError, Code
 from runner.settings.lendable import flag_for, within
-from runner.settings.limits import DISK_FULL, disk_full, over_limit, server_memory_full
+from runner.settings.resource_limits import DISK_FULL, disk_full, over_limit, server_memory_full
 from runner.steps.listener import CallListener
 from runner.worker.long_answers import FOLDED, unfolded
 from runner.worker.wire import WireError
-from sandbox.denials.words import wants_socket
+from sandbox.denials.paths_in_errors import wants_socket
 from sandbox.host.memory_guard import SERVER_MEMORY
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits

@@ -112,7 +112,9 @@ class Zygote:
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._exits = Egress(
-            reach=frozenset(self.policy.reach), destinations=Destinations.parse(self.policy.net)
+            reach=frozenset(self.policy.reach),
+            destinations=Destinations.parse(self.policy.net),
+            closed_ports=frozenset(self.policy.closed_ports),
         )
         self._parking = Parking(
             reuse=self.reuse,

@@ -1,4 +1,4 @@
-"""From a processed result to what an MCP client gets, and to what a person reads in a shell.
+"""From a processed result to the `tools/call` message that an MCP client gets.
 
 Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
 asked for them and the whole message stays within what transports carry.
@@ -8,7 +8,6 @@ requirements S0-4, S0-19, S0-23, S1-11, S1-21, S2-2, S2-7, S2-9, S2-11, S2-12 an
 """
 
 import enum
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,9 @@ from runner.artifacts.accept import ArtifactFile, Processed, without_lost
 from runner.artifacts.route import NEVER_INLINE
 from runner.contract.display import decide
 from runner.contract.jsonable import NotJsonError, jsonable
-from runner.contract.normalise import flag_meta_data, parsed
-from runner.output_guard.schema_fit import satisfies
+from runner.contract.normalise import flag_meta_data
+from runner.steps.model_view import briefed, compact_json, legible, model_view, own_structured
 from runner.steps.replacements import Replacements
-from runner.steps.short_facts import brief, fitting
 
 __all__ = [
     "DISPLAY_META",
@@ -28,11 +26,8 @@ __all__ = [
     "MESSAGE_MAX_BYTES",
     "RESULT_META",
     "Delivery",
-    "human",
-    "human_size",
     "inline_limit",
     "is_open_schema",
-    "model_view",
     "referenced",
     "render",
 ]
@@ -47,15 +42,10 @@ FACTS_META = META_PREFIX + "meta_data"
 DOWNLOAD_META = META_PREFIX + "download"
 
 _FILES = ("artifacts", "deferred_artifacts")
-# The two spellings of a page beside the chat.
-_PAGES = ("canvas", "display")
 # The forms in which a file's entry carries its bytes, or says where they are.
 _CARRIED = ("b64", "s3_ref", "path")
 _NO_FILES = Replacements({})
-_WITHHELD = "withheld"
 _TOO_LARGE = "the message would be too large for the transport"
-# One for all: making an encoder takes longer than writing a small message.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ANNOTATIONS = frozenset(
     {
         "type",
@@ -164,7 +154,7 @@ def render(
             allowed_origins=allowed_origins,
         )
         message = _message(draft)
-        if len(_dumps(message).encode()) <= MESSAGE_MAX_BYTES:
+        if len(compact_json(message).encode()) <= MESSAGE_MAX_BYTES:
             break
     return message
 
@@ -180,55 +170,10 @@ def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
     )
 
 
-def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a contract value a model may read: no bytes, keys, tokens, oversized facts."""
-    view = _briefed(value)
-    for key in _FILES:
-        if key in view:
-            entries = _list(view[key])
-            view[key] = [_without(entry, *_CARRIED) for entry in entries if isinstance(entry, Mapping)]
-    return view
-
-
 def referenced(processed: Processed) -> dict[str, Any]:
     """Return a contract value whose artifacts are described, with their URIs, and not carried."""
     processed = without_lost(processed)
     return {**processed.value, **_entries(processed, bytes_inline=False)}
-
-
-def _briefed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a contract value without tokens and without facts too large for a model."""
-    return _tokenless(brief(value))
-
-
-def human(processed: Processed) -> str:
-    """Return the result as a person reads it in a shell; ends without a line break."""
-    value = processed.value
-    if processed.is_error:
-        return _human_error(value)
-    results = value.get("results")
-    lines = [results if isinstance(results, str) else json.dumps(results, ensure_ascii=False, indent=2)]
-    lines += processed.texts
-    lines += [f"{file.name}  ({human_size(file.size)}, {file.mime})" for file in processed.files]
-    lines += [
-        f"{entry['name']}  ({human_size(entry['size'])}, kept in My Files)"
-        for entry in value.get("deferred_artifacts", [])
-    ]
-    lines += [f"not delivered: {refusal.name}: {refusal.error.message}" for refusal in processed.errors]
-    for entry in processed.generated:
-        said = "kept in My Files" if entry["kept"] else f"not kept: {entry['reason']}"
-        lines.append(f"{entry['name']}  ({human_size(entry['size'])}, not returned by the tool; {said})")
-    return "\n".join(lines)
-
-
-def human_size(size: int) -> str:
-    """Return a number of bytes as `1023B`, `850KB` or `2.1GB`; units are multiples of 1024."""
-    number, units = float(size), ["B", "KB", "MB", "GB"]
-    # Compared as it will be printed: 1023.97 KB is shown as 1MB, not as 1024KB.
-    while round(number, 1) >= 1024 and len(units) > 1:
-        number /= 1024
-        units.pop(0)
-    return f"{number:.1f}".removesuffix(".0") + units[0]
 
 
 def _sent(wire: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,7 +191,7 @@ def _message(draft: _Draft) -> dict[str, Any]:
     message: dict[str, Any] = {"content": _content(draft, value), "isError": is_error}
     meta = _tool_meta(draft.wire) | _display_meta(value, draft.allowed_origins)
     if not (draft.closed or draft.processed.is_own):
-        message["structuredContent"] = _briefed(value)
+        message["structuredContent"] = briefed(value)
         if value.get("canvas") != message["structuredContent"].get("canvas"):
             meta[CANVAS_META] = value["canvas"]
         if value.get("meta_data") != message["structuredContent"].get("meta_data"):
@@ -255,7 +200,7 @@ def _message(draft: _Draft) -> dict[str, Any]:
         meta[RESULT_META] = value
         if draft.has_own_texts and "structuredContent" in draft.wire:
             own = draft.paths.value(draft.wire["structuredContent"], contents=not draft.form.bytes_inline)
-            structured = _own_structured(own, draft.output_schema)
+            structured = own_structured(own, draft.output_schema)
             if structured is not None:
                 message["structuredContent"] = structured
     if meta:
@@ -302,7 +247,14 @@ def _entry(entry: Mapping[str, Any], file: ArtifactFile, *, bytes_inline: bool) 
 
 def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
     own_texts = draft.has_own_texts
-    content: list[dict[str, Any]] = [] if own_texts else [*_said(draft), _text(_dumps(model_view(value)))]
+    content: list[dict[str, Any]] = (
+        []
+        if own_texts
+        else [
+            *_said(draft),
+            _text(compact_json(model_view(value))),
+        ]
+    )
     linked: set[str] = set()
     by_block = {file.block: file for file in draft.processed.files if file.block is not None}
     for index, block in enumerate(_list(draft.wire.get("content"))):
@@ -330,7 +282,7 @@ def _said(draft: _Draft) -> list[dict[str, Any]]:
     if draft.processed.failure is None or draft.wire.get("isError") is not True:
         return []
     return [
-        {**block, "text": _legible(draft.paths.text(block["text"]), own=True)}
+        {**block, "text": legible(draft.paths.text(block["text"]), own=True)}
         for block in _list(draft.wire.get("content"))
         if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
     ]
@@ -342,7 +294,7 @@ def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> li
         return []
     match block.get("type"):
         case "text" if isinstance(block.get("text"), str) and (own or block["text"] in draft.processed.texts):
-            return [{**block, "text": _legible(draft.paths.text(block["text"]), own=own)}]
+            return [{**block, "text": legible(draft.paths.text(block["text"]), own=own)}]
         case "resource_link":
             return [dict(block)]
         case "resource" if "blob" not in _mapping(block.get("resource")):
@@ -382,82 +334,14 @@ def _tool_meta(wire: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in meta.items() if not key.startswith(META_PREFIX)}
 
 
-def _tokenless(value: dict[str, Any]) -> dict[str, Any]:
-    return value | {key: _without(page, "token") for key, page in _pages(value).items()}
-
-
-def _own_structured(own: Any, schema: Mapping[str, Any] | None) -> Any:
-    """Return a tool's own structured content as a model may read it; None if nothing such fits its schema."""
-    known = schema or {}
-    is_wrapped = bool(known.get("x-fastmcp-wrap-result")) and _mapping(own).keys() == {"result"}
-    said = own["result"] if is_wrapped else own
-    if not _is_envelope(said):
-        return own
-
-    def outside(value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"result": value} if is_wrapped else value
-
-    short = fitting(_masked(said), lambda value: satisfies(outside(value), known))
-    return None if short is None else outside(short)
-
-
-def _masked(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool's own value with a word in place of a token, so that it still fits the tool's schema."""
-    pages = {key: page for key, page in _pages(own).items() if isinstance(page.get("token"), str)}
-    return {**own} | {key: {**page, "token": _WITHHELD} for key, page in pages.items()}
-
-
-def _legible(text: str, *, own: bool) -> str:
-    """Return a tool's text as a model may read it, where it is a contract value.
-
-    Args:
-        text: The text, with references in place of the files that were accepted.
-        own: Whether it stands for the result. Files of any other text were not accepted: their bytes go.
-    """
-    said = parsed(text)
-    if not _is_envelope(said):
-        return text
-    view = _briefed(said) if own else _without(model_view(said), "returned_file_contents")
-    return text if view == said else _dumps(view)
-
-
-def _is_envelope(said: object) -> bool:
-    return isinstance(said, dict) and ("results" in said or "artifacts" in said)
-
-
-def _pages(value: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {key: value[key] for key in _PAGES if isinstance(value.get(key), Mapping)}
-
-
 def _refusal_lines(processed: Processed) -> list[str]:
     return [
         f"Not delivered: {error.name} ({error.reason}): {error.error.message}" for error in processed.errors
     ]
 
 
-def _human_error(value: Mapping[str, Any]) -> str:
-    meta_data = _mapping(value.get("meta_data"))
-    details = _mapping(meta_data.get("details"))
-    results = value.get("results")
-    what = results.get("error", results) if isinstance(results, Mapping) else results
-    code = meta_data.get("error_code")
-    lines = [f"Error: {what}" + (f" [{code}]" if code else "")]
-    lines += [
-        f"  {key.replace('_', ' ')}: {item if isinstance(item, str) else _dumps(item)}"
-        for key, item in details.items()
-        if key != "suggestion" and item not in (None, [], "")
-    ]
-    if details.get("suggestion"):
-        lines.append(f"What to do: {details['suggestion']}")
-    return "\n".join(lines)
-
-
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _dumps(value: object) -> str:
-    return _ENCODER.encode(value)
 
 
 def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:

@@ -17,19 +17,13 @@ from result_fakes import FakeHome, Shelf, contract_like
 
 from runner.artifacts.accept import ArtifactFile, Processed, failed, process_artifacts
 from runner.artifacts.route import NEVER_INLINE
-from runner.contract.envelope import outside_home, timed_out
+from runner.contract.error_messages import outside_home, timed_out
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
-from runner.steps.render import (
-    MESSAGE_MAX_BYTES,
-    Delivery,
-    human,
-    human_size,
-    inline_limit,
-    is_open_schema,
-    model_view,
-    render,
-)
+from runner.formats.human_numbers import human_size
+from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
+from runner.steps.model_view import model_view
+from runner.steps.shell_view import human
 from sandbox.deadlines import Deadlines
 
 OPEN = {"type": "object", "additionalProperties": True}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from runner.files.facts import facts
+from runner.files.content_facts import facts
 from runner.formats import row_counts as rows
 
 BINARY = "application/octet-stream"

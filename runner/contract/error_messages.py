@@ -132,6 +132,8 @@ def outside_home(
 ) -> CallError:
     """Return the error of a path that the call may not use.
 
+    What the tool itself meets at that place is raised, in words that begin alike, by `sandbox.denials.judge`.
+
     Args:
         attempted: The path as the tool named it.
         home: The home of the call, or None if the tool has none.

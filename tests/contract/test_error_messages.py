@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.contract.envelope import (
+from runner.contract.error_messages import (
     Refusal,
     artifact_missing,
     busy,
@@ -25,7 +25,7 @@ from runner.contract.envelope import (
     tool_raised,
 )
 from runner.errors import CallError
-from runner.settings.limits import over_limit
+from runner.settings.resource_limits import over_limit
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.outcome import Reached
 

@@ -10,7 +10,7 @@ from somebody import somebody
 from support import call, details, error_code, open_toolset
 
 from runner.errors import CallError, Code
-from runner.settings.call_limits import LimitSettings, counted
+from runner.settings.named_limits import LimitSettings, counted
 from runner.toolset.fair_queue import FairQueue, Place
 from runner.toolset.rates import Rates
 
