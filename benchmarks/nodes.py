@@ -41,6 +41,12 @@ __all__ = ["main"]
 ADDS_LIMIT_MS, CANCEL_LIMIT_MS, AGAIN_LIMIT_S, TWO_LIMIT = 5.0, 50.0, 10.0, 1.7
 _ROOT = Path(__file__).resolve().parents[1]
 _TOOLS = _ROOT / "benchmarks" / "node_tools.py"
+_PREFIX = "io.modelcontextprotocol/"
+_META = {
+    f"{_PREFIX}protocolVersion": LATEST_PROTOCOL,
+    f"{_PREFIX}clientInfo": {"name": "bench", "version": "1"},
+    f"{_PREFIX}clientCapabilities": {},
+}
 _READY_S = 120.0
 _SETTLE_S = 0.0005
 
@@ -196,7 +202,7 @@ async def _cancel(toolset: Toolset, engine: FleetEngine, rounds: int) -> float:
 
 
 async def _two(toolset: Toolset, engine: FleetEngine, machines: _Machines) -> float:
-    """Return the calls a second of two nodes, over those of one. The tools wait: no processor is the bound."""
+    """Return the calls a second of two nodes, over those of one. The tools wait: no processor bounds it."""
     rates = []
     for number in (1, 2):
         if number == 2:
@@ -244,7 +250,7 @@ async def _call(
     request = Request(
         user=User(user),
         method="tools/call",
-        params={"name": tool, "arguments": arguments},
+        params={"name": tool, "arguments": arguments, "_meta": _META},
         facts=facts,
         client=Nobody(),
         inline_max_bytes=0,
