@@ -18,14 +18,14 @@ from typing import Any, Protocol, TypeVar
 from runner.artifacts.accept import Processed
 from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.put_while_running import RunningPuts
-from runner.contract.envelope import lost, no_process, tool_not_found
+from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.contract.normalise import Normalised
 from runner.errors import CallError, Code
 from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
-from runner.settings.call_limits import Counted
 from runner.settings.lendable import flag_for
+from runner.settings.named_limits import Counted
 from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.execution import (

@@ -95,6 +95,12 @@ class Bounds:
         list[str] | None,
         typer.Option("--allow-write", metavar="PATH,…", help="The same, to read and write."),
     ] = None
+    allow_sockets: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-sockets", help="Tools may have UNIX sockets in their home, for their own processes only."
+        ),
+    ] = None
     deny_run: Annotated[bool | None, typer.Option("--deny-run", help="Tools may run no other program.")] = (
         None
     )

@@ -21,7 +21,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from runner.contract.envelope import invalid_result, over_rate, too_often
+from runner.contract.error_messages import invalid_result, over_rate, too_often
 from runner.errors import CallError
 from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
 from runner.fleet.errors import may_have_run, no_node, no_room, redis_lost
@@ -33,7 +33,7 @@ from runner.fleet.lua import COUNT, PLACE, RELEASE, REVOKE
 from runner.fleet.messages import WIRE_VERSION, Said, Told, read
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
-from runner.settings.call_limits import Counted
+from runner.settings.named_limits import Counted
 from runner.steps.execution import Completed, Request
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
 from runner.toolset.catalog import ToolSpec

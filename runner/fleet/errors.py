@@ -1,6 +1,6 @@
 """Errors of calls that a fleet could not, or not wholly, execute."""
 
-from runner.contract.envelope import crashed
+from runner.contract.error_messages import crashed
 from runner.errors import CallError, Code
 
 __all__ = ["may_have_run", "no_node", "no_room", "redis_lost"]

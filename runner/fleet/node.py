@@ -28,7 +28,7 @@ from runner.fleet.key import Forged
 from runner.fleet.lua import BEGIN, SPEND
 from runner.fleet.messages import WIRE_VERSION, CallRecord, Said, Told, read
 from runner.fleet.node_call import NodeCall
-from runner.settings.call_limits import Counted
+from runner.settings.named_limits import Counted
 from runner.toolset.toolset import Toolset
 
 __all__ = ["FENCE_S", "TTL_S", "Node"]

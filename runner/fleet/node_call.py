@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from runner.artifacts.route import NEVER_INLINE
 from runner.call import execute_admitted, relay
-from runner.contract.envelope import cancelled
+from runner.contract.error_messages import cancelled
 from runner.errors import CallError
 from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener

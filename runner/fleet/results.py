@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.artifacts.route import NEVER_INLINE, s3_ref
-from runner.contract.envelope import Refusal, invalid_result
+from runner.contract.error_messages import Refusal, invalid_result
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -15,8 +15,9 @@ import uvicorn
 from runner.errors import UsageError
 from runner.http.connections import protocol_of
 from runner.http.context import Site
+from runner.playground.beside import Beside, Connect
 from runner.playground.bundle import Bundle
-from runner.playground.config import Playground, why_not
+from runner.playground.config import Playground, check_connect, why_not
 from runner.playground.frames import make_frames
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
@@ -41,24 +42,30 @@ class About:
         name: What the server calls itself.
         kind: `tools` for tool files, `proxy` in front of other servers.
         servers: Those other servers, by the names with which what they offer begins.
+        problems: Says why those cannot be reached that cannot, by name.
     """
 
     name: str
     kind: str
     servers: tuple[str, ...] = ()
+    problems: Callable[[], Mapping[str, str]] = dict
 
 
 @asynccontextmanager
-async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterator[Playground | None]:
+async def open_playground(
+    site: Site, about: About, *, port: int, connect: Connect | None = None
+) -> AsyncIterator[Playground | None]:
     """Serve the second origin until the block ends; None where this server has no Playground.
 
     Args:
         site: What the routes work with.
         about: What is served.
         port: Port of the server itself.
+        connect: Connects to other servers for pages.
 
     Raises:
-        UsageError: The port of the second origin cannot be listened on.
+        UsageError: The settings let pages connect to what they should not, or the port of the second origin
+            cannot be listened on.
     """
     settings = site.settings
     reason = why_not(settings)
@@ -67,16 +74,28 @@ async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterat
             log.warning("no Playground", extra={"reason": reason})
         yield None
         return
+    check_connect(settings)
+    beside = Beside(site, connect, about.problems) if connect is not None else None
     key = StartKey() if settings.auth.kind == "none" else None
     facts, bundle = _facts(site, about), Bundle()
     async with _frames(settings, bundle, port) as frames_port:
-        yield Playground(facts=lambda: facts, bundle=bundle, frames_port=frames_port, key=key)
+        try:
+            yield Playground(
+                facts=lambda: facts, bundle=bundle, frames_port=frames_port, key=key, beside=beside
+            )
+        finally:
+            if beside is not None:
+                await beside.close()
 
 
 def _facts(site: Site, about: About) -> Mapping[str, Any]:
     settings = site.settings
     return {
-        **asdict(about),
+        "name": about.name,
+        "kind": about.kind,
+        "servers": about.servers,
+        "connect": list(settings.playground_connect or ()),
+        "tracing": settings.spans != "none",
         "version": version("toolcell"),
         "tier": (site.tier or in_force(settings)).value,
         "deadlines": asdict(settings.deadlines()),

@@ -15,7 +15,9 @@ from runner.http.identify import of_cookie, of_page, who
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
+from runner.playground.beside import Beside
 from runner.playground.config import Playground, frames_origin
+from runner.playground.oauth import OAuthSteps
 
 __all__ = ["playground_address", "routes"]
 
@@ -28,7 +30,12 @@ def routes(site: Site, playground: Playground) -> list[Route]:
         Route("/play/assets/{name}", own.asset, methods=["GET"]),
         Route("/play/info", own.info, methods=["GET"]),
         *dashboards.routes(site),
+        *(_of_others(site, playground.beside) if playground.beside is not None else ()),
     ]
+
+
+def _of_others(site: Site, beside: Beside) -> list[Route]:
+    return [*beside.routes(), *OAuthSteps(beside, site.settings).routes()]
 
 
 def playground_address(base: str, playground: Playground) -> str:

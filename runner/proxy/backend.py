@@ -118,7 +118,7 @@ class BackOff:
         self._failures = 0
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Backend:
     """A connection that is made when it is needed.
 
@@ -133,6 +133,7 @@ class Backend:
         answer_s: How long an answer may take where nobody watches over the request.
         identity: Name of the parameter of tools that says who calls.
         learned: Hears of the tools that the server lists.
+        met: Hears of each attempt to connect: why it failed, or nothing.
         schemas: Output schemas of the tools, once known.
         specs: The tools, once known.
         widgets: What the tools say of calls that a widget asks for, once known.
@@ -150,6 +151,7 @@ class Backend:
     answer_s: float = 30.0
     identity: str = "username"
     learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
+    met: Callable[[str], None] = lambda _why: None
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
     schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -169,6 +171,26 @@ class Backend:
     def busy(self) -> bool:
         """Whether a request is under way."""
         return bool(self._asking)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as anybody has noticed."""
+        return self._client is not None and self._client.is_connected()
+
+    async def look(self) -> None:
+        """Ask the server whether it is there, in a way that each era knows.
+
+        Raises:
+            RemoteError: It is not, and could not be connected to again.
+        """
+        session = self._client.session if self._client is not None else None
+        modern = self._client is not None and session is not None and is_modern(self._client)
+        used_at = self.used_at
+        # An answer of any kind is a sign of life.
+        with contextlib.suppress(MCPError):
+            await self.request("server/discover" if modern else "ping", {})
+        # Nobody used it.
+        self.used_at = used_at
 
     @property
     def home(self) -> HomeLease | None:
@@ -197,10 +219,12 @@ class Backend:
             await asyncio.sleep(wait_s)
             try:
                 self._client = await self._connect()
-            except Unreachable:
+            except Unreachable as error:
                 self.backoff.failed(time.monotonic())
+                self.met(str(error))
                 raise
             self.backoff.worked()
+            self.met("")
             await self._resume(self._client)
             return self._client
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from runner.errors import UsageError
 from runner.proxy.contract import Contract
 
-__all__ = ["SCRIPTS", "Target", "read_targets"]
+__all__ = ["SCRIPTS", "Target", "read_targets", "target_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
@@ -80,6 +80,19 @@ def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
     if is_file:
         return _from_file(Path(first))
     return (Target(name=_program_name(words), command=tuple(words), folder=Path.cwd()),)
+
+
+def target_of(name: str, entry: Mapping[str, Any]) -> Target:
+    """Return the server that somebody names beside any file.
+
+    Args:
+        name: What they call it.
+        entry: As an entry of an `mcp.json`; paths are taken from the working folder.
+
+    Raises:
+        UsageError: What it says is wrong.
+    """
+    return _entry(name, _short(name), entry, Path.cwd())
 
 
 def _from_file(path: Path) -> tuple[Target, ...]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
 from runner.protocol.internals.connection import connection_of
 from runner.protocol.internals.types import Connection
-from runner.protocol.resource_tools import RemoteResources
+from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.protocol.sender import has_sessions
 from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.contract import Wish, contract_of
@@ -59,7 +60,7 @@ from runner.users.tokens import Tokens
 from sandbox.host import descriptors
 from sandbox.probe.machine import Tier
 
-__all__ = ["Reach", "ServerInfo", "UpstreamSpec", "Upstreams"]
+__all__ = ["STATES_CHANGED", "Reach", "ServerInfo", "Shared", "UpstreamSpec", "Upstreams"]
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,9 @@ _MOST_BACKENDS = 64
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
+
+STATES_CHANGED = "playground_servers"
+"""The event that a server behind this one can be reached again, or no longer."""
 
 _Context = ServerRequestContext[Any, Any]
 
@@ -121,6 +125,25 @@ class ServerInfo:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What calls count against where several things take calls of the same users.
+
+    Attributes:
+        admission: Who may start a call.
+        throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
+        drain: Ends calls when the server is to end.
+        observers: Who hears of each call that has ended.
+    """
+
+    admission: Admission
+    throttle: Throttle
+    rates: Rates
+    drain: Drain
+    observers: Observers
+
+
 @dataclass(frozen=True, slots=True)
 class _Front:
     """The connection of a client with sessions. A `runner.proxy.backend.Front`."""
@@ -160,6 +183,7 @@ class Upstreams:
         observers: Who hears of each call that has ended.
         call_locks: Say which users have calls under way.
         contracted: The servers of which some tool is treated like our own, as far as is known.
+        problems: Why servers could not be reached at the last attempt.
     """
 
     settings: Settings
@@ -179,6 +203,7 @@ class Upstreams:
     rates: Rates = field(default_factory=Rates)
     observers: Observers = field(default_factory=Observers)
     contracted: set[str] = field(default_factory=set)
+    problems: dict[str, str] = field(default_factory=dict)
     own_paths: OwnPaths = field(init=False)
     upkeep: Upkeep = field(init=False)
     call_locks: CallLocks = field(init=False)
@@ -188,6 +213,7 @@ class Upstreams:
     _homed: set[str] = field(default_factory=set)
     _fetching: set[str] = field(default_factory=set)
     _loopback: "Once[Loopback]" = field(init=False)
+    _backends: "weakref.WeakSet[Backend]" = field(default_factory=weakref.WeakSet)
 
     def __post_init__(self) -> None:
         self.call_locks = CallLocks(self.settings.state_dir)
@@ -202,7 +228,12 @@ class Upstreams:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, settings: Settings, ways: Sequence[UpstreamSpec], first: User | None
+        cls,
+        settings: Settings,
+        ways: Sequence[UpstreamSpec],
+        first: User | None,
+        *,
+        shared: Shared | None = None,
     ) -> "AsyncIterator[Upstreams]":
         """Connect to the servers once, to learn who they are, and be ready until the block ends.
 
@@ -210,6 +241,7 @@ class Upstreams:
             settings: The effective settings.
             ways: The servers.
             first: The user whose requests are expected first, if one can be named.
+            shared: What calls count against, where that is not this proxy's alone.
 
         Raises:
             UsageError: None of the servers can be reached.
@@ -219,6 +251,7 @@ class Upstreams:
         await asyncio.to_thread(sweep, settings.homes, settings.uids)
         if any(way.is_command and way.contract != "guard" for way in ways):
             await asyncio.to_thread(Homes.of(settings).sweep)
+        counts = shared or _alone(settings)
         library = replace(open_library(settings), changed=partial(tell_of_file, events))
         upstreams = cls(
             settings=settings,
@@ -230,11 +263,13 @@ class Upstreams:
                 tokens=Tokens(settings.state_dir / "tokens.json"), base=settings.public_url or ""
             ),
             guard=OutputGuard.of(settings),
-            admission=Admission.of(settings),
-            rates=Rates(limits=settings.call_limits),
-            observers=Observers.of(settings),
+            admission=counts.admission,
+            throttle=counts.throttle,
+            rates=counts.rates,
+            drain=counts.drain,
+            observers=counts.observers,
         )
-        observing = asyncio.create_task(upstreams.observers.run())
+        observing = None if shared else asyncio.create_task(upstreams.observers.run())
         sweeper = asyncio.create_task(upstreams._sweep())
         try:
             async with upstreams.upkeep.running(sweeps=True):
@@ -242,9 +277,10 @@ class Upstreams:
                 yield upstreams
         finally:
             sweeper.cancel()
-            observing.cancel()
             await upstreams.pausing.close()
-            await asyncio.to_thread(upstreams.observers.close)
+            if observing is not None:
+                observing.cancel()
+                await asyncio.to_thread(upstreams.observers.close)
             left = (*upstreams._of_users.values(), *upstreams._met.values())
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
             await upstreams._loopback.end(Loopback.close)
@@ -362,6 +398,16 @@ class Upstreams:
         """End a session: its files go, where files do not persist. Connections end with their clients."""
         await self.upkeep.end(session)
 
+    async def look(self, server: str) -> str | None:
+        """Return why a server cannot be reached; None if it can, or nobody speaks to it now."""
+        known = [backend for backend in self._backends if backend.name == server and backend.is_connected]
+        if known and not any(backend.busy for backend in known):
+            try:
+                await max(known, key=lambda backend: backend.used_at).look()
+            except RemoteError as error:
+                self._noted(server, str(error))
+        return self.problems.get(server)
+
     async def faults(self) -> Mapping[str, str]:
         """Say why no call can be taken; who cannot reach one server is told so, and calls of others work."""
         return self.observers.faults()
@@ -401,7 +447,7 @@ class Upstreams:
                 self._publish_list(user, method)
 
         resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
-        return Backend(
+        backend = Backend(
             name=server,
             transport=lambda: self._way_to(way, user),
             resources=resources,
@@ -412,7 +458,19 @@ class Upstreams:
             answer_s=self.settings.idle_timeout_s,
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way),
+            met=partial(self._noted, server),
         )
+        self._backends.add(backend)
+        return backend
+
+    def _noted(self, server: str, why: str) -> None:
+        """Note whether a server could be reached, and tell pages if that is another than before."""
+        if self.problems.get(server, "") == why:
+            return
+        self.problems.pop(server, None)
+        if why:
+            self.problems[server] = why
+        self.events.publish_to_all({"type": STATES_CHANGED})
 
     def _way_to(self, way: UpstreamSpec, user: User) -> ClientTransport:
         if way.in_home is None or way.name not in self._homed:
@@ -495,6 +553,16 @@ class Upstreams:
         task = asyncio.create_task(backend.drop())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def _alone(settings: Settings) -> Shared:
+    return Shared(
+        admission=Admission.of(settings),
+        throttle=Throttle(),
+        rates=Rates(limits=settings.call_limits),
+        drain=Drain(),
+        observers=Observers.of(settings),
+    )
 
 
 def _together(met: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:

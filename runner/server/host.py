@@ -2,7 +2,7 @@
 
 It never imports the tool file. Identity, transports, protocol eras and the sealing of request state
 are FastMCP's and the SDK's; what reaches author code is answered by a worker, whose wire result is
-handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.render`.
+handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.client_message`.
 """
 
 import logging
@@ -400,6 +400,7 @@ class _Relay:
         return {
             "call": request.id,
             "steps_ms": request.steps.in_ms(),
+            **request.steps.spans(),
             "denials": self._own_paths.told(denials),
             "usage": {name: value for name, value in usage.items() if value is not None},
             "layers": list(layers_of(self._toolset.tier)),

@@ -33,6 +33,7 @@ from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
 from runner.observation.metrics_server import metrics_served
 from runner.observation.observers import Observers
+from runner.playground.beside import Connect
 from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
@@ -50,13 +51,16 @@ from runner.server.web import make_web
 from runner.settings.model import Settings
 from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
+from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
+from runner.toolset.rates import Rates
+from runner.toolset.throttle import Throttle
 from runner.toolset.toolset import Toolset
 from runner.users.events import Events
 from runner.users.identity import User, check_startable
 from sandbox.probe.machine import Tier
 
-__all__ = ["KEY_S", "Served", "make_application", "serve", "serve_application", "site_of"]
+__all__ = ["KEY_S", "Connecting", "Served", "make_application", "serve", "serve_application", "site_of"]
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +90,10 @@ class Served(Protocol):
     library: Library
     events: Events
     observers: Observers
+    admission: Admission
+    throttle: Throttle
+    rates: Rates
+    problems: dict[str, str]
 
     @property
     def kind(self) -> str:
@@ -124,12 +132,17 @@ class Served(Protocol):
 
 S = TypeVar("S", bound=Served)
 
+Connecting = Callable[[Site, Served], Connect]
+"""Returns what connects a server to others for pages of its Playground."""
+
 
 async def serve(
     settings: Settings,
     transport: Transport,
     opened: AbstractAsyncContextManager[Toolset],
     reread: Callable[[], Settings],
+    *,
+    connecting: Connecting,
     engine: "Callable[[Toolset], AbstractAsyncContextManager[Fleet]] | None" = None,
 ) -> int:
     """Serve tool files until the client leaves or a signal comes; return the exit status.
@@ -139,6 +152,7 @@ async def serve(
         transport: What to serve them over.
         opened: The tool files, once it is entered.
         reread: Reads the settings anew.
+        connecting: Says how pages of the Playground have it connect to other servers.
         engine: Opens what executes calls, if that is not this machine.
 
     Raises:
@@ -153,7 +167,7 @@ async def serve(
         return make_host(toolset, transport=transport, download_url=download_url, elsewhere=elsewhere)
 
     both = opened if engine is None else _with_engine(opened, engine, fleets)
-    return await serve_application(settings, transport, both, make, reread)
+    return await serve_application(settings, transport, both, make, reread, connecting)
 
 
 @asynccontextmanager
@@ -175,6 +189,7 @@ async def serve_application(
     opened: AbstractAsyncContextManager[S],
     make: Callable[[S, DownloadUrl | None], FastMCP],
     reread: Callable[[], Settings],
+    connecting: Connecting,
 ) -> int:
     """Serve an application until the client leaves or a signal comes; return the exit status.
 
@@ -184,6 +199,7 @@ async def serve_application(
         opened: What the application works with, once it is entered.
         make: Makes the application; over HTTP with what makes download addresses.
         reread: Reads the settings anew, when a signal asks for that.
+        connecting: Says how pages of the Playground have it connect to other servers.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
@@ -220,7 +236,13 @@ async def serve_application(
             await unanswered.none(_GRACE_S)
         else:
             await _serve_http(
-                served, make, settings, listener, _Ends(stopped, again, settings.drain_s), reloads
+                served,
+                make,
+                settings,
+                listener,
+                _Ends(stopped, again, settings.drain_s),
+                reloads,
+                connecting,
             )
     if transport == "stdio" and stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
@@ -298,6 +320,7 @@ async def _serve_http(
     listener: socket.socket,
     ends: "_Ends",
     reloads: Reloads,
+    connecting: Connecting,
 ) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -310,8 +333,9 @@ async def _serve_http(
     site = site_of(served, settings)
     reloads.prepare.append(partial(prepare_tokens, app.auth, site))
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
-    about = About(name=app.name, kind=served.kind, servers=served.servers)
-    async with open_playground(site, about, port=port) as playground:
+    about = About(name=app.name, kind=served.kind, servers=served.servers, problems=lambda: served.problems)
+    connect = connecting(site, served)
+    async with open_playground(site, about, port=port, connect=connect) as playground:
         web = make_application(app, site, playground, served.end_session)
         print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
@@ -379,6 +403,8 @@ def make_application(
     def front(under_way: UnderWay) -> list[Middleware]:
         # Behind the door, so that it is heard of a session of a page, too.
         door = Middleware(PlaygroundAuth, site=site, passes=passes, under_way=under_way)
+        if playground.beside is not None:
+            playground.beside.ends_with(under_way)
         return [*before, door, ends]
 
     web = make_web(app, site, playground_routes(site, playground), direct=direct, front=front)

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runner.settings.auth import Auth
-from runner.settings.call_limits import LimitSettings
-from runner.settings.limits import LIMITS, limits_of
+from runner.settings.named_limits import LimitSettings
+from runner.settings.resource_limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.settings.secrets import SecretName, SecretSettings
 from runner.settings.values import (
@@ -59,6 +59,7 @@ class ToolSettings(BaseModel):
     deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
     allow_read: Paths | None = Field(None, description="Instead of `allow_read`, for this tool.")
     allow_write: Paths | None = Field(None, description="Instead of `allow_write`, for this tool.")
+    allow_sockets: bool | None = Field(None, description="Instead of `allow_sockets`, for this tool.")
     call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
     cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
     call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
@@ -260,6 +261,10 @@ class Settings(BaseSettings):
     allow_net: Network = Field(
         (), description="Hosts and ports that tools may reach; `*` is every public address."
     )
+    allow_sockets: bool = Field(
+        default=False,
+        description="Whether tools may have UNIX sockets in their home, to reach each other.",
+    )
     allow_read: Paths = Field((), description="Folders and files that are lent to tools to read.")
     allow_write: Paths = Field(
         (), description="Folders and files that are lent to tools to read and write, for all users together."
@@ -304,6 +309,12 @@ class Settings(BaseSettings):
         None,
         description="Address of that port as users reach it, on another host name than `public_url`; "
         "without it, widgets are shown on this machine only.",
+    )
+    playground_connect: Names | None = Field(
+        None,
+        description="What pages of the Playground may have this server connect to: origins such as "
+        "`https://host.example`, `*` for any address, and `command`, which starts commands, confined; "
+        "by default nothing, and in `runner dev` on this machine `*` and `command`.",
     )
     max_connections: Count | None = Field(
         None, description="Connections over HTTP at the same time; by default half of the descriptors."
@@ -557,8 +568,14 @@ class Settings(BaseSettings):
             programs=() if deny_run else programs,
             read=self.allow_read if own.allow_read is None else own.allow_read,
             write=self.allow_write if own.allow_write is None else own.allow_write,
+            sockets=self.allow_sockets if own.allow_sockets is None else own.allow_sockets,
             lent=self._lent,
         )
+
+    @property
+    def has_sockets(self) -> bool:
+        """Return whether any tool may have UNIX sockets."""
+        return any(self.rights(tool).sockets for tool in (None, *self.tools))
 
     @property
     def lender(self) -> int | None:

@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
-from runner.settings.call_limits import LimitSettings
 from runner.settings.model import Auth, Settings, ToolSettings
+from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
 from runner.system.logging_setup import redact
 

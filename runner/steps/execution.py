@@ -19,9 +19,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from runner.artifacts.accept import Keep, Processed, failed, process_artifacts
 from runner.artifacts.collect import OpenHome
-from runner.contract.announce import announce
 from runner.contract.display import decide
-from runner.contract.envelope import file_not_found
+from runner.contract.error_messages import file_not_found
+from runner.contract.interface_events import announce
 from runner.contract.normalise import Normalised, normalise
 from runner.errors import CallError, Code
 from runner.files.download_links import without_tokens
@@ -32,10 +32,10 @@ from runner.http.last_resort import unexpected
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
+from runner.steps.client_message import referenced
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
 from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener, Client
-from runner.steps.render import referenced
 from runner.steps.rewriting import FileDelivery, Inputs
 from runner.steps.timing import Steps
 from runner.store.protocol import Origin, Record
@@ -377,7 +377,11 @@ async def conclude(
 def traced(service: Service, request: Request) -> Request:
     """Return a request that tells the tool's server of its span, where spans are made."""
     span, params = service.observers.began(request.params, began=time.time())
-    return request if span is None else replace(request, span=span, params=params)
+    if span is None:
+        return request
+    # The steps are the same for both: who reports of them has the request as it came.
+    request.steps.trace = params["_meta"].get("traceparent")
+    return replace(request, span=span, params=params)
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:

@@ -6,6 +6,7 @@ Source: the issue "The Playground", line 2.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from runner.store.protocol import Record
 from sandbox.outcome import Outcome
@@ -25,12 +26,14 @@ class Steps:
         is_fresh: Whether the worker had served no call before.
         goes_on: Whether what it has begun goes on between calls, where the tool asks for that or it is so.
         inputs: The user's files that the tool was given.
+        trace: The call's span, as a `traceparent`, where spans are made.
     """
 
     outcome: Outcome | None = None
     is_fresh: bool = True
     goes_on: bool | None = None
     inputs: Sequence[Record] = ()
+    trace: str | None = None
     _began: float = field(default_factory=time.perf_counter)
     _done: list[tuple[str, float]] = field(default_factory=list)
 
@@ -59,6 +62,22 @@ class Steps:
             laps[step] = laps.get(step, 0.0) + done - before
             before = done
         return {step: round(took * 1000, 3) for step, took in laps.items()}
+
+    def spans(self) -> dict[str, Any]:
+        """Return the call's span and those below it, for a report; nothing where spans are not made."""
+        if self.trace is None:
+            return {}
+        below, before = [], 0.0
+        for step, done in self._done:
+            below.append(
+                {
+                    "name": step,
+                    "start_ms": round(before * 1000, 3),
+                    "took_ms": round((done - before) * 1000, 3),
+                }
+            )
+            before = done
+        return {"trace": self.trace, "spans": below}
 
 
 def wants_report(params: Mapping[str, object]) -> bool:

@@ -30,9 +30,9 @@ from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
-from runner.settings.limits import warn_of_memory
 from runner.settings.live import with_live
 from runner.settings.model import Settings
+from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
@@ -87,6 +87,7 @@ class Toolset:
         state: Session state of the tools.
         events: What happens, for the users' interfaces.
         observers: Who hears of each call that has ended.
+        problems: Why servers behind this one cannot be reached: there are none.
         links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
         claims: Folder of the locks that say which call owns a staged name.
@@ -124,6 +125,7 @@ class Toolset:
     observers: Observers = field(default_factory=Observers)
     further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     session_ended: Callable[[str], Awaitable[None]] | None = None
+    problems: dict[str, str] = field(default_factory=dict)
     upkeep: Upkeep = field(init=False)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)

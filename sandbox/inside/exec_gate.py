@@ -37,5 +37,5 @@ async def _answer(descriptor: int, policy: Policy) -> None:
         destinations=Destinations.parse(policy.net),
         closed_ports=frozenset(policy.closed_ports),
     )
-    Gate(listener=descriptor, ways=exits)
+    Gate(listener=descriptor, ways=exits, sockets=policy.home if policy.sockets else None)
     await asyncio.Event().wait()

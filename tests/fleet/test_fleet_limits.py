@@ -10,7 +10,7 @@ from fleet_world import TOOLS, World, code_of, until
 from support import Listening
 
 from runner.fleet.messages import Said
-from runner.settings.call_limits import LimitSettings
+from runner.settings.named_limits import LimitSettings
 
 pytestmark = pytest.mark.anyio
 

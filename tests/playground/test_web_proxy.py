@@ -119,3 +119,10 @@ def test_whoever_wants_to_be_asked_decides_on_each_call_of_a_widget(seen: Seen) 
     expect(said(seen).last).to_have_text("own: ALPHA")
     expect(calls(seen).get_by_role("row").nth(1)).to_contain_text("done")
     expect(calls(seen).get_by_role("row").nth(2)).to_contain_text("not allowed")
+
+
+def test_a_server_that_lets_pages_connect_to_nothing_says_what_would(seen: Seen) -> None:
+    seen.go("servers")
+
+    expect(seen.page.get_by_role("main")).to_contain_text("let its operator set playground_connect")
+    expect(seen.page.get_by_role("region", name="Connect to a server")).to_have_count(0)

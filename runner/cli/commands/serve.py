@@ -5,7 +5,7 @@ import importlib
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,14 @@ from runner.system.allocator import keep_little
 from runner.system.importing import import_whole
 from sandbox.host.descriptors import raise_limit
 from sandbox.host.launch import Launched
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from runner.http.context import Site
+    from runner.playground.beside import Connect, Connected, Wanted
+    from runner.server.serve import Served
+    from runner.users.identity import User
 
 __all__ = ["dev", "proxy", "reload", "serve", "worker"]
 
@@ -177,10 +185,23 @@ async def _load_and_serve(
     try:
         # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.server.serve")
-        status: int = await served.serve(settings, transport, opened, reread, elsewhere)
+        status: int = await served.serve(
+            settings, transport, opened, reread, connecting=_connecting, engine=elsewhere
+        )
     finally:
         await opened.discard()
     return status
+
+
+def _connecting(site: "Site", served: "Served") -> "Connect":
+    """Return what connects to other servers; what it takes is imported once a page asks for one."""
+
+    def connect(wanted: "Wanted", user: "User") -> "AbstractAsyncContextManager[Connected]":
+        from runner.proxy.beside import connecting  # noqa: PLC0415 - most servers never need it
+
+        return connecting(site, served)(wanted, user)
+
+    return connect
 
 
 def _start(flags: Mapping[str, Any], config: Path | None) -> Settings:
@@ -216,7 +237,13 @@ def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launch
     settings = _start(flags, config)
     from runner.server.develop import develop  # noqa: PLC0415 - after the cheap checks
 
-    developed = develop(settings, targets, reread=lambda: load_checked(flags, config), launched=launched)
+    developed = develop(
+        settings,
+        targets,
+        reread=lambda: load_checked(flags, config),
+        connecting=_connecting,
+        launched=launched,
+    )
     return asyncio.run(_stopped_by_signals(explained(developed, targets)))
 
 

@@ -1,19 +1,19 @@
 /** The frame of the page: who and where one is, the views, and the door where one is outside. */
 import type { JSX } from "preact";
+import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./model/begin";
 import { door, info, login, logout } from "./model/info";
 import { elsewhere, reload } from "./model/news";
 import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
-import { CallView } from "./views/call";
-import { FilesView } from "./views/files";
-import { Guarded } from "./views/guarded";
-import { HistoryView } from "./views/history";
-import { Palette, paletteOpen, usePalette } from "./views/palette";
-import { ResourcesView } from "./views/resources";
+import { connections, here, look } from "./model/connections";
 import { plain } from "./model/plain";
-import { ShowView } from "./views/show";
+import { Asks } from "./views/asks";
+import { CallView } from "./views/call";
+import { Down } from "./views/down";
+import { Guarded } from "./views/guarded";
+import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ToolList } from "./views/tool_list";
 
 interface View {
@@ -24,14 +24,29 @@ interface View {
 }
 
 /** Views that have an address and no place in the menu. */
-const OTHERS: View[] = [{ id: "show", title: "File", side: false, body: () => <ShowView /> }];
+const OTHERS: View[] = [
+  { id: "show", title: "File", side: false, body: later(() => import("./views/show").then((module) => module.ShowView)) },
+  { id: "oauth", title: "OAuth", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthView)) },
+  { id: "oauth-answer", title: "Login", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthAnswer)) },
+];
 
 export const VIEWS: View[] = [
   { id: "call", title: "Call", side: true, body: () => <CallView /> },
-  { id: "files", title: "My Files", side: false, body: () => <FilesView /> },
-  { id: "resources", title: "Resources", side: false, body: () => <ResourcesView /> },
-  { id: "history", title: "History", side: false, body: () => <HistoryView /> },
+  { id: "prompts", title: "Prompts", side: false, body: later(() => import("./views/prompts").then((module) => module.PromptsView)) },
+  { id: "resources", title: "Resources", side: false, body: later(() => import("./views/resources").then((module) => module.ResourcesView)) },
+  { id: "files", title: "My Files", side: false, body: later(() => import("./views/files").then((module) => module.FilesView)) },
+  { id: "saved", title: "Saved", side: false, body: later(() => import("./views/saved").then((module) => module.SavedView)) },
+  { id: "history", title: "History", side: false, body: later(() => import("./views/history").then((module) => module.HistoryView)) },
+  { id: "messages", title: "Messages", side: false, body: later(() => import("./views/messages").then((module) => module.MessagesView)) },
+  { id: "session", title: "Session", side: false, body: later(() => import("./views/session").then((module) => module.SessionView)) },
+  { id: "servers", title: "Servers", side: false, body: later(() => import("./views/servers").then((module) => module.ServersView)) },
 ];
+
+/** A view that is loaded when somebody looks at it. */
+function later(load: () => Promise<() => JSX.Element>): () => JSX.Element {
+  const Loaded = lazy(load);
+  return () => <Suspense fallback={<p class="soft" role="status">Loading…</p>}><Loaded /></Suspense>;
+}
 
 export function App(): JSX.Element {
   usePalette();
@@ -47,7 +62,7 @@ export function App(): JSX.Element {
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
         {view?.side && <ToolList />}
-        <main class="content" id="main" tabIndex={-1}><Guarded key={`${view?.id} ${route.value.rest}`}>{view?.body()}</Guarded></main>
+        <main class="content" id="main" tabIndex={-1}>{view?.id !== "servers" && <Down />}<Asks /><Guarded key={`${view?.id} ${route.value.rest}`}>{view?.body()}</Guarded></main>
       </div>
     </>
   );
@@ -57,7 +72,7 @@ function Top({ here }: { here: string }): JSX.Element {
   const known = info.value;
   return (
     <header class="top">
-      <span class="name">{known?.name}</span>
+      <Looked name={known?.name ?? ""} />
       <nav aria-label="Views" class="grow">
         <ul>
           {VIEWS.map((view) => (
@@ -75,6 +90,16 @@ function Top({ here }: { here: string }): JSX.Element {
       </button>
       <Leave />
     </header>
+  );
+}
+
+/** Which server is looked at; a choice where there are several. */
+function Looked({ name }: { name: string }): JSX.Element {
+  if (connections.value.length < 2) return <span class="name">{name}</span>;
+  return (
+    <select class="input compact name" aria-label="Server" value={here.value.id} onChange={(event) => look(event.currentTarget.value)}>
+      {connections.value.map((each) => <option key={each.id} value={each.id}>{plain(each.name)}{each.state.value === "down" ? " (down)" : ""}</option>)}
+    </select>
   );
 }
 

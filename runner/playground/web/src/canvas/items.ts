@@ -83,6 +83,12 @@ export function shownOf(run: Run): Shown {
   };
 }
 
+/** The files that a result names. */
+export function itemsOf(result: Params): Item[] {
+  const contract = contractOf(result);
+  return [...list(contract?.["artifacts"]), ...list(contract?.["deferred_artifacts"])].map(itemOf).filter((item): item is Item => item !== null);
+}
+
 function textOf(value: Json | undefined): string | null {
   return typeof value === "string" ? value : null;
 }

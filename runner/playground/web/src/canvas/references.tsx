@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { plain } from "../model/plain";
 import { size } from "../model/words";
 import { Download } from "../views/download";
-import { ResourceContent } from "../views/resources";
+import { ResourceContent } from "../views/contents";
 import { Viewed } from "./canvas";
 import type { Item, Link } from "./items";
 

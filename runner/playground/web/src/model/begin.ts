@@ -1,33 +1,73 @@
 /** What a page does once it is inside: load what it shows, and listen while it is seen. */
-import { computed, effect } from "@preact/signals";
+import { computed, effect, untracked } from "@preact/signals";
+import { Connection } from "./connection";
+import { here, loadBeside, risen, way } from "./connections";
+import { hasSessions } from "./eras";
 import { door } from "./info";
 import { hearNews, seen } from "./news";
-import { followed, loadResources, stay } from "./resources";
+import { loadPrompts, prompts } from "./prompts";
+import { ask } from "./questions";
+import { followed, hear, loadResources, resources, stay, templates, updated } from "./resources";
 import { loadRuns } from "./runs";
-import { loadTools } from "./tools";
+import { loadTools, tools, toolsLoading, toolsProblem } from "./tools";
 
 /** While somebody is inside and looks. After a session has ended there is nothing to be heard until the next. */
 const listens = computed(() => door.value.state === "open" && seen.value);
+
+Connection.asked = ask;
+Connection.heard = hear;
 
 let begun = false;
 
 export async function begin(): Promise<void> {
   if (door.value.state !== "open") return;
-  await Promise.all([loadTools(), loadRuns()]);
-  if (begun) return;
+  await Promise.all([loadBeside(), loadRuns()]);
+  if (begun) {
+    await loadAll();
+    return;
+  }
   begun = true;
+  // Which server is looked at, and in which era: all that it offers is another then.
+  effect(() => {
+    void here.value.era.value;
+    void risen.value;
+    untracked(() => void met());
+  });
   effect(() => (listens.value ? hearNews() : undefined));
   effect(() => {
     if (!listens.value) return undefined;
-    const uris = followed.value;
+    const connection = here.value;
+    if (connection.state.value !== "up") return undefined;
+    // With sessions each is subscribed to by a request of its own; the stream is one for all.
+    const uris = hasSessions(connection.era.value) ? [] : followed.value;
     const abort = new AbortController();
-    void stay(uris, abort.signal);
+    void stay(connection, uris, abort.signal);
     return () => abort.abort();
   });
   let hidden = false;
   effect(() => {
     if (!seen.value) hidden = true;
     // While it was hidden the page heard of nothing.
-    else if (hidden) void Promise.all([loadTools(), loadResources()]);
+    else if (hidden) untracked(() => void Promise.all([loadTools(), loadResources(), loadBeside()]));
   });
+}
+
+async function met(): Promise<void> {
+  tools.value = [];
+  prompts.value = [];
+  resources.value = [];
+  templates.value = [];
+  followed.value = [];
+  updated.value = new Set();
+  const connection = here.value;
+  const { state, why } = way(connection);
+  toolsLoading.value = state !== "down";
+  toolsProblem.value = state === "down" ? why : null;
+  if (state !== "up") return;
+  // Without an answer to this the lists are asked for all the same, and say what is wrong.
+  await Promise.all([connection.state.value === "up" ? undefined : connection.meet().catch(() => undefined), loadTools()]);
+}
+
+export async function loadAll(): Promise<void> {
+  await Promise.all([loadTools(), loadPrompts(), loadResources()]);
 }

@@ -1,50 +1,105 @@
-/** A call in other people's words. */
+/** A request in other people's words: a shell line, a program, a test, the server's entry in a client's configuration. */
+import { beside, connectionNamed, here, type Beside } from "./connections";
+import { hasSessions, NEWEST } from "./eras";
 import { info } from "./info";
 import { toJson, type Json } from "./json";
+import type { Params } from "./connection";
 import type { Run } from "./runs";
+import type { Expect, Kind } from "./saved";
+
+/** What is taken along: a request, and what came of it or is to come of it. */
+export interface Taken {
+  kind: Kind;
+  target: string;
+  args: Params;
+  server: string;
+  name?: string;
+  run?: Run;
+  expect?: Expect;
+}
 
 export interface Export {
   id: string;
   title: string;
-  make: (run: Run) => string;
+  /** Whether there is such a form of it. */
+  fits: (taken: Taken) => boolean;
+  make: (taken: Taken) => string;
 }
+
+const always = (): boolean => true;
+const ownTool = (taken: Taken): boolean => taken.kind === "tool" && remote(taken) === null && info.value?.kind === "tools";
 
 export const EXPORTS: Export[] = [
-  { id: "shell", title: "runner call", make: shell },
-  { id: "curl", title: "curl", make: curl },
-  { id: "python", title: "Python", make: python },
-  { id: "mcp", title: "mcp.json", make: mcpJson },
-  { id: "pytest", title: "pytest", make: pytest },
+  { id: "shell", title: "runner call", fits: ownTool, make: shell },
+  { id: "curl", title: "curl", fits: (taken) => remote(taken)?.kind !== "command", make: curl },
+  { id: "python", title: "Python", fits: always, make: python },
+  { id: "typescript", title: "TypeScript", fits: always, make: typescript },
+  { id: "mcp", title: "mcp.json", fits: always, make: mcpJson },
+  { id: "pytest", title: "pytest", fits: always, make: (taken) => pytestOf([taken]) },
 ];
 
-function address(): string {
-  return `${location.origin}/mcp`;
+export function takenOf(run: Run): Taken {
+  return { kind: "tool", target: run.tool, args: run.args, server: run.server ?? "", run };
 }
 
-function shell(run: Run): string {
-  return `runner call FILE ${quoted(run.tool)} --args ${quoted(toJson(run.args))}`;
+/** The server that was connected to from the page; null for the page's own. */
+function remote(taken: Taken): Beside | null {
+  return beside.value.find((each) => each.name === taken.server) ?? null;
 }
 
-function curl(run: Run): string {
+function address(taken: Taken): string {
+  const other = remote(taken);
+  return other?.kind === "address" ? other.target : `${location.origin}/mcp`;
+}
+
+function shell(taken: Taken): string {
+  return `runner call FILE ${quoted(taken.target)} --args ${quoted(toJson(taken.args))}`;
+}
+
+function asked({ kind, target, args }: Taken): { method: string; params: Params; name: string } {
+  if (kind === "resource") return { method: "resources/read", params: { uri: target }, name: target };
+  return { method: kind === "tool" ? "tools/call" : "prompts/get", params: { name: target, arguments: args }, name: target };
+}
+
+function curl(taken: Taken): string {
+  const { method, params, name } = asked(taken);
+  const connection = connectionNamed(taken.server) ?? here.value;
+  const login = remote(taken) === null && info.value?.login ? ['-H "authorization: Bearer $TOKEN"'] : [];
+  const types = "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'";
+  if (hasSessions(connection.era.value)) {
+    const greeting = { jsonrpc: "2.0", id: 1, method: "initialize", params: { protocolVersion: connection.era.value, capabilities: {}, clientInfo: { name: "curl", version: "1" } } };
+    const line = (body: unknown, ...more: string[]): string => [`curl -s ${quoted(address(taken))}`, types, ...login, ...more, `--data ${quoted(toJson(body))}`].join(" \\\n  ");
+    const session = `-H "mcp-session-id: $SESSION" -H 'mcp-protocol-version: ${connection.era.value}'`;
+    return [
+      `SESSION=$(${line(greeting, "-o /dev/null -D -")} | tr -d '\\r' | awk 'tolower($1) == "mcp-session-id:" {print $2}')`,
+      line({ jsonrpc: "2.0", method: "notifications/initialized" }, session),
+      line({ jsonrpc: "2.0", id: 2, method, params }, session),
+    ].join("\n");
+  }
   const prefix = "io.modelcontextprotocol/";
-  const meta = {
-    [`${prefix}protocolVersion`]: "2026-07-28",
-    [`${prefix}clientInfo`]: { name: "curl", version: "1" },
-    [`${prefix}clientCapabilities`]: {},
-  };
-  const body = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: run.tool, arguments: run.args, _meta: meta } };
+  const meta = { [`${prefix}protocolVersion`]: NEWEST, [`${prefix}clientInfo`]: { name: "curl", version: "1" }, [`${prefix}clientCapabilities`]: {} };
   const lines = [
-    `curl ${quoted(address())}`,
-    "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'",
-    "-H 'mcp-protocol-version: 2026-07-28' -H 'mcp-method: tools/call'",
-    `-H ${quoted(`mcp-name: ${run.tool}`)}`,
-    ...(info.value?.login ? ['-H "authorization: Bearer $TOKEN"'] : []),
-    `--data ${quoted(toJson(body))}`,
+    `curl ${quoted(address(taken))}`,
+    types,
+    `-H 'mcp-protocol-version: ${NEWEST}' -H 'mcp-method: ${method}'`,
+    `-H ${quoted(`mcp-name: ${name}`)}`,
+    ...login,
+    `--data ${quoted(toJson({ jsonrpc: "2.0", id: 1, method, params: { ...params, _meta: meta } }))}`,
   ];
   return lines.join(" \\\n  ");
 }
 
-function python(run: Run): string {
+/** How a FastMCP client reaches the server, as a Python expression. */
+function pythonTarget(taken: Taken): string {
+  return remote(taken)?.kind === "command" ? pythonValue(config(taken)) : pythonValue(address(taken));
+}
+
+function pythonCall({ kind, target, args }: Taken): string {
+  if (kind === "resource") return `client.read_resource(${pythonValue(target)})`;
+  return kind === "prompt" ? `client.get_prompt(${pythonValue(target)}, ${pythonValue(args as Json)})` : `client.call_tool(${pythonValue(target)}, ${pythonValue(args as Json)})`;
+}
+
+function python(taken: Taken): string {
   return [
     "import asyncio",
     "",
@@ -52,42 +107,132 @@ function python(run: Run): string {
     "",
     "",
     "async def main() -> None:",
-    `    async with Client(${pythonValue(address())}) as client:`,
-    `        result = await client.call_tool(${pythonValue(run.tool)}, ${pythonValue(run.args as Json)})`,
-    "        print(result.data)",
+    `    async with Client(${pythonTarget(taken)}) as client:`,
+    `        result = await ${pythonCall(taken)}`,
+    `        print(${taken.kind === "tool" ? "result.data" : "result"})`,
     "",
     "",
     "asyncio.run(main())",
   ].join("\n");
 }
 
-function mcpJson(): string {
-  const server = { url: address(), ...(info.value?.login ? { headers: { Authorization: "Bearer ${TOKEN}" } } : {}) };
-  return toJson({ mcpServers: { [info.value?.name ?? "tools"]: server } }, 2);
+function typescript(taken: Taken): string {
+  const { kind, target, args } = taken;
+  const command = commandOf(taken);
+  const call = kind === "resource" ? `client.readResource({ uri: ${toJson(target)} })` : kind === "prompt" ? `client.getPrompt({ name: ${toJson(target)}, arguments: ${toJson(args)} })` : `client.callTool({ name: ${toJson(target)}, arguments: ${toJson(args)} })`;
+  return [
+    'import { Client } from "@modelcontextprotocol/sdk/client/index.js";',
+    command === null ? 'import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";' : 'import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";',
+    "",
+    'const client = new Client({ name: "example", version: "1" });',
+    command === null
+      ? `await client.connect(new StreamableHTTPClientTransport(new URL(${toJson(address(taken))})));`
+      : `await client.connect(new StdioClientTransport(${toJson(command)}));`,
+    `console.log(JSON.stringify(await ${call}, null, 2));`,
+    "await client.close();",
+  ].join("\n");
 }
 
-function pytest(run: Run): string {
-  const failed = run.status !== "done";
+/** The command that starts a server, where it is one; its variables stay in the host. */
+function commandOf(taken: Taken): { command: string; args: string[] } | null {
+  const other = remote(taken);
+  if (other?.kind !== "command") return null;
+  const [command = "", ...args] = other.target.split(" ");
+  return { command, args };
+}
+
+function config(taken: Taken): { [key: string]: Json } {
+  const command = commandOf(taken);
+  const login = remote(taken) === null && info.value?.login === true;
+  const entry: { [key: string]: Json } = command ?? { url: address(taken), ...(login ? { headers: { Authorization: "Bearer ${TOKEN}" } } : {}) };
+  return { mcpServers: { [taken.server || (info.value?.name ?? "tools")]: entry } };
+}
+
+function mcpJson(taken: Taken): string {
+  return toJson(config(taken), 2);
+}
+
+/** One file with a test for each request. */
+export function pytestOf(list: readonly Taken[]): string {
+  const own = list.filter(ownTool);
+  const others = list.filter((taken) => !ownTool(taken));
+  const names = new Map<string, number>();
+  const tests = list.map((taken) => (ownTool(taken) ? testOfFile(taken, names) : testOfServer(taken, names)));
   return [
-    '"""Made from a call in the Playground. Change FILE to the path of the tool file."""',
+    own.length > 0 ? '"""Made in the Playground. Change FILE to the path of the tool file."""' : '"""Made in the Playground."""',
     "",
-    "import json",
-    "import subprocess",
+    ...(others.length > 0 ? ["import asyncio"] : []),
+    ...(own.length > 0 ? ["import json"] : []),
+    ...(list.some((taken) => taken.expect?.text?.startsWith("/")) ? ["import re"] : []),
+    ...(own.length > 0 ? ["import subprocess"] : []),
+    ...(list.some((taken) => taken.expect?.artifact !== undefined) ? ["from fnmatch import fnmatch"] : []),
+    ...(others.length > 0 || list.some((taken) => taken.expect?.schema !== undefined) ? [""] : []),
+    ...(list.some((taken) => taken.expect?.schema !== undefined) ? ["import jsonschema"] : []),
+    ...(others.length > 0 ? ["from fastmcp import Client"] : []),
     "",
     "",
-    `def test_${run.tool.replaceAll(/\W/g, "_")}_${failed ? "fails_as_it_did" : "answers"}() -> None:`,
-    `    arguments = ${pythonValue(run.args as Json)}`,
+    tests.join("\n\n\n"),
+    "",
+  ].join("\n");
+}
+
+function testName(taken: Taken, ending: string, names: Map<string, number>): string {
+  const base = `test_${(taken.name ?? taken.target).replaceAll(/\W+/g, "_").replaceAll(/^_+|_+$/g, "").toLowerCase()}_${ending}`;
+  const before = names.get(base) ?? 0;
+  names.set(base, before + 1);
+  return before === 0 ? base : `${base}_${before + 1}`;
+}
+
+function hasFailed(taken: Taken): boolean {
+  return taken.expect?.status === "failed" || (taken.expect?.status === undefined && taken.run !== undefined && taken.run.status !== "done");
+}
+
+function testOfFile(taken: Taken, names: Map<string, number>): string {
+  const failed = hasFailed(taken);
+  return [
+    `def ${testName(taken, failed ? "fails_as_it_did" : "answers", names)}() -> None:`,
+    `    arguments = ${pythonValue(taken.args as Json)}`,
     "",
     "    done = subprocess.run(",
-    `        ["runner", "call", "FILE", ${pythonValue(run.tool)}, "--args", json.dumps(arguments), "--json"],`,
+    `        ["runner", "call", "FILE", ${pythonValue(taken.target)}, "--args", json.dumps(arguments), "--json"],`,
     "        capture_output=True,",
     "        text=True,",
     "        check=False,",
     "    )",
     "",
     failed ? "    assert done.returncode != 0, done.stdout" : "    assert done.returncode == 0, done.stderr",
-    ...(failed ? [] : [`    assert json.loads(done.stdout)["results"] == ${pythonValue(resultsOf(run))}`]),
+    ...(failed || taken.run === undefined ? [] : [`    assert json.loads(done.stdout)["results"] == ${pythonValue(resultsOf(taken.run))}`]),
+    ...textAssertion(taken, "done.stdout"),
+    ...(taken.expect?.artifact === undefined ? [] : [`    names = [each["name"] for each in json.loads(done.stdout).get("artifacts") or []]`, `    assert any(fnmatch(name, ${pythonValue(taken.expect.artifact)}) for name in names), names`]),
+    ...(taken.expect?.schema === undefined ? [] : [`    jsonschema.validate(json.loads(done.stdout), ${pythonValue(taken.expect.schema)})`]),
   ].join("\n");
+}
+
+function testOfServer(taken: Taken, names: Map<string, number>): string {
+  const failed = hasFailed(taken);
+  const tool = taken.kind === "tool";
+  return [
+    `def ${testName(taken, failed ? "fails_as_it_did" : "answers", names)}() -> None:`,
+    "    async def asked():",
+    `        async with Client(${pythonTarget(taken)}) as client:`,
+    `            return await ${tool ? pythonCall(taken).replace(/\)$/, ", raise_on_error=False)") : pythonCall(taken)}`,
+    "",
+    "    result = asyncio.run(asked())",
+    "",
+    ...(tool ? [`    assert result.is_error is ${failed ? "True" : "False"}, result.content`] : ["    assert result"]),
+    ...textAssertion(taken, "str(result.content)".replace("result.content", tool ? "result.content" : "result")),
+    ...(taken.expect?.artifact === undefined ? [] : [`    names = [each.get("name", "") for each in (result.structured_content or {}).get("artifacts") or []]`, `    assert any(fnmatch(name, ${pythonValue(taken.expect.artifact)}) for name in names), names`]),
+    ...(taken.expect?.schema === undefined || !tool ? [] : [`    jsonschema.validate(result.structured_content, ${pythonValue(taken.expect.schema)})`]),
+  ].join("\n");
+}
+
+function textAssertion(taken: Taken, where: string): string[] {
+  const wanted = taken.expect?.text;
+  if (wanted === undefined) return [];
+  const pattern = /^\/(.+)\/([imsu]*)$/.exec(wanted);
+  if (pattern === null) return [`    assert ${pythonValue(wanted)} in ${where}`];
+  const flags = [...(pattern[2] ?? "")].filter((flag) => "ims".includes(flag)).map((flag) => `re.${flag.toUpperCase()}`).join(" | ");
+  return [`    assert re.search(${pythonValue(pattern[1] ?? "")}, ${where}${flags === "" ? "" : `, ${flags}`})`];
 }
 
 function resultsOf(run: Run): Json {

@@ -70,6 +70,14 @@ export function hold(base64: string): { uri: string; size: number } {
   return { uri, size: data.length };
 }
 
+/** The same for a text. */
+export function holdText(text: string): { uri: string; size: number } {
+  const data = new TextEncoder().encode(text);
+  const uri = `${HELD}${crypto.randomUUID()}`;
+  held.set(uri, data);
+  return { uri, size: data.length };
+}
+
 export function letGo(uri: string): void {
   held.delete(uri);
 }

@@ -3,6 +3,7 @@
  * page is seen: a browser grants one server few connections, and hidden pages would use them up.
  */
 import { signal } from "@preact/signals";
+import { loadBeside } from "./connections";
 import { loadFiles } from "./files";
 import { isObject, parseJson, type Json } from "./json";
 import type { Params } from "./mcp";
@@ -45,6 +46,7 @@ export function hearNews(): () => void {
     };
     void loadTools();
   });
+  source.addEventListener("playground_servers", () => void loadBeside());
   source.addEventListener("files_update", () => void loadFiles());
   source.addEventListener("canvas_content", (event: MessageEvent<string>) => {
     const told = read(event.data);

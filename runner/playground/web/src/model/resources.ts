@@ -1,8 +1,14 @@
 /** Resources of the server, templates, and which of them the page listens to. */
 import { signal } from "@preact/signals";
+import { here } from "./connections";
+import { Connection, type Params } from "./connection";
+import { hasSessions } from "./eras";
 import { isObject } from "./json";
-import { listAll, request, type Params } from "./mcp";
+import { listAll } from "./mcp";
+import { isUnknown, loadPrompts } from "./prompts";
+import { requestAnswered } from "./questions";
 import { serverOfUri } from "./servers";
+import { heardOfTask } from "./tasks";
 import { loadTools } from "./tools";
 
 export interface Resource {
@@ -12,6 +18,7 @@ export interface Resource {
   description: string;
   mimeType: string | null;
   size: number | null;
+  annotations: Params;
   /** The server behind a proxy that offers it; empty for the server's own. */
   server: string;
 }
@@ -31,11 +38,13 @@ export const followed = signal<string[]>([]);
 export const updated = signal<ReadonlySet<string>>(new Set());
 
 export async function loadResources(): Promise<void> {
+  const connection = here.value;
   try {
     const [listed, shaped] = await Promise.all([
-      listAll("resources/list", "resources"),
-      listAll("resources/templates/list", "resourceTemplates"),
+      listAll("resources/list", "resources", connection),
+      listAll("resources/templates/list", "resourceTemplates", connection),
     ]);
+    if (connection !== here.value) return;
     resources.value = listed.map(asResource);
     templates.value = shaped.map((each) => ({
       uriTemplate: String(each["uriTemplate"]),
@@ -45,30 +54,41 @@ export async function loadResources(): Promise<void> {
     }));
     resourcesProblem.value = null;
   } catch (error) {
-    resourcesProblem.value = (error as Error).message;
+    if (connection !== here.value) return;
+    resources.value = [];
+    templates.value = [];
+    resourcesProblem.value = isUnknown(error) ? null : (error as Error).message;
   } finally {
     resourcesLoading.value = false;
   }
 }
 
-export async function readResource(uri: string): Promise<Params[]> {
-  const result = await request("resources/read", { uri });
-  updated.value = new Set([...updated.value].filter((each) => each !== uri));
+/** Read a resource; `marked` says that it stays marked as changed. */
+export async function readResource(uri: string, marked = false): Promise<Params[]> {
+  const result = await requestAnswered(here.value, "resources/read", { uri });
+  if (!marked) updated.value = new Set([...updated.value].filter((each) => each !== uri));
   return Array.isArray(result["contents"]) ? result["contents"].filter(isObject) : [];
 }
 
 export function follow(uri: string, on: boolean): void {
   followed.value = on ? [...followed.value.filter((each) => each !== uri), uri] : followed.value.filter((each) => each !== uri);
+  const connection = here.value;
+  if (!hasSessions(connection.era.value)) return;
+  connection.request(on ? "resources/subscribe" : "resources/unsubscribe", { uri }).catch((error: Error) => {
+    followed.value = followed.value.filter((each) => each !== uri);
+    resourcesProblem.value = error.message;
+  });
 }
 
 /** Keep a stream of news open, for the resources that are followed and for changed lists. */
-export async function stay(uris: string[], signal: AbortSignal): Promise<void> {
-  const notifications = { toolsListChanged: true, resourcesListChanged: true, resourceSubscriptions: uris };
+export async function stay(connection: Connection, uris: string[], signal: AbortSignal): Promise<void> {
+  const notifications = { toolsListChanged: true, promptsListChanged: true, resourcesListChanged: true, resourceSubscriptions: uris };
   let pause = 1000;
   while (!signal.aborted) {
     const begun = Date.now();
     try {
-      await request("subscriptions/listen", { notifications }, { signal, onNotification: hear });
+      if (hasSessions(connection.era.value)) await connection.listen(signal);
+      else await connection.request("subscriptions/listen", { notifications }, { signal });
     } catch {
       // Without the stream the page works; it only hears of nothing.
     }
@@ -77,9 +97,13 @@ export async function stay(uris: string[], signal: AbortSignal): Promise<void> {
   }
 }
 
-function hear(method: string, params: Params): void {
+/** Take what a server says of no request. */
+export function hear(connection: Connection, method: string, params: Params): void {
+  if (method === "notifications/tasks/status") heardOfTask(connection, params);
+  if (connection !== here.value) return;
   if (method === "notifications/resources/updated") updated.value = new Set([...updated.value, String(params["uri"])]);
   if (method === "notifications/tools/list_changed") void loadTools();
+  if (method === "notifications/prompts/list_changed") void loadPrompts();
   if (method === "notifications/resources/list_changed") void loadResources();
 }
 
@@ -94,6 +118,7 @@ function asResource(given: Params): Resource {
     description: String(given["description"] ?? ""),
     mimeType: typeof given["mimeType"] === "string" ? given["mimeType"] : null,
     size: typeof given["size"] === "number" ? given["size"] : null,
+    annotations: isObject(given["annotations"]) ? given["annotations"] : {},
     server,
   };
 }

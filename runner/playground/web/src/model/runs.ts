@@ -1,7 +1,11 @@
 /** Calls that this page made: what was asked, what was heard, how it ended. Kept across reloads. */
 import { signal, type Signal } from "@preact/signals";
 import { isObject, toJson, type Json } from "./json";
-import { McpError, request, SessionEnded, type Params, type Wire } from "./mcp";
+import { connectionNamed, here } from "./connections";
+import { McpError, SessionEnded, type Params, type Wire } from "./connection";
+import type { Connection } from "./connection";
+import { ready } from "./canned";
+import { begunTask, followed } from "./tasks";
 import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
@@ -30,17 +34,33 @@ export interface Report {
   call: string;
   steps_ms: Record<string, number>;
   tier: string;
-  denials: Params[];
+  denials?: Params[];
   deadlines: { idle_s: number; total_s: number };
-  limits: Record<string, number>;
+  limits?: Record<string, number>;
   layers?: string[];
+  /** The call's span as a `traceparent`, and those below it, where the server makes spans. */
+  trace?: string;
+  spans?: Span[];
   usage?: { peak_bytes?: number; cpu_s?: number };
+}
+
+export interface Span {
+  name: string;
+  start_ms: number;
+  took_ms: number;
 }
 
 export interface Run {
   id: string;
   tool: string;
   args: Params;
+  /** The server that was asked, and what it called its version; absent in runs of before that was noted. */
+  server?: string;
+  version?: string;
+  /** Kept when others go, and shown first. */
+  pinned?: boolean;
+  /** The id of the task that the call became. */
+  task?: string;
   /** Milliseconds since the epoch. */
   began: number;
   /** Milliseconds that it took; null while it runs. */
@@ -104,11 +124,14 @@ export function reportOf(run: Run): Report | null {
 }
 
 /** Call a tool; the run tells how it goes. */
-export function start(tool: string, args: Params): Signal<Run> {
+export function start(tool: string, args: Params, how: { asTask?: boolean; connection?: Connection } = {}): Signal<Run> {
+  const connection = how.connection ?? here.value;
   const run = signal<Run>({
     id: crypto.randomUUID(),
     tool,
     args,
+    server: connection.name,
+    version: connection.about.value?.version ?? "",
     began: Date.now(),
     took: null,
     heard: 0,
@@ -120,9 +143,32 @@ export function start(tool: string, args: Params): Signal<Run> {
     problem: null,
     question: null,
   });
-  runs.value = [run, ...runs.value].slice(0, MAX_RUNS);
-  void carryOut(run, { name: tool, arguments: args });
+  runs.value = trimmed([run, ...runs.value]);
+  void carryOut(run, { name: tool, arguments: args }, connection, how.asTask === true);
   return run;
+}
+
+/** The newest runs, and those that are pinned. */
+function trimmed(all: Signal<Run>[]): Signal<Run>[] {
+  let rest = MAX_RUNS;
+  return all.filter((run) => run.value.pinned === true || rest-- > 0);
+}
+
+export function pin(run: Signal<Run>, pinned: boolean): void {
+  run.value = { ...run.value, pinned };
+  void keepRun(run.value);
+}
+
+/** Wait until a run has ended. A question that it asks is left to whoever looks at it. */
+export function ended(run: Signal<Run>): Promise<Run> {
+  return new Promise((resolve) => {
+    const stop = run.subscribe((value) => {
+      if (value.status === "running") return;
+      // Not within the first call, in which `stop` is not there yet.
+      queueMicrotask(() => stop());
+      resolve(value);
+    });
+  });
 }
 
 /** Take what a running tool shows. The news of other clients' calls are of no run here. */
@@ -146,7 +192,19 @@ export function answer(run: Signal<Run>, responses: Params): void {
     arguments: run.value.args,
     inputResponses: responses,
     ...(state === undefined ? {} : { requestState: state }),
-  });
+  }, connectionNamed(run.value.server ?? "") ?? here.value, false);
+}
+
+/** The answers that stand ready, if they are all that is asked for; null where a person has to answer. */
+function standing(connection: Connection, question: Params): Params | null {
+  const asked = isObject(question["inputRequests"]) ? Object.entries(question["inputRequests"]) : [];
+  const answers: Params = {};
+  for (const [key, each] of asked) {
+    const found = isObject(each) ? ready(connection, String(each["method"])) : null;
+    if (found === null || "refuse" in found) return null;
+    answers[key] = found.result;
+  }
+  return asked.length === 0 ? null : answers;
 }
 
 /** What came of a run and is not shown yet. */
@@ -167,7 +225,7 @@ function withHeard(run: Run, { wire, said }: Heard): Run {
   return { ...now, progress: now.progress.slice(-MAX_LOGS), logs: now.logs.slice(-MAX_LOGS) };
 }
 
-async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
+async function carryOut(run: Signal<Run>, params: Params, connection: Connection, asTask: boolean): Promise<void> {
   const abort = new AbortController();
   cancels.set(run.value.id, abort);
   const zero = performance.now() - (run.value.took ?? 0);
@@ -184,8 +242,9 @@ async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
     run.value = { ...run.value, ...part };
   };
   try {
-    const result = await request("tools/call", params, {
+    let result = await connection.request("tools/call", params, {
       live: true,
+      task: asTask,
       token: run.value.id,
       signal: abort.signal,
       meta: { "toolcell/report": true },
@@ -198,18 +257,30 @@ async function carryOut(run: Signal<Run>, params: Params): Promise<void> {
         paints.soon();
       },
     });
+    const begun = begunTask(result);
+    if (begun !== null) {
+      change({ task: String(begun["taskId"]) });
+      result = await followed(connection, begun, { tool: run.value.tool, run: run.value.id }, (task) => {
+        const at = performance.now() - zero;
+        change({ heard: at, logs: [...run.value.logs, { at, level: "task", logger: null, text: task.message === "" ? task.status : `${task.status}: ${task.message}`, notice: false }] });
+      }, abort.signal);
+    }
     const took = performance.now() - zero;
-    if (result["resultType"] === "input_required") change({ question: result, took });
+    const ready = result["resultType"] === "input_required" ? standing(connection, result) : null;
+    if (ready !== null) {
+      change({ took, question: result });
+      answer(run, ready);
+    } else if (result["resultType"] === "input_required") change({ question: result, took });
     else change({ result, took, status: result["isError"] === true ? "failed" : "done" });
   } catch (error) {
-    change({ took: performance.now() - zero, ...ended(error, abort.signal.aborted) });
+    change({ took: performance.now() - zero, ...endOf(error, abort.signal.aborted) });
   } finally {
-    cancels.delete(run.value.id);
+    if (run.value.status !== "running") cancels.delete(run.value.id);
     void keepRun(run.value);
   }
 }
 
-function ended(error: unknown, aborted: boolean): Partial<Run> {
+function endOf(error: unknown, aborted: boolean): Partial<Run> {
   if (aborted) return { status: "cancelled", problem: CANCELLED };
   if (error instanceof SessionEnded) {
     door.value = { state: "closed", login: info.value?.login ?? false, why: error.message };

@@ -1,4 +1,5 @@
 /** Which server behind a proxy something belongs to. The proxy writes names as `runner/proxy/namespacing.py` says. */
+import { here } from "./connections";
 import { info } from "./info";
 
 /** The server of a tool; empty where nothing is renamed. */
@@ -25,5 +26,5 @@ export function uriOf(server: string, uri: string): string {
 }
 
 function servers(): string[] {
-  return info.value?.servers ?? [];
+  return here.value.isOwn ? (info.value?.servers ?? []) : [];
 }

@@ -1,6 +1,7 @@
 /** The tools of the server, as its list gives them. */
 import { computed, signal } from "@preact/signals";
 import { isObject, type Json } from "./json";
+import { here } from "./connections";
 import { listAll, type Params } from "./mcp";
 
 export type Schema = { [key: string]: Json };
@@ -13,6 +14,10 @@ export interface Tool {
   outputSchema: Schema | null;
   annotations: Params;
   meta: Params;
+  /** What else the server says of it: icons, execution. */
+  more: Params;
+  /** Whether a call of it may, or must, be a task. */
+  task: "no" | "optional" | "required";
   badges: string[];
 }
 
@@ -22,14 +27,18 @@ export const toolsLoading = signal(true);
 export const byName = computed(() => new Map(tools.value.map((tool) => [tool.name, tool])));
 
 export async function loadTools(): Promise<void> {
+  const connection = here.value;
   toolsLoading.value = true;
   try {
-    tools.value = (await listAll("tools/list", "tools")).map(asTool);
+    const listed = (await listAll("tools/list", "tools", connection)).map(asTool);
+    if (connection !== here.value) return;
+    tools.value = listed;
     toolsProblem.value = null;
   } catch (error) {
+    if (connection !== here.value) return;
     toolsProblem.value = error instanceof Error ? error.message : String(error);
   } finally {
-    toolsLoading.value = false;
+    if (connection === here.value) toolsLoading.value = false;
   }
 }
 
@@ -45,8 +54,18 @@ function asTool(given: Params): Tool {
     outputSchema: isObject(given["outputSchema"]) ? given["outputSchema"] : null,
     annotations,
     meta,
+    more: Object.fromEntries(Object.entries(given).filter(([key]) => !KNOWN.includes(key))),
+    task: taskOf(given, meta),
     badges: badges(annotations, meta, given),
   };
+}
+
+const KNOWN = ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta"];
+
+function taskOf(given: Params, meta: Params): Tool["task"] {
+  const execution = isObject(given["execution"]) ? given["execution"] : {};
+  const said = execution["taskSupport"] ?? (isObject(meta["fastmcp"]) ? meta["fastmcp"]["task"] : undefined);
+  return said === "required" || said === "optional" ? said : "no";
 }
 
 function badges(annotations: Params, meta: Params, given: Params): string[] {

@@ -1,5 +1,5 @@
 /** A tool: its arguments as a form and as raw JSON, and what became of the last call. */
-import type { JSX } from "preact";
+import { Fragment, type JSX } from "preact";
 import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect } from "preact/hooks";
 import { boardTabs } from "../canvas/dashboard";
@@ -10,15 +10,22 @@ import { info } from "../model/info";
 import { route, settle, to } from "../model/route";
 import { runs, start } from "../model/runs";
 import { blank } from "../model/schema";
-import { byName, tools, toolsLoading, type Tool } from "../model/tools";
+import { here } from "../model/connections";
+import { hasSessions } from "../model/eras";
+import { hasTasks } from "../model/tasks";
+import { byName, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
 import { CopyButton } from "./copy";
+import { Folded } from "./folded";
+import { plain } from "../model/plain";
 import { RunView } from "./run";
+import { SaveRequest } from "./save_request";
 import { Tabs } from "./tabs";
 import { Badges } from "./tool_list";
 
 export function CallView(): JSX.Element {
   const tool = byName.value.get(route.value.rest) ?? (route.value.rest === "" ? tools.value[0] : undefined);
   if (tool === undefined) {
+    if (toolsProblem.value !== null) return <p class="empty">{here.value.state.value === "down" ? "" : plain(toolsProblem.value)}</p>;
     if (toolsLoading.value) return <p class="empty" role="status">Loading the tools…</p>;
     return (
       <div class="empty">
@@ -27,15 +34,30 @@ export function CallView(): JSX.Element {
       </div>
     );
   }
-  return <Call key={tool.name} tool={tool} />;
+  return <Call key={`${here.value.name} ${tool.name}`} tool={tool} />;
+}
+
+/** All that the server says of a tool beside its name, its text and its arguments. */
+function About({ tool }: { tool: Tool }): JSX.Element | null {
+  const said: [string, unknown][] = [["Annotations", tool.annotations], ["Result schema", tool.outputSchema ?? {}], ["More", tool.more], ["_meta", tool.meta]];
+  const shown = said.filter(([, value]) => Object.keys(value as object).length > 0);
+  if (shown.length === 0) return null;
+  return (
+    <details class="small"><summary>What the server says of it</summary>
+      <dl class="facts">{shown.map(([title, value]) => <Fragment key={title}><dt>{title}</dt><dd><pre class="code" tabIndex={0}><Folded text={toJson(value, 2)} /></pre></dd></Fragment>)}</dl>
+    </details>
+  );
 }
 
 function Call({ tool }: { tool: Tool }): JSX.Element {
-  const key = `draft ${info.value?.name ?? ""} ${info.value?.user ?? ""} ${tool.name}`;
+  const key = `draft ${here.value.name} ${info.value?.user ?? ""} ${tool.name}`;
   const linked = route.value.query.get("args");
   const text = useSignal(linked ?? recall(key) ?? toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2));
   const tab = useSignal(recall("arguments tab") ?? "form");
   const strict = useSignal(false);
+  const asTask = useSignal(false);
+  // With sessions a tool says itself whether it may be one; without, its server decides on each call.
+  const mayBeTask = hasTasks(here.value) && (tool.task !== "no" || !hasSessions(here.value.era.value));
   const parsed = useComputed(() => read(text.value));
   // With the picture, not after it: the next link may have been followed by then.
   useLayoutEffect(() => {
@@ -53,7 +75,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   const run = (): void => {
     strict.value = true;
     const { value } = parsed.value;
-    if (value !== null) start(tool.name, value);
+    if (value !== null) start(tool.name, value, { asTask: mayBeTask && (asTask.value || tool.task === "required") });
   };
   // With the first picture, not after it: who is quick has pressed by then.
   useLayoutEffect(() => {
@@ -66,12 +88,13 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   });
-  const last = runs.value.find((each) => each.value.tool === tool.name);
+  const last = runs.value.find((each) => each.value.tool === tool.name && (each.value.server ?? here.value.name) === here.value.name);
   return (
     <div class="stack">
       <header class="stack">
         <div class="row"><h1 class="mono">{tool.name}</h1><Badges of={tool} /></div>
         <p class="soft about">{tool.description}</p>
+        <About tool={tool} />
       </header>
       <div class="call">
         <section class="card" aria-label="Arguments">
@@ -84,7 +107,9 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
           <div class="body row">
             <button class="button main" onClick={run} disabled={parsed.value.value === null}>Run <kbd>Ctrl ↵</kbd></button>
             <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; }}>Reset</button>
+            {mayBeTask && <label class="row small"><input type="checkbox" checked={asTask.value || tool.task === "required"} disabled={tool.task === "required"} onChange={(event) => { asTask.value = event.currentTarget.checked; }} />As a task</label>}
             <span class="grow" />
+            <SaveRequest kind="tool" target={tool.name} args={() => parsed.value.value} />
             <CopyButton name="Copy link" title="An address that fills this form in and runs nothing"
               text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
           </div>

@@ -5,17 +5,18 @@ import { diffLines } from "diff";
 import { toJson } from "../model/json";
 import { forgetRuns } from "../model/keep";
 import { route, to } from "../model/route";
-import { runById, runs, start, type Run } from "../model/runs";
+import { pin, runById, runs, start, type Run } from "../model/runs";
 import { byName } from "../model/tools";
 import { forgetStates } from "../model/widget_states";
 import { ago, duration } from "../model/words";
-import { EXPORTS } from "../model/exports";
-import { CopyButton } from "./copy";
+import { connections, here } from "../model/connections";
+import { takenOf } from "../model/exports";
+import { Exported } from "./exported";
 import { plain } from "../model/plain";
 import { Folded } from "./folded";
 import { RunView } from "./run";
+import { SaveRequest } from "./save_request";
 import { contractOf, modelText } from "./result";
-import { Tabs } from "./tabs";
 
 export function HistoryView(): JSX.Element {
   const one = runById(route.value.rest);
@@ -25,6 +26,12 @@ export function HistoryView(): JSX.Element {
 
 function List(): JSX.Element {
   const picked = useSignal<string[]>([]);
+  const asked = useSignal("");
+  const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const several = new Set(runs.value.map((run) => run.value.server ?? "")).size > 1;
+  const found = runs.value.filter((run) => words.every((word) => textOf(run.value).includes(word)));
+  // Pinned ones first; within both, the newest.
+  const listed = [...found.filter((run) => run.value.pinned === true), ...found.filter((run) => run.value.pinned !== true)];
   const both = picked.value.map((id) => runById(id)?.value).filter((run): run is Run => run !== undefined);
   const pick = (id: string): void => {
     picked.value = picked.value.includes(id) ? picked.value.filter((each) => each !== id) : [...picked.value, id].slice(-2);
@@ -35,12 +42,14 @@ function List(): JSX.Element {
         {runs.value.length > 0 && <button class="button quiet" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>Forget all</button>}</header>
       {runs.value.length === 0 && <div class="card empty"><p>No calls yet.</p><p class="small">Every call from this page is listed here, in this browser only.</p></div>}
       {both[0] !== undefined && both[1] !== undefined && <Difference one={both[1]} other={both[0]} />}
-      {runs.value.length > 0 && (
+      {runs.value.length > 0 && <input id="search" class="input" type="search" aria-label="Search calls" placeholder="Search calls: tool, server, arguments, result   /" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />}
+      {runs.value.length > 0 && listed.length === 0 && <p class="soft" role="status">No call has these words.</p>}
+      {listed.length > 0 && (
         <div class="card scroll">
           <table class="grid stacked" role="table">
             <caption class="unseen">Calls</caption>
             <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Compare</th><th role="columnheader" scope="col">Tool</th><th role="columnheader" scope="col">Arguments</th><th role="columnheader" scope="col">End</th><th role="columnheader" scope="col">Took</th><th role="columnheader" scope="col">When</th><th role="columnheader" scope="col"><span class="unseen">Again</span></th></tr></thead>
-            <tbody role="rowgroup">{runs.value.map((run) => <Row key={run.value.id} run={run} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
+            <tbody role="rowgroup">{listed.map((run) => <Row key={run.value.id} run={run} several={several} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
           </table>
         </div>
       )}
@@ -48,17 +57,22 @@ function List(): JSX.Element {
   );
 }
 
-function Row({ run, picked, pick }: { run: Signal<Run>; picked: boolean; pick: (id: string) => void }): JSX.Element {
+/** What a search looks in: of a long result its beginning. */
+function textOf(run: Run): string {
+  return `${run.tool} ${run.server ?? ""} ${run.status} ${toJson(run.args).slice(0, 5000)} ${run.problem ?? ""} ${run.result === null ? "" : modelText(run.result).slice(0, 5000)}`.toLowerCase();
+}
+
+function Row({ run, several, picked, pick }: { run: Signal<Run>; several: boolean; picked: boolean; pick: (id: string) => void }): JSX.Element {
   const { value } = run;
   return (
     <tr role="row">
       <td role="cell"><input type="checkbox" checked={picked} onChange={() => pick(value.id)} aria-label={`Compare this call of ${value.tool}`} /></td>
-      <td role="cell" class="first"><a class="mono" href={to("history", value.id)}>{value.tool}</a></td>
+      <td role="cell" class="first"><a class="mono" href={to("history", value.id)}>{value.tool}</a>{several && <span class="soft small"> {plain(value.server ?? "")}</span>}</td>
       <td role="cell" class="mono clip whole last">{plain(toJson(value.args)).slice(0, 200)}</td>
       <td role="cell"><span class={`badge ${value.status}`}>{value.status}</span></td>
       <td role="cell" class="number">{value.took === null ? "" : duration(value.took)}</td>
       <td role="cell" class="time">{ago(new Date(value.began).toISOString())}</td>
-      <td role="cell" class="whole last"><span class="row end"><Again run={value} /></span></td>
+      <td role="cell" class="whole last"><span class="row end"><button class="button quiet" aria-pressed={value.pinned === true} title="Keep this call, and list it first" onClick={() => pin(run, value.pinned !== true)}>{value.pinned === true ? "Pinned" : "Pin"}</button><Again run={value} /></span></td>
     </tr>
   );
 }
@@ -66,25 +80,37 @@ function Row({ run, picked, pick }: { run: Signal<Run>; picked: boolean; pick: (
 function Again({ run }: { run: Run }): JSX.Element {
   return (
     <>
+      <Elsewhere run={run} />
       <button class="button quiet" disabled={!byName.value.has(run.tool)} onClick={() => { start(run.tool, run.args); location.hash = to("call", run.tool).slice(1); }}>Run again</button>
       <a class="button quiet" href={to("call", run.tool, { args: toJson(run.args, 2) })}>Edit</a>
     </>
   );
 }
 
+/** The same call of another server, to compare both: two versions of one, or two that do the same. */
+function Elsewhere({ run }: { run: Run }): JSX.Element | null {
+  const others = connections.value.filter((each) => each.name !== (run.server ?? here.value.name));
+  if (others.length === 0) return null;
+  return (
+    <select class="input compact" aria-label={`Run this call of ${run.tool} on another server`} value="" onChange={(event) => {
+      const connection = others.find((each) => each.id === event.currentTarget.value);
+      event.currentTarget.value = "";
+      if (connection !== undefined) start(run.tool, run.args, { connection });
+    }}><option value="">Run on…</option>{others.map((each) => <option key={each.id} value={each.id}>{plain(each.name)}</option>)}</select>
+  );
+}
+
 function One({ run }: { run: Signal<Run> }): JSX.Element {
-  const chosen = useSignal(EXPORTS[0]?.id ?? "");
   const { value } = run;
   return (
     <div class="stack">
-      <header class="row"><h1 class="mono grow">{value.tool}</h1><Again run={value} /><a class="button quiet" href={to("history")}>All calls</a></header>
+      <header class="row"><h1 class="mono grow">{value.tool}</h1><SaveRequest kind="tool" target={value.tool} args={() => value.args} /><Again run={value} /><a class="button quiet" href={to("history")}>All calls</a></header>
       <div class="call">
         <section class="card" aria-label="Arguments">
           <header><h2>Arguments</h2></header>
           <div class="body"><pre class="code" tabIndex={0}><Folded text={toJson(value.args, 2)} /></pre></div>
           <header><h2>Take along</h2></header>
-          <Tabs label="Forms" chosen={chosen.value} choose={(id) => { chosen.value = id; }}
-            tabs={EXPORTS.map((each) => ({ id: each.id, title: each.title, body: () => <Copied key={each.id} text={each.make(value)} /> }))} />
+          <Exported taken={takenOf(value)} />
         </section>
         <RunView run={run} tool={byName.value.get(value.tool)} />
       </div>
@@ -92,25 +118,21 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
   );
 }
 
-function Copied({ text }: { text: string }): JSX.Element {
-  return (
-    <div class="stack">
-      <pre class="code" tabIndex={0}><Folded text={text} /></pre>
-      <div><CopyButton text={() => text} /></div>
-    </div>
-  );
-}
-
 function Difference({ one, other }: { one: Run; other: Run }): JSX.Element {
   return (
     <section class="card" aria-label="Difference">
-      <header><h2>From {ago(new Date(one.began).toISOString())} to {ago(new Date(other.began).toISOString())}</h2></header>
+      <header><h2>From {ago(new Date(one.began).toISOString())}{origin(one)} to {ago(new Date(other.began).toISOString())}{origin(other)}</h2></header>
       <div class="body stack">
         <h3 class="part">Arguments</h3><Lines one={toJson(one.args, 2)} other={toJson(other.args, 2)} />
         <h3 class="part">Result</h3><Lines one={shown(one)} other={shown(other)} />
       </div>
     </section>
   );
+}
+
+/** Of which server, in which version, where that is known. */
+function origin(run: Run): string {
+  return run.server === undefined || run.server === "" ? "" : plain(` (${run.server}${run.version ? ` ${run.version}` : ""})`);
 }
 
 const MOST = 300_000;

@@ -1,25 +1,25 @@
-/** A tool asks the person something before it goes on: an elicitation. */
+/** What a tool wants to know before it goes on, in the era in which its answer says so. All of it is answered together. */
 import type { JSX } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
-import { Form } from "../form/form";
+import { isAsk } from "../model/canned";
+import type { Params } from "../model/connection";
 import { isObject, type Json } from "../model/json";
-import { answer, cancel, type Run } from "../model/runs";
-import { blank } from "../model/schema";
-import type { Schema } from "../model/tools";
 import { plain } from "../model/plain";
+import { answer, cancel, type Run } from "../model/runs";
+import { T } from "../texts/session";
+import { Answering } from "./asks";
 
 interface Asked {
   key: string;
-  message: string;
-  schema: Schema | null;
-  url: string | null;
+  method: string;
+  params: Params;
 }
 
 export function Question({ run }: { run: Signal<Run> }): JSX.Element | null {
   const question = run.value.question;
-  const asked = question === null ? [] : askedIn(question["inputRequests"]);
-  const given = useSignal<Record<string, Json>>({});
+  const given = useSignal<Params>({});
   if (question === null) return null;
+  const asked = askedIn(question["inputRequests"]);
   if (asked.length === 0) {
     return (
       <div class="problem" role="alert">
@@ -28,30 +28,31 @@ export function Question({ run }: { run: Signal<Run> }): JSX.Element | null {
       </div>
     );
   }
-  const value = (each: Asked): Json => given.value[each.key] ?? (each.schema === null ? {} : (blank(each.schema, each.schema) ?? {}));
-  const reply = (action: "accept" | "decline"): void => {
-    const responses = Object.fromEntries(asked.map((each) => [each.key, action === "accept" ? { action, content: value(each) } : { action }]));
-    answer(run, responses);
+  const reply = (key: string, result: Params): void => {
+    const all = { ...given.value, [key]: result };
+    given.value = all;
+    if (asked.every((each) => all[each.key] !== undefined)) {
+      given.value = {};
+      answer(run, all);
+    }
   };
   return (
-    <form class="stack question" aria-label="The tool asks" onSubmit={(event) => { event.preventDefault(); reply("accept"); }}>
-      {asked.map((each) => (
-        <div key={each.key} class="stack">
-          <p>{plain(each.message)}</p>
-          {each.url !== null && <p class="small">It wants you to open <code>{plain(each.url)}</code>. Open it yourself if you trust it.</p>}
-          {each.schema !== null && <Form schema={each.schema} value={value(each)} strict={false} change={(next) => { given.value = { ...given.value, [each.key]: next }; }} />}
+    <div class="stack">
+      {asked.filter((each) => given.value[each.key] === undefined).map((each) => (
+        <div key={each.key} class="question stack">
+          <h2>{plain(T.asks[each.method] ?? each.method)}</h2>
+          <Answering method={each.method} params={each.params} answer={(result) => reply(each.key, result)} />
         </div>
       ))}
-      <div class="row"><button class="button main">Answer</button><button type="button" class="button" onClick={() => reply("decline")}>Decline</button></div>
-    </form>
+    </div>
   );
 }
 
 function askedIn(requests: Json | undefined): Asked[] {
   if (!isObject(requests)) return [];
   return Object.entries(requests).flatMap(([key, each]): Asked[] => {
-    if (!isObject(each) || each["method"] !== "elicitation/create" || !isObject(each["params"])) return [];
-    const { message, requestedSchema, url } = each["params"];
-    return [{ key, message: String(message ?? "The tool asks for input."), schema: isObject(requestedSchema) ? requestedSchema : null, url: typeof url === "string" ? url : null }];
+    const method = isObject(each) ? String(each["method"]) : "";
+    if (!isObject(each) || !isAsk(method)) return [];
+    return [{ key, method, params: isObject(each["params"]) ? each["params"] : {} }];
   });
 }

@@ -2,20 +2,21 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ItemView } from "../canvas/canvas";
-import { viewerOf, type Item } from "../canvas/items";
-import { hold, letGo } from "../model/files";
-import type { Params } from "../model/mcp";
+import { here } from "../model/connections";
+import type { Params } from "../model/connection";
+import { toJson } from "../model/json";
 import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource, type ResourceTemplate } from "../model/resources";
 import { route, to } from "../model/route";
-import { count } from "../model/words";
 import { plain } from "../model/plain";
-import { Folded } from "./folded";
+import { size } from "../model/words";
+import { Completed } from "./completed";
+import { Content } from "./contents";
+import { SaveRequest } from "./save_request";
 
 export function ResourcesView(): JSX.Element {
   useEffect(() => {
     void loadResources();
-  }, []);
+  }, [here.value, here.value.era.value]);
   const servers = [...new Set(resources.value.map((each) => each.server))];
   const uri = route.value.rest;
   return (
@@ -71,11 +72,8 @@ function Template({ uriTemplate, name, description, server }: ResourceTemplate):
         <p class="soft small mono">{plain(uriTemplate)}</p>
       </div>
       {names.map((each) => (
-        <div key={each} class="field">
-          <label class="label" for={`${uriTemplate} ${each}`}>{each}</label>
-          <input id={`${uriTemplate} ${each}`} class="input" value={values.value[each] ?? ""}
-            onInput={(event) => { values.value = { ...values.value, [each]: event.currentTarget.value }; }} />
-        </div>
+        <Completed key={each} of={{ type: "ref/resource", uri: uriTemplate }} name={each} label={each} value={values.value[each] ?? ""} others={values.value}
+          change={(value) => { values.value = { ...values.value, [each]: value }; }} />
       ))}
       <div><button class="button">Read</button></div>
     </form>
@@ -98,9 +96,9 @@ export function filled(template: string, values: Record<string, string>): string
 function Read({ uri }: { uri: string }): JSX.Element {
   const contents = useSignal<Params[] | null>(null);
   const problem = useSignal<string | null>(null);
-  const read = async (): Promise<void> => {
+  const read = async (marked = false): Promise<void> => {
     try {
-      contents.value = await readResource(uri);
+      contents.value = await readResource(uri, marked);
       problem.value = null;
     } catch (error) {
       problem.value = (error as Error).message;
@@ -110,16 +108,22 @@ function Read({ uri }: { uri: string }): JSX.Element {
     void read();
   }, [uri]);
   const follows = followed.value.includes(uri);
+  // A resource that is followed is read again when it changes, and stays marked.
+  useEffect(() => {
+    if (follows && updated.value.has(uri)) void read(true);
+  }, [updated.value]);
   return (
     <section class="card" aria-label="Content">
       <header>
         <span class="mono grow clip">{plain(uri)}</span>
         {updated.value.has(uri) && <span class="badge network" role="status">updated</span>}
+        <SaveRequest kind="resource" target={uri} args={() => ({})} />
         <button class="button" onClick={() => void read()}>Read again</button>
         <button class="button" aria-pressed={follows} onClick={() => follow(uri, !follows)}>{follows ? "Following" : "Follow"}</button>
       </header>
       <div class="body stack">
-        {problem.value !== null && <p class="problem" role="alert">{problem.value}</p>}
+        <Facts uri={uri} />
+        {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
         {contents.value === null && problem.value === null && <p class="soft" role="status">Reading…</p>}
         {contents.value?.map((each, index) => <Content key={index} content={each} />)}
       </div>
@@ -127,52 +131,15 @@ function Read({ uri }: { uri: string }): JSX.Element {
   );
 }
 
-const MOST = 200_000;
-
-function Content({ content }: { content: Params }): JSX.Element {
-  const mime = typeof content["mimeType"] === "string" ? content["mimeType"] : "unknown type";
-  const text = content["text"];
-  const blob = content["blob"];
-  if (typeof text === "string") {
-    return (
-      <>
-        <p class="soft small">{mime}, {count(text.length)} characters</p>
-        <pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST)} />{text.length > MOST ? `\n… ${count(text.length - MOST)} more` : ""}</pre>
-      </>
-    );
-  }
-  if (typeof blob === "string") return <Bytes blob={blob} mime={mime} uri={String(content["uri"] ?? "resource")} />;
-  return <p class="soft small">{mime}, nothing</p>;
-}
-
-/** Bytes that came in a message, in the viewer of their kind. */
-function Bytes({ blob, mime, uri }: { blob: string; mime: string; uri: string }): JSX.Element {
-  const item = useSignal<Item | null>(null);
-  const problem = useSignal<string | null>(null);
-  useEffect(() => {
-    let at = "";
-    try {
-      const kept = hold(blob);
-      const name = decodeURIComponent(/[^/]*$/.exec(uri.replace(/[?#].*$/, ""))?.[0] ?? "") || "resource";
-      at = kept.uri;
-      item.value = { name, mime, ...kept, description: null, expires: null, viewer: viewerOf(name, mime, null) };
-    } catch {
-      problem.value = "what the server sent is not base64";
-    }
-    return () => letGo(at);
-  }, [blob]);
-  if (problem.value !== null) return <p class="problem" role="alert">This resource cannot be shown: {problem.value}.</p>;
-  return item.value === null ? <p class="soft" role="status">Reading…</p> : <ItemView item={item.value} />;
-}
-
-/** What a resource holds, read when this is shown. */
-export function ResourceContent({ uri }: { uri: string }): JSX.Element {
-  const contents = useSignal<Params[] | null>(null);
-  const problem = useSignal<string | null>(null);
-  useEffect(() => {
-    readResource(uri).then((read) => { contents.value = read; }, (error: Error) => { problem.value = error.message; });
-  }, [uri]);
-  if (problem.value !== null) return <p class="problem" role="alert">{plain(problem.value)}</p>;
-  if (contents.value === null) return <p class="soft" role="status">Reading…</p>;
-  return <div class="stack">{contents.value.map((each, index) => <Content key={index} content={each} />)}</div>;
+/** What the list says of a resource beside its name. */
+function Facts({ uri }: { uri: string }): JSX.Element | null {
+  const known = resources.value.find((each) => each.uri === uri);
+  if (known === undefined) return null;
+  const facts = [known.mimeType, known.size === null ? null : size(known.size), known.description || null].filter((each) => each !== null);
+  return (
+    <div class="small soft">
+      {facts.length > 0 && <p>{plain(facts.join(", "))}</p>}
+      {Object.keys(known.annotations).length > 0 && <p class="mono">{plain(toJson(known.annotations))}</p>}
+    </div>
+  );
 }

@@ -3,7 +3,7 @@ import { Fragment, type ComponentChildren, type JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { isObject, toJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
-import { reportOf, type Run } from "../model/runs";
+import { reportOf, type Run, type Span } from "../model/runs";
 import { count, duration, size } from "../model/words";
 import { ADVISING, adviceOf, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
@@ -176,6 +176,7 @@ export function TimingTab({ run }: { run: Run }): JSX.Element {
   const report = reportOf(run);
   if (report === null) return <p class="soft">This server gives no times.</p>;
   const steps = Object.entries(report.steps_ms);
+  if (report.trace !== undefined && report.spans !== undefined) return <Waterfall run={run} trace={report.trace} spans={report.spans} />;
   const inside = steps.reduce((sum, [, took]) => sum + took, 0);
   const most = Math.max(...steps.map(([, took]) => took), 0.001);
   return (
@@ -198,10 +199,42 @@ export function TimingTab({ run }: { run: Run }): JSX.Element {
   );
 }
 
+/** The spans of a call as they lie in time: what this page waited for, and within it the server's call and its steps. */
+function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span[] }): JSX.Element {
+  const inside = spans.reduce((end, span) => Math.max(end, span.start_ms + span.took_ms), 0);
+  const whole = Math.max(run.took ?? 0, inside, 0.001);
+  // The server does not say when it got the request by the page's clock; half of the rest lies before it.
+  const shift = (whole - inside) / 2;
+  const rows = [
+    { name: "this page", start: 0, took: run.took ?? whole, depth: 0 },
+    { name: `tools/call ${run.tool}`, start: shift, took: inside, depth: 1 },
+    ...spans.map((span) => ({ name: STEPS[span.name] ?? span.name, start: shift + span.start_ms, took: span.took_ms, depth: 2 })),
+  ];
+  const [, traceId = trace, spanId = ""] = trace.split("-");
+  return (
+    <div class="stack">
+      <div class="scroll"><table class="grid waterfall">
+        <caption class="unseen">Spans of the call</caption>
+        <thead><tr><th scope="col">Span</th><th scope="col" class="number">From</th><th scope="col" class="number">Took</th><th scope="col" aria-hidden="true" /></tr></thead>
+        <tbody>{rows.map((row, index) => (
+          <tr key={index}>
+            <td style={{ paddingInlineStart: `${0.7 + row.depth}rem` }}>{plain(row.name)}</td>
+            <td class="number">{duration(row.start)}</td>
+            <td class="number">{duration(row.took)}</td>
+            <td class="lane" aria-hidden="true"><i style={{ marginInlineStart: `${(row.start / whole) * 100}%`, width: `${Math.max(0.5, (row.took / whole) * 100)}%` }} /></td>
+          </tr>
+        ))}</tbody>
+      </table></div>
+      <dl class="facts small"><dt>Trace</dt><dd class="mono">{plain(traceId)}</dd><dt>Span of the call</dt><dd class="mono">{plain(spanId)}</dd></dl>
+      <p class="soft small">What the tool records itself goes to the operator's collector, below this span.</p>
+    </div>
+  );
+}
+
 export function SandboxTab({ run }: { run: Run }): JSX.Element {
   const report = reportOf(run);
   if (report === null) return <p class="soft">This server gives no report.</p>;
-  const { limits, denials } = report;
+  const { limits = {}, denials = [] } = report;
   return (
     <div class="stack">
       <dl class="facts">
@@ -209,8 +242,8 @@ export function SandboxTab({ run }: { run: Run }): JSX.Element {
         {report.layers !== undefined && <><dt>Layers</dt><dd>{report.layers.join(", ")}</dd></>}
         {report.usage?.peak_bytes !== undefined && <><dt>Peak memory</dt><dd>{size(report.usage.peak_bytes)}</dd></>}
         {report.usage?.cpu_s !== undefined && <><dt>Processor time</dt><dd>{duration(report.usage.cpu_s * 1000)}</dd></>}
-        <dt>Memory limit</dt><dd>{size(limits["memory_bytes"] ?? 0)} a process</dd>
-        <dt>Processor limit</dt><dd>{limits["cpu_s"]} s</dd>
+        {limits["memory_bytes"] !== undefined && <><dt>Memory limit</dt><dd>{size(limits["memory_bytes"])} a process</dd></>}
+        {limits["cpu_s"] !== undefined && <><dt>Processor limit</dt><dd>{limits["cpu_s"]} s</dd></>}
       </dl>
       <h2 class="part">Denials</h2>
       {denials.length === 0 ? <p class="soft">Nothing was denied.</p> : (

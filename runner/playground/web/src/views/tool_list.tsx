@@ -2,6 +2,8 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { route, to } from "../model/route";
+import { here as looked, ownProblems } from "../model/connections";
+import { plain } from "../model/plain";
 import { tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
 
 export function ToolList(): JSX.Element {
@@ -15,7 +17,8 @@ export function ToolList(): JSX.Element {
         <input id="search" class="input" type="search" placeholder="Search tools   /" value={asked.value}
           onInput={(event) => { asked.value = event.currentTarget.value; }} />
         {toolsProblem.value !== null && <p class="problem" role="alert">{toolsProblem.value}</p>}
-        {toolsLoading.value && tools.value.length === 0 && <p class="soft" role="status">Loading…</p>}
+        {looked.value.isOwn && Object.entries(ownProblems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span><b class="mono">{plain(name)}</b> is down: {plain(why.slice(0, 200))}</span></p>)}
+        {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">Loading…</p>}
         <ul class="tools strip">
           {found.map((tool) => (
             <li key={tool.name}>
@@ -27,7 +30,7 @@ export function ToolList(): JSX.Element {
             </li>
           ))}
         </ul>
-        {!toolsLoading.value && found.length === 0 && (
+        {!toolsLoading.value && toolsProblem.value === null && found.length === 0 && (
           <p class="soft small">{tools.value.length === 0 ? "This server offers no tools." : "No tool has these words."}</p>
         )}
       </div>

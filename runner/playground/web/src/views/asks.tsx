@@ -1,0 +1,142 @@
+/** Questions of a server to the person at the page: elicitation, sampling, roots. Each kind is answered in a form of its own. */
+import type { JSX } from "preact";
+import { useSignal } from "@preact/signals";
+import { Form } from "../form/form";
+import type { Params } from "../model/connection";
+import { isObject, parseJson, toJson, type Json } from "../model/json";
+import { plain } from "../model/plain";
+import { questions, type Question } from "../model/questions";
+import { blank } from "../model/schema";
+import { T } from "../texts/session";
+import { Folded } from "./folded";
+
+interface Asking {
+  params: Params;
+  answer: (result: Params) => void;
+}
+
+/** All that wait, wherever in the page one is. */
+export function Asks(): JSX.Element | null {
+  if (questions.value.length === 0) return null;
+  return (
+    <section class="asks stack" aria-label="Questions">
+      {questions.value.map((each) => <One key={each.id} question={each} />)}
+    </section>
+  );
+}
+
+function One({ question }: { question: Question }): JSX.Element {
+  return (
+    <div class="question stack" role="group" aria-label={`${question.connection.name} ${T.question.heading}`}>
+      <div class="row"><h2 class="grow"><span class="mono">{plain(question.connection.name)}</span> {T.question.heading}: {T.asks[question.method] ?? question.method}</h2>
+        <span class="soft small">{plain(question.of)}</span></div>
+      <Answering method={question.method} params={question.params} answer={question.answer} />
+      {question.method !== "elicitation/create" && <div><button class="button quiet" onClick={question.refuse}>{T.question.refuse}</button></div>}
+    </div>
+  );
+}
+
+export function Answering({ method, params, answer }: Asking & { method: string }): JSX.Element {
+  if (method === "sampling/createMessage") return <Sampling params={params} answer={answer} />;
+  if (method === "roots/list") return <Roots params={params} answer={answer} />;
+  return typeof params["url"] === "string" ? <Address params={params} answer={answer} /> : <Input params={params} answer={answer} />;
+}
+
+function Input({ params, answer }: Asking): JSX.Element {
+  const schema = isObject(params["requestedSchema"]) ? params["requestedSchema"] : {};
+  const given = useSignal<Json>(blank(schema, schema) ?? {});
+  return (
+    <form class="stack" aria-label="The tool asks" onSubmit={(event) => { event.preventDefault(); answer({ action: "accept", content: given.value }); }}>
+      <p>{plain(String(params["message"] ?? "The server asks for input."))}</p>
+      <Form schema={schema} value={given.value} strict={false} change={(next) => { given.value = next; }} />
+      <div class="row">
+        <button class="button main">{T.question.answer}</button>
+        <button type="button" class="button" onClick={() => answer({ action: "decline" })}>{T.question.decline}</button>
+        <button type="button" class="button quiet" onClick={() => answer({ action: "cancel" })}>{T.question.cancel}</button>
+      </div>
+    </form>
+  );
+}
+
+/** An address is opened by the person, in a tab that knows nothing of this one. */
+function Address({ params, answer }: Asking): JSX.Element {
+  const url = String(params["url"]);
+  const host = hostOf(url);
+  return (
+    <div class="stack">
+      <p>{plain(String(params["message"] ?? ""))}</p>
+      <p class="small">{T.question.url}</p>
+      <p class="mono">{plain(url)}</p>
+      <div class="row">
+        {host !== null && <a class="button main" href={url} target="_blank" rel="noopener noreferrer">{T.question.open} {plain(host)}</a>}
+        <button type="button" class="button" onClick={() => answer({ action: "accept" })}>{T.question.done}</button>
+        <button type="button" class="button" onClick={() => answer({ action: "decline" })}>{T.question.decline}</button>
+        <button type="button" class="button quiet" onClick={() => answer({ action: "cancel" })}>{T.question.cancel}</button>
+      </div>
+    </div>
+  );
+}
+
+/** The host of an address that may be opened; null where it is none, or hides where it leads. */
+function hostOf(url: string): string | null {
+  try {
+    const parts = new URL(url);
+    return ["http:", "https:"].includes(parts.protocol) && parts.username === "" && parts.password === "" && parts.origin !== location.origin ? parts.host : null;
+  } catch {
+    return null;
+  }
+}
+
+function Sampling({ params, answer }: Asking): JSX.Element {
+  const text = useSignal("");
+  const model = useSignal("a person");
+  const messages = Array.isArray(params["messages"]) ? params["messages"].filter(isObject) : [];
+  const tools = Array.isArray(params["tools"]) ? params["tools"].length : 0;
+  return (
+    <form class="stack" aria-label={T.asks["sampling/createMessage"]} onSubmit={(event) => { event.preventDefault(); answer({ role: "assistant", content: { type: "text", text: text.value }, model: model.value, stopReason: "endTurn" }); }}>
+      <p class="small">{T.question.sampling}</p>
+      {typeof params["systemPrompt"] === "string" && <div><h3 class="part">{T.question.system}</h3><p>{plain(params["systemPrompt"])}</p></div>}
+      {messages.map((each, index) => <div key={index}><h3 class="part">{plain(String(each["role"]))}</h3><pre class="code" tabIndex={0}><Folded text={said(each["content"])} /></pre></div>)}
+      <p class="small soft">{params["maxTokens"] !== undefined && <>{T.question.most} {String(params["maxTokens"])} {T.question.tokens}. </>}{tools > 0 && <>{tools} {T.question.tools}.</>}</p>
+      <label class="field"><span class="label">{T.question.said}</span>
+        <textarea class="input" rows={4} required value={text.value} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
+      <label class="field"><span class="label">{T.question.model}</span>
+        <input class="input" value={model.value} onInput={(event) => { model.value = event.currentTarget.value; }} /></label>
+      <details><summary class="small">{T.question.whole}</summary><pre class="code" tabIndex={0}><Folded text={toJson(params, 2)} /></pre></details>
+      <div><button class="button main">{T.question.answer}</button></div>
+    </form>
+  );
+}
+
+function said(content: Json | undefined): string {
+  const blocks = Array.isArray(content) ? content : [content ?? null];
+  return blocks.map((block) => (isObject(block) && block["type"] === "text" ? String(block["text"]) : toJson(block, 2).slice(0, 2000))).join("\n");
+}
+
+function Roots({ answer }: Asking): JSX.Element {
+  const text = useSignal("");
+  return (
+    <form class="stack" aria-label={T.asks["roots/list"]} onSubmit={(event) => { event.preventDefault(); answer({ roots: rootsOf(text.value) }); }}>
+      <label class="field"><span class="hint">{T.question.roots}</span>
+        <textarea class="input" rows={3} value={text.value} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
+      <div><button class="button main">{T.question.answer}</button></div>
+    </form>
+  );
+}
+
+export function rootsOf(text: string): Params[] {
+  return text.split("\n").map((line) => line.trim()).filter((line) => line !== "").map((line) => {
+    const [uri = "", ...name] = line.split(/\s+/);
+    return { uri, ...(name.length > 0 ? { name: name.join(" ") } : {}) };
+  });
+}
+
+/** Read JSON that a person wrote, or say what is wrong with it. */
+export function readObject(text: string): { value: Params; problem: null } | { value: null; problem: string } {
+  try {
+    const value = parseJson(text);
+    return isObject(value) ? { value, problem: null } : { value: null, problem: T.messages.bad };
+  } catch (error) {
+    return { value: null, problem: `${T.messages.bad}: ${(error as Error).message}` };
+  }
+}

@@ -1,0 +1,32 @@
+/** The server that is looked at does not answer: which one, why, and the way back to it. */
+import type { JSX } from "preact";
+import { useSignal } from "@preact/signals";
+import { again, here } from "../model/connections";
+import { plain } from "../model/plain";
+import { to } from "../model/route";
+import { loadTools } from "../model/tools";
+
+export function Down(): JSX.Element | null {
+  const connection = here.value;
+  const busy = useSignal(false);
+  if (connection.state.value !== "down") return null;
+  const retry = async (): Promise<void> => {
+    busy.value = true;
+    try {
+      if (!connection.isOwn) await again(connection.id);
+      await connection.meet();
+      await loadTools();
+    } catch {
+      // The state says it.
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <div class="problem down" role="alert">
+      <h2><span class="mono">{plain(connection.name)}</span> does not answer</h2>
+      <p>{plain(connection.why.value)}</p>
+      <div class="row"><button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void retry()}>Try again</button><a class="button quiet" href={to("servers")}>Servers</a></div>
+    </div>
+  );
+}

@@ -1,0 +1,163 @@
+/** Every JSON-RPC message of this page: found, paired, saved, changed and sent again. */
+import type { JSX } from "preact";
+import { signal, useSignal } from "@preact/signals";
+import { connections, here } from "../model/connections";
+import type { Connection } from "../model/connection";
+import { toJson, type Json } from "../model/json";
+import { asHar, asLines } from "../model/har";
+import { plain } from "../model/plain";
+import { forgetMessages, forgotten, messages, partner, wireChanges, type Message } from "../model/wire";
+import { count, duration } from "../model/words";
+import { T as ALL } from "../texts/session";
+import { readObject } from "./asks";
+import { CopyButton } from "./copy";
+import { saveBlob } from "./download";
+import { Folded } from "./folded";
+
+const T = ALL.messages;
+const PAGE = 200;
+const MOST_CHARS = 100_000;
+
+/** What is looked for outlives a look at another view. */
+const asked = signal("");
+const server = signal("");
+const direction = signal("");
+const kind = signal("");
+const opened = signal<number | null>(null);
+const composing = signal<{ connection: Connection; text: string } | null>(null);
+
+export function MessagesView(): JSX.Element {
+  void wireChanges.value;
+  const shown = useSignal(PAGE);
+  const log = messages();
+  const found = log.filter(fits);
+  const from = Math.max(0, found.length - shown.value);
+  return (
+    <div class="stack">
+      <header class="row"><h1 class="grow">{T.title}</h1>
+        <button class="button quiet" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.compose}</button>
+        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asLines(found)], { type: "application/jsonl" }), "messages.jsonl")}>{T.jsonl}</button>
+        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asHar(found)], { type: "application/json" }), "messages.har")}>{T.har}</button>
+        <button class="button quiet" disabled={log.length === 0} onClick={forgetMessages}>{T.clear}</button></header>
+      <div class="row filters">
+        <label class="grow"><span class="unseen">{T.search}</span>
+          <input id="search" class="input" type="search" placeholder={`${T.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
+        <Choice name={T.server} of={server} options={[...new Set(log.map((each) => each.server))].map((each) => [each, each])} />
+        <Choice name={T.direction} of={direction} options={[["sent", T.sent], ["received", T.received]]} />
+        <Choice name={T.kind} of={kind} options={["request", "notification", "result", "error"].map((each) => [each, each])} />
+      </div>
+      {composing.value !== null && <Compose key={composing.value.text} {...composing.value} />}
+      {forgotten.value > 0 && <p class="soft small">{count(forgotten.value)} {T.gone}</p>}
+      {log.length === 0 && <div class="card empty"><p>{T.none}</p></div>}
+      {log.length > 0 && found.length === 0 && <p class="soft" role="status">{T.nothing}</p>}
+      {found.length > 0 && (
+        <section class="card" aria-label={T.title}>
+          {from > 0 && <div class="body"><button class="button quiet" onClick={() => { shown.value += PAGE; }}>{count(from)} before these</button></div>}
+          <ol class="wire">{found.slice(from).map((each) => <Row key={each.n} message={each} />)}</ol>
+        </section>
+      )}
+    </div>
+  );
+}
+
+function fits(each: Message): boolean {
+  if (server.value !== "" && each.server !== server.value) return false;
+  if (direction.value !== "" && each.direction !== direction.value) return false;
+  if (kind.value !== "" && each.kind !== kind.value) return false;
+  const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return true;
+  const text = `${each.method} ${each.kind} ${toJson(each.message)}`.toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+function Choice({ name, of, options }: { name: string; of: typeof server; options: [string, string][] }): JSX.Element {
+  return (
+    <label class="row small"><span class="soft">{name}</span>
+      <select class="input compact" value={of.value} onChange={(event) => { of.value = event.currentTarget.value; }}>
+        <option value="">{T.all}</option>
+        {options.map(([id, title]) => <option key={id} value={id}>{plain(title)}</option>)}
+      </select></label>
+  );
+}
+
+function Row({ message }: { message: Message }): JSX.Element {
+  const open = opened.value === message.n;
+  return (
+    <li class={message.kind}>
+      <button class="wire-row" aria-expanded={open} onClick={() => { opened.value = open ? null : message.n; }}>
+        <span class="number soft">{message.n}</span>
+        <span class="time soft">{clock(message.at)}</span>
+        <span aria-label={message.direction === "sent" ? T.sent : T.received}>{message.direction === "sent" ? "→" : "←"}</span>
+        <span class="mono grow clip">{plain(message.method || message.kind)}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {message.kind}</span> : null}</span>
+        <span class="soft small server">{plain(message.server)}</span>
+        <span class="number soft small">{message.took === null ? "" : duration(message.took)}</span>
+        <span class="number soft small">{length(message.size)}</span>
+      </button>
+      {open && <Whole message={message} />}
+    </li>
+  );
+}
+
+function Whole({ message }: { message: Message }): JSX.Element {
+  const other = partner(message);
+  const text = toJson(message.message, 2);
+  return (
+    <div class="body stack">
+      <div class="text"><pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST_CHARS)} />{text.length > MOST_CHARS ? `\n… ${count(text.length - MOST_CHARS)} more` : ""}</pre><CopyButton text={() => text} /></div>
+      <div class="row">
+        {other !== undefined && <button class="button" onClick={() => { opened.value = other.n; }}>{message.kind === "request" ? T.pair : T.question} ({other.n})</button>}
+        {message.direction === "sent" && (message.kind === "request" || message.kind === "notification") && (
+          <button class="button" onClick={() => { composing.value = { connection: connections.value.find((each) => each.name === message.server) ?? here.value, text }; scrollTo({ top: 0 }); }}>{T.replay}</button>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** A message as a person wrote it, and what came of it. */
+function Compose({ connection, text: first }: { connection: Connection; text: string }): JSX.Element {
+  const text = useSignal(first);
+  const to = useSignal(connection);
+  const busy = useSignal(false);
+  const answer = useSignal<Json | undefined>(undefined);
+  const problem = useSignal<string | null>(null);
+  const read = readObject(text.value);
+  const send = async (): Promise<void> => {
+    if (read.value === null) return;
+    busy.value = true;
+    problem.value = null;
+    answer.value = undefined;
+    try {
+      answer.value = await to.value.raw(read.value);
+    } catch (error) {
+      problem.value = (error as Error).message;
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <section class="card" aria-label={T.compose}>
+      <header><h2 class="grow">{T.compose}</h2>
+        <select class="input compact" aria-label={T.server} value={to.value.id} onChange={(event) => { to.value = connections.value.find((each) => each.id === event.currentTarget.value) ?? here.value; }}>
+          {connections.value.map((each) => <option key={each.id} value={each.id}>{plain(each.name)}</option>)}</select>
+        <button class="button quiet" onClick={() => { composing.value = null; }}>Close</button></header>
+      <div class="body stack">
+        <label class="field"><span class="hint">{T.sends}</span>
+          <textarea class="input" rows={Math.min(20, text.value.split("\n").length + 1)} spellcheck={false} value={text.value} aria-invalid={read.value === null} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
+        {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
+        <div><button class="button main" disabled={read.value === null || busy.value} aria-busy={busy.value} onClick={() => void send()}>{T.send}</button></div>
+        {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
+        {answer.value !== undefined && <div role="status" class="stack"><h3 class="part">{T.answer}</h3>{answer.value === null ? <p class="soft">{T.noAnswer}</p> : <pre class="code" tabIndex={0}><Folded text={toJson(answer.value, 2).slice(0, MOST_CHARS)} /></pre>}</div>}
+      </div>
+    </section>
+  );
+}
+
+function clock(at: number): string {
+  const time = new Date(at);
+  return `${time.toLocaleTimeString([], { hour12: false })}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+}
+
+function length(chars: number): string {
+  return chars < 1000 ? `${chars}` : chars < 1e6 ? `${(chars / 1000).toFixed(1)} k` : `${(chars / 1e6).toFixed(1)} M`;
+}

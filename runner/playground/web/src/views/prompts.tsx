@@ -1,0 +1,125 @@
+/** Prompts: filled in with what the server proposes, and shown as the messages that a model would get. */
+import type { JSX } from "preact";
+import { useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect } from "preact/hooks";
+import { isObject, parseJson, toJson, type Json } from "../model/json";
+import type { Params } from "../model/connection";
+import { plain } from "../model/plain";
+import { getPrompt, loadPrompts, prompts, promptsLoading, promptsProblem, type Prompt } from "../model/prompts";
+import { here } from "../model/connections";
+import { route, settle, to } from "../model/route";
+import { T } from "../texts/prompts";
+import { Completed } from "./completed";
+import { Content } from "./contents";
+import { CopyButton } from "./copy";
+import { Folded } from "./folded";
+import { SaveRequest } from "./save_request";
+
+export function PromptsView(): JSX.Element {
+  const asked = useSignal("");
+  useEffect(() => {
+    void loadPrompts();
+  }, [here.value, here.value.era.value]);
+  const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = prompts.value.filter((each) => words.every((word) => `${each.name} ${each.title} ${each.description}`.toLowerCase().includes(word)));
+  const chosen = prompts.value.find((each) => each.name === route.value.rest);
+  return (
+    <div class="stack">
+      <header class="row"><h1 class="grow">{T.title}</h1><button class="button quiet" onClick={() => void loadPrompts()}>{T.reload}</button></header>
+      {promptsProblem.value !== null && <p class="problem" role="alert">{plain(promptsProblem.value)}</p>}
+      {promptsLoading.value && prompts.value.length === 0 && <p class="soft" role="status">{T.loading}</p>}
+      {!promptsLoading.value && prompts.value.length === 0 && promptsProblem.value === null && <div class="card empty"><p>{T.none}</p></div>}
+      {prompts.value.length > 0 && (
+        <div class="call">
+          <section class="card" aria-label={T.title}>
+            <div class="body stack">
+              <input id="search" class="input" type="search" aria-label={T.search} placeholder={`${T.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
+              <ul class="tools">{found.map((each) => (
+                <li key={each.name}><a href={to("prompts", each.name)} aria-current={each === chosen ? "page" : undefined}>
+                  <span class="mono">{plain(each.name)}</span><span class="about">{plain(each.description)}</span></a></li>
+              ))}</ul>
+            </div>
+          </section>
+          {chosen === undefined ? <div class="card empty"><p>{T.choose}</p></div> : <One key={`${here.value.name} ${chosen.name}`} prompt={chosen} />}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function One({ prompt }: { prompt: Prompt }): JSX.Element {
+  const linked = route.value.query.get("args");
+  const given = useSignal<Record<string, string>>({});
+  const got = useSignal<Params | null>(null);
+  const problem = useSignal<string | null>(null);
+  const busy = useSignal(false);
+  useLayoutEffect(() => {
+    if (linked === null) return;
+    given.value = strings(linked);
+    settle(to("prompts", prompt.name));
+  }, [linked]);
+  const get = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    busy.value = true;
+    problem.value = null;
+    try {
+      got.value = await getPrompt(prompt.name, given.value);
+    } catch (error) {
+      got.value = null;
+      problem.value = (error as Error).message;
+    } finally {
+      busy.value = false;
+    }
+  };
+  return (
+    <section class="card" aria-label={prompt.name}>
+      <header><h2 class="mono grow">{plain(prompt.name)}</h2>
+        <CopyButton name={T.copy} text={() => `${location.origin}${location.pathname}${to("prompts", prompt.name, { args: toJson(given.value) })}`} /></header>
+      <div class="body stack">
+        {prompt.description !== "" && <p class="soft">{plain(prompt.description)}</p>}
+        <form class="stack" aria-label={`Arguments of ${prompt.name}`} onSubmit={(event) => void get(event)}>
+          {prompt.arguments.length === 0 && <p class="soft">{T.noArguments}</p>}
+          {prompt.arguments.map((each) => (
+            <Completed key={each.name} of={{ type: "ref/prompt", name: prompt.name }} name={each.name} label={each.title} required={each.required} hint={plain(each.description)}
+              value={given.value[each.name] ?? ""} others={given.value} change={(value) => { given.value = { ...given.value, [each.name]: value }; }} />
+          ))}
+          <div class="row"><button class="button main" disabled={busy.value} aria-busy={busy.value}>{T.get}</button>
+            <SaveRequest kind="prompt" target={prompt.name} args={() => given.value} /></div>
+        </form>
+        {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
+        {got.value === null ? (problem.value === null ? <p class="soft">{T.nothing}</p> : null) : <Got result={got.value} />}
+      </div>
+    </section>
+  );
+}
+
+function Got({ result }: { result: Params }): JSX.Element {
+  const messages = Array.isArray(result["messages"]) ? result["messages"].filter(isObject) : [];
+  return (
+    <section class="stack" aria-label={T.messages} role="status">
+      {typeof result["description"] === "string" && <p class="soft">{plain(result["description"])}</p>}
+      {messages.map((each, index) => (
+        <div key={index} class="stack"><h3 class="part">{plain(String(each["role"]))}</h3><Block block={each["content"]} /></div>
+      ))}
+    </section>
+  );
+}
+
+/** One block of content, by its kind. */
+export function Block({ block }: { block: Json | undefined }): JSX.Element {
+  if (Array.isArray(block)) return <>{block.map((each, index) => <Block key={index} block={each} />)}</>;
+  if (!isObject(block)) return <p class="soft">Nothing.</p>;
+  if (block["type"] === "text") return <pre class="code" tabIndex={0}><Folded text={String(block["text"])} /></pre>;
+  if (block["type"] === "resource" && isObject(block["resource"])) return <Content content={block["resource"]} />;
+  if (typeof block["data"] === "string") return <Content content={{ blob: block["data"], mimeType: block["mimeType"] ?? "application/octet-stream", uri: `${String(block["type"])}` }} />;
+  return <pre class="code" tabIndex={0}><Folded text={toJson(block, 2)} /></pre>;
+}
+
+function strings(text: string): Record<string, string> {
+  try {
+    const value = parseJson(text);
+    return isObject(value) ? Object.fromEntries(Object.entries(value).map(([key, each]) => [key, typeof each === "string" ? each : toJson(each)])) : {};
+  } catch {
+    return {};
+  }
+}

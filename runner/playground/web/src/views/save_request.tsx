@@ -1,0 +1,41 @@
+/** The way into the saved requests: a button, and a small form for name and folder. */
+import type { JSX } from "preact";
+import { useSignal } from "@preact/signals";
+import { useId } from "preact/hooks";
+import type { Params } from "../model/connection";
+import { here } from "../model/connections";
+import { folders, save, saved, type Kind } from "../model/saved";
+import { T } from "../texts/saved";
+
+export function SaveRequest({ kind, target, args }: { kind: Kind; target: string; args: () => Params | null }): JSX.Element {
+  const open = useSignal(false);
+  const name = useSignal("");
+  const folder = useSignal("");
+  const said = useSignal<string | null>(null);
+  const id = useId();
+  const keep = (): void => {
+    try {
+      save({ kind, target, args: args() ?? {}, server: here.value.name, name: name.value.trim() || target, folder: folder.value.trim().replaceAll(/^\/+|\/+$/g, "") });
+      open.value = false;
+      said.value = T.saved;
+    } catch (error) {
+      said.value = (error as Error).message;
+    }
+  };
+  if (!open.value) {
+    return <button type="button" class="button quiet" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.save}</button>;
+  }
+  return (
+    <div class="row save" role="group" aria-label={T.saveAs} onKeyDown={(event) => {
+      if (event.key === "Escape") open.value = false;
+      // It may stand in another form, which this must not send.
+      else if (event.key === "Enter") { event.preventDefault(); keep(); }
+    }}>
+      <input class="input compact grow" aria-label={T.name} autofocus value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
+      <input class="input compact grow" aria-label={T.folder} placeholder={T.folder} list={`${id}-folders`} value={folder.value} onInput={(event) => { folder.value = event.currentTarget.value; }} />
+      <datalist id={`${id}-folders`}>{folders(saved.value).filter((each) => each !== "").map((each) => <option key={each} value={each} />)}</datalist>
+      <button type="button" class="button" onClick={keep}>{T.keep}</button>
+      <button type="button" class="button quiet" onClick={() => { open.value = false; }}>{T.cancel}</button>
+    </div>
+  );
+}

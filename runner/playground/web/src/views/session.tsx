@@ -1,0 +1,160 @@
+/** One connection: who the server is, what both can do, in which era they speak, and what the server says by itself. */
+import type { ComponentChildren, JSX } from "preact";
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { ASKS, cannedOf, setCanned, type Ask, type Way } from "../model/canned";
+import { LEVELS, type Connection, type Level } from "../model/connection";
+import { here } from "../model/connections";
+import { ERAS, hasSessions, isEra } from "../model/eras";
+import { toJson } from "../model/json";
+import { plain } from "../model/plain";
+import { to } from "../model/route";
+import { cancelTask, hasTasks, isOpen, loadTasks, tasks, tasksProblem } from "../model/tasks";
+import { messages, wireChanges } from "../model/wire";
+import { ago, duration } from "../model/words";
+import { T as ALL } from "../texts/session";
+import { readObject } from "./asks";
+import { Folded } from "./folded";
+
+const T = ALL.session;
+const MOST_NEWS = 100;
+
+export function SessionView(): JSX.Element {
+  const connection = here.value;
+  return (
+    <div class="stack" key={connection.name}>
+      <header class="row"><h1 class="grow">{T.title}: <span class="mono">{plain(connection.name)}</span></h1><Ping connection={connection} /></header>
+      <div class="pair">
+        <div class="stack">
+          <Server connection={connection} />
+          <Answers connection={connection} />
+        </div>
+        <div class="stack">
+          <Tasks connection={connection} />
+          <News connection={connection} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function Card({ title, children, more }: { title: string; children: ComponentChildren; more?: ComponentChildren }): JSX.Element {
+  return <section class="card" aria-label={title}><header><h2 class="grow">{title}</h2>{more}</header><div class="body stack">{children}</div></section>;
+}
+
+function Server({ connection }: { connection: Connection }): JSX.Element {
+  const about = connection.about.value;
+  const setLevel = (level: Level): void => {
+    connection.level.value = level;
+    if (hasSessions(connection.era.value)) void connection.request("logging/setLevel", { level }).catch(() => undefined);
+  };
+  return (
+    <Card title={T.server} more={<span class={`badge ${connection.state.value}`}>{ALL.servers.states[connection.state.value]}</span>}>
+      {connection.why.value !== "" && connection.state.value === "down" && <p class="problem" role="alert">{plain(connection.why.value)}</p>}
+      <label class="field"><span class="label">{T.era}</span>
+        <select class="input" value={connection.era.value} onChange={(event) => { const era = event.currentTarget.value; if (isEra(era)) connection.speak(era); }}>
+          {ERAS.map((era) => <option key={era} value={era}>{era}{hasSessions(era) ? "" : " (no sessions)"}</option>)}</select>
+        <span class="hint">{T.eraHint}</span></label>
+      <label class="field"><span class="label">{T.level}</span>
+        <select class="input" value={connection.level.value} onChange={(event) => setLevel(event.currentTarget.value as Level)}>
+          {LEVELS.map((level) => <option key={level}>{level}</option>)}</select>
+        <span class="hint">{T.levelHint}</span></label>
+      {about === null ? <p class="soft" role="status">{T.notMet}</p> : (
+        <>
+          <dl class="facts">
+            <dt>Name</dt><dd>{plain(about.title || about.name)}</dd>
+            <dt>Version</dt><dd>{plain(about.version)}</dd>
+            <dt>{T.agreed}</dt><dd class="mono">{plain(about.protocol)}</dd>
+          </dl>
+          {about.instructions !== "" && <details><summary>{T.instructions}</summary><pre class="code" tabIndex={0}><Folded text={about.instructions} /></pre></details>}
+          <details open><summary>{T.theirs}</summary><pre class="code" tabIndex={0}><Folded text={toJson(about.capabilities, 2)} /></pre></details>
+        </>
+      )}
+      <details><summary>{T.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(true), 2)}</pre></details>
+    </Card>
+  );
+}
+
+function Ping({ connection }: { connection: Connection }): JSX.Element {
+  const said = useSignal<string | null>(null);
+  const ask = async (): Promise<void> => {
+    const began = performance.now();
+    try {
+      await connection.request(hasSessions(connection.era.value) ? "ping" : "server/discover");
+      said.value = duration(performance.now() - began);
+    } catch (error) {
+      said.value = (error as Error).message;
+    }
+  };
+  return <><span class="soft small" role="status">{said.value === null ? "" : plain(said.value)}</span><button class="button" onClick={() => void ask()}>{T.ping}</button></>;
+}
+
+function Answers({ connection }: { connection: Connection }): JSX.Element {
+  return (
+    <Card title={T.questions}>
+      <p class="soft small">{T.questionsHint}</p>
+      {ASKS.map((ask) => <Answer key={ask} connection={connection} ask={ask} />)}
+    </Card>
+  );
+}
+
+function Answer({ connection, ask }: { connection: Connection; ask: Ask }): JSX.Element {
+  const { way, text } = cannedOf(connection).value[ask];
+  const read = readObject(text);
+  return (
+    <fieldset class="field">
+      <legend>{ALL.asks[ask]}</legend>
+      <div class="row">
+        {([["hand", T.hand], ["canned", T.canned], ["refuse", T.refuse]] as [Way, string][]).map(([id, title]) => (
+          <label key={id} class="row small"><input type="radio" name={`${connection.name} ${ask}`} checked={way === id} onChange={() => setCanned(connection, ask, { way: id, text })} />{title}</label>
+        ))}
+      </div>
+      {way === "canned" && (
+        <>
+          <textarea class="input" rows={6} spellcheck={false} aria-label={`${ALL.asks[ask]}: ${T.canned}`} aria-invalid={read.value === null} value={text} onChange={(event) => setCanned(connection, ask, { way, text: event.currentTarget.value })} />
+          {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
+        </>
+      )}
+    </fieldset>
+  );
+}
+
+function Tasks({ connection }: { connection: Connection }): JSX.Element {
+  const able = hasTasks(connection);
+  const mine = tasks.value.filter((task) => task.connection === connection);
+  useEffect(() => {
+    if (able) void loadTasks(connection);
+  }, [able, connection]);
+  return (
+    <Card title={T.tasks} more={able ? <button class="button quiet" onClick={() => void loadTasks(connection)}>{T.reload}</button> : null}>
+      {tasksProblem.value !== null && <p class="problem" role="alert">{plain(tasksProblem.value)}</p>}
+      {mine.length === 0 && <p class="soft">{able ? T.noTasks : T.tasksOff}</p>}
+      <ul class="stack">
+        {mine.map((task) => (
+          <li key={task.id} class="row">
+            <span class={`badge ${task.status === "completed" ? "done" : isOpen(task) ? "running" : task.status}`}>{task.status}</span>
+            <span class="grow"><span class="mono">{plain(task.tool || task.id)}</span> <span class="soft small">{plain(task.message)} {ago(task.created)}</span></span>
+            {task.run !== "" && <a class="button quiet" href={to("history", task.run)}>Its call</a>}
+            {isOpen(task) && <button class="button" onClick={() => void cancelTask(task)}>{T.cancel}</button>}
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function News({ connection }: { connection: Connection }): JSX.Element {
+  void wireChanges.value;
+  const heard = messages().filter((each) => each.kind === "notification" && each.direction === "received" && each.server === connection.name).slice(-MOST_NEWS).reverse();
+  return (
+    <Card title={T.notifications}>
+      {heard.length === 0 && <p class="soft">{T.noNotifications}</p>}
+      <ol class="stack news-list">
+        {heard.map((each) => (
+          <li key={each.n}><details><summary class="small"><span class="mono">{plain(each.method.replace("notifications/", ""))}</span> <span class="soft">{new Date(each.at).toLocaleTimeString()}</span></summary>
+            <pre class="code" tabIndex={0}><Folded text={toJson(each.message, 2).slice(0, 20_000)} /></pre></details></li>
+        ))}
+      </ol>
+    </Card>
+  );
+}

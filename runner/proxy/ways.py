@@ -1,0 +1,77 @@
+"""How each server that a target names is reached: over HTTP, or as a command that is started confined."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
+
+from runner.protocol.internals.proxy import mend_messages_over_http
+from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.targets import Target
+from runner.proxy.upstreams import Reach, UpstreamSpec
+from runner.settings.model import Settings
+from runner.users.identity import User, is_loopback
+
+__all__ = ["ways_to"]
+
+
+def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
+    """Return how each server is reached.
+
+    Raises:
+        UsageError: A command cannot be run.
+    """
+    return [_way(settings, target) for target in targets]
+
+
+def _way(settings: Settings, target: Target) -> UpstreamSpec:
+    contract = target.contract or settings.contract
+    if target.url:
+        is_near = is_loopback(urlsplit(target.url).hostname or "")
+        return UpstreamSpec(
+            name=target.name, transport=partial(_over_http, target), contract=contract, is_near=is_near
+        )
+    program = check_command(target, settings)
+    lent = lent_to(target, program, settings)
+    tier = tier_of(target, program, lent)
+
+    def start(user: User) -> ClientTransport:
+        return ConfinedTransport(target, program, lent, user, tier)
+
+    def start_in_home(user: User, reach: Reach) -> ClientTransport:
+        return ConfinedTransport(target, program, lent, user, tier, reach=reach)
+
+    return UpstreamSpec(
+        name=target.name,
+        transport=start,
+        in_home=start_in_home,
+        contract=contract,
+        is_near=True,
+        tier=tier,
+        files=tuple(_scripts(target)),
+        hint=hint_for(lent, tier),
+    )
+
+
+def _scripts(target: Target) -> Iterator[Path]:
+    """Yield the files among the words of a command."""
+    for word in target.command[1:]:
+        if _is_file(target.folder / word):
+            yield target.folder / word
+
+
+def _is_file(path: Path) -> bool:
+    # A word can be a whole program, which is too long for a name.
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _over_http(target: Target, _user: User) -> ClientTransport:
+    mend_messages_over_http()
+    # The address of the older transport ends like this by custom, which FastMCP follows too.
+    kind = SSETransport if target.url.rstrip("/").endswith("/sse") else StreamableHttpTransport
+    return kind(target.url, headers=dict(target.headers))

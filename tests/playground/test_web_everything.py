@@ -1,0 +1,235 @@
+"""All of MCP in the page, tried with the official everything-server, in both eras of the protocol.
+
+Source: the issue "The page that tool authors reach for", line 1.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playground_support import Shown
+from playwright.sync_api import Locator
+from web_everything import developing, everything
+from web_support import Seen, expect, faults
+
+pytestmark = pytest.mark.kernel
+
+SESSIONS = "2025-11-25"
+
+
+@pytest.fixture(scope="module")
+def page(start: Callable[..., Shown]) -> Iterator[Seen]:
+    """One page that is connected to the everything-server, in the era without sessions."""
+    with developing(start) as (_, opened):
+        seen = opened()
+        everything(seen)
+        yield seen
+
+
+@pytest.fixture
+def modern(page: Seen) -> Seen:
+    return speaking(page, "2026-07-28")
+
+
+@pytest.fixture
+def handshake(page: Seen) -> Seen:
+    return speaking(page, SESSIONS)
+
+
+def speaking(seen: Seen, era: str) -> Seen:
+    """Have the page speak an era, and wait until the server has answered in it."""
+    seen.go("session")
+    chosen = seen.page.get_by_label("Version of the protocol")
+    if chosen.input_value() != era:
+        chosen.select_option(era)
+    server = seen.page.get_by_role("region", name="Server", exact=True)
+    expect(server.get_by_text("up", exact=True)).to_be_visible()
+    expect(server).to_contain_text("mcp-servers/everything")
+    return seen
+
+
+def call(seen: Seen, tool: str, arguments: str = "{}") -> None:
+    seen.tool(tool)
+    seen.write(arguments)
+    seen.page.get_by_role("button", name="Run").first.click()
+
+
+def asked(seen: Seen) -> Locator:
+    """Return the question of the server, wherever the era has it."""
+    return seen.page.locator(".question").last
+
+
+@pytest.fixture(params=["2026-07-28", SESSIONS])
+def either(request: pytest.FixtureRequest, page: Seen) -> Seen:
+    return speaking(page, request.param)
+
+
+def test_the_session_says_what_both_sides_can_do(either: Seen) -> None:
+    server = either.page.get_by_role("region", name="Server", exact=True)
+
+    expect(server).to_contain_text('"completions"')
+    server.get_by_text("What this page can do").click()
+    for word in ("elicitation", "sampling", "roots"):
+        expect(server.locator("details").last).to_contain_text(word)
+    assert faults(either) == []
+
+
+def test_a_prompt_is_filled_in_with_what_the_server_proposes(either: Seen) -> None:
+    either.go("prompts", "completable-prompt")
+    form = either.page.get_by_role("form", name="Arguments of completable-prompt")
+
+    form.get_by_label("Department").fill("Eng")
+    form.get_by_role("button", name="Engineering").click()
+    form.get_by_label("Name").focus()
+    form.get_by_role("button", name="Alice").click()
+    form.get_by_role("button", name="Get the prompt").click()
+
+    messages = either.page.get_by_role("status", name="Messages")
+    expect(messages).to_contain_text("Alice")
+    expect(messages).to_contain_text("Engineering")
+    assert faults(either) == []
+
+
+def test_a_resource_in_a_prompt_has_the_viewer_of_its_kind(modern: Seen) -> None:
+    modern.go("prompts", "resource-prompt")
+    form = modern.page.get_by_role("form", name="Arguments of resource-prompt")
+    form.get_by_label("resourceType").fill("Text")
+    form.get_by_label("resourceId").fill("3")
+    form.get_by_role("button", name="Get the prompt").click()
+
+    expect(modern.page.get_by_role("status", name="Messages").locator(".viewer, .code").last).to_contain_text(
+        "Resource 3"
+    )
+
+
+def test_a_template_is_completed_and_its_resource_read(either: Seen) -> None:
+    either.go("resources")
+    form = either.page.get_by_role("form", name="demo://resource/dynamic/text/{resourceId}")
+    form.get_by_label("resourceId").fill("7")
+    form.get_by_role("button", name="Read", exact=True).click()
+
+    expect(either.page.get_by_label("Content")).to_contain_text("Resource 7")
+
+
+def test_a_markdown_resource_is_shown_as_markdown(modern: Seen) -> None:
+    modern.go("resources", "demo://resource/static/document/features.md")
+
+    content = modern.page.get_by_label("Content")
+    expect(content.get_by_role("heading", name="Everything Server - Features")).to_be_visible()
+
+
+def test_a_followed_resource_is_read_anew_when_the_server_says_that_it_changed(handshake: Seen) -> None:
+    handshake.go("resources", "demo://resource/dynamic/text/1")
+    content = handshake.page.get_by_label("Content")
+    content.get_by_role("button", name="Follow").click()
+    expect(content.get_by_role("button", name="Following")).to_be_visible()
+
+    call(handshake, "toggle-subscriber-updates")
+    handshake.ended()
+    handshake.go("resources", "demo://resource/dynamic/text/1")
+
+    expect(content.get_by_text("updated", exact=True)).to_be_visible()
+    call(handshake, "toggle-subscriber-updates")
+    handshake.ended()
+
+
+def test_sampling_is_answered_by_hand(either: Seen) -> None:
+    call(either, "trigger-sampling-request", '{"prompt": "What is the sea?", "maxTokens": 20}')
+
+    question = asked(either)
+    expect(question).to_contain_text("What is the sea?")
+    assert faults(either) == []
+    question.get_by_label("What the model says").fill("Salty and wide.")
+    question.get_by_role("button", name="Answer").click()
+
+    expect(either.ended()).to_contain_text("Salty and wide.")
+
+
+def test_sampling_is_answered_by_what_was_written_down_before(either: Seen) -> None:
+    either.go("session")
+    group = either.page.get_by_role("group", name="A message of a model (sampling)")
+    group.get_by_role("radio", name="With this answer").check()
+
+    call(either, "trigger-sampling-request", '{"prompt": "Who?", "maxTokens": 20}')
+
+    expect(either.ended()).to_contain_text("A canned answer.")
+    either.go("session")
+    group.get_by_role("radio", name="By hand").check()
+
+
+def test_roots_are_what_was_written_down(handshake: Seen) -> None:
+    group = handshake.page.get_by_role("group", name="Roots")
+    group.get_by_role("radio", name="With this answer").check()
+    group.get_by_role("textbox").fill('{"roots": [{"uri": "file:///srv/sea", "name": "Sea"}]}')
+
+    call(handshake, "get-roots-list")
+
+    expect(handshake.ended()).to_contain_text("file:///srv/sea")
+
+
+def test_input_is_asked_for_in_a_form(either: Seen) -> None:
+    call(either, "trigger-elicitation-request")
+
+    question = asked(either)
+    question.get_by_label("name", exact=True).first.fill("Ada")
+    assert faults(either) == []
+    question.get_by_role("button", name="Answer").click()
+
+    expect(either.ended()).to_contain_text("Ada")
+
+
+def test_an_address_to_open_is_shown_with_its_host(either: Seen) -> None:
+    call(either, "trigger-url-elicitation", '{"url": "https://host.example/login", "message": "Log in"}')
+
+    question = asked(either)
+    link = question.get_by_role("link", name="Open host.example")
+    expect(link).to_have_attribute("rel", "noopener noreferrer")
+    question.get_by_role("button", name="I have done that").click()
+
+    expect(either.ended()).to_contain_text("accept")
+
+
+def test_a_call_becomes_a_task_with_news_and_a_result(handshake: Seen) -> None:
+    handshake.tool("simulate-research-query")
+    handshake.write('{"topic": "tides"}')
+    expect(handshake.page.get_by_label("As a task")).to_be_checked()
+    handshake.page.get_by_role("button", name="Run").first.click()
+
+    expect(handshake.ended()).to_contain_text("tides")
+    handshake.go("session")
+    tasks = handshake.page.get_by_role("region", name="Tasks")
+    expect(tasks).to_contain_text("completed")
+    expect(tasks).to_contain_text("simulate-research-query")
+
+
+def test_a_task_is_cancelled(handshake: Seen) -> None:
+    call(handshake, "simulate-research-query", '{"topic": "winds"}')
+    expect(handshake.call.get_by_label("Log")).to_contain_text("working")
+    handshake.go("session")
+    tasks = handshake.page.get_by_role("region", name="Tasks")
+
+    tasks.get_by_role("button", name="Cancel").first.click()
+
+    expect(tasks.get_by_text("cancelled", exact=True).first).to_be_visible()
+
+
+def test_the_level_of_log_messages_is_chosen_and_notifications_come_as_they_are_sent(handshake: Seen) -> None:
+    handshake.page.get_by_label("Log messages from").select_option("debug")
+    call(handshake, "toggle-simulated-logging")
+    handshake.ended()
+    handshake.go("session")
+
+    news = handshake.page.get_by_role("region", name="Notifications")
+
+    expect(news.get_by_text("message", exact=True).first).to_be_visible()
+    assert faults(handshake) == []
+    call(handshake, "toggle-simulated-logging")
+    handshake.ended()
+
+
+def test_a_tool_shows_all_that_the_server_says_of_it(modern: Seen) -> None:
+    modern.tool("get-structured-content")
+    modern.page.get_by_text("What the server says of it").click()
+
+    about = modern.page.locator("details", has_text="What the server says of it")
+    expect(about).to_contain_text("Result schema")
+    expect(about).to_contain_text("temperature")

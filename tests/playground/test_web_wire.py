@@ -1,0 +1,145 @@
+"""What happens on the wire: the log of messages, found, paired, saved, changed and sent again.
+
+Source: the issue "The page that tool authors reach for", line 2.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playground_support import Shown
+from playwright.sync_api import Locator
+from web_support import Seen, browsing, expect, faults
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start()) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    seen = opened()
+    seen.tool("double")
+    seen.write('{"number": 21}')
+    seen.run()
+    seen.go("messages")
+    yield seen
+    seen.page.context.close()
+
+
+def rows(seen: Seen) -> Locator:
+    return seen.page.get_by_role("region", name="Messages").get_by_role("listitem")
+
+
+def saved(seen: Seen, button: str) -> str:
+    with seen.page.expect_download() as download:
+        seen.page.get_by_role("button", name=button).click()
+    return Path(download.value.path()).read_text()
+
+
+def test_every_message_stands_in_order_with_its_direction_size_and_time(seen: Seen) -> None:
+    lines = [json.loads(line) for line in saved(seen, "Save as JSON lines").splitlines()]
+
+    assert [line["n"] for line in lines] == list(range(1, len(lines) + 1))
+    call = next(line for line in lines if line["method"] == "tools/call" and line["kind"] == "request")
+    answer = next(line for line in lines if line["method"] == "tools/call" and line["kind"] == "result")
+    assert (call["direction"], answer["direction"]) == ("sent", "received")
+    assert call["message"]["params"]["arguments"] == {"number": 21}
+    assert call["chars"] == len(json.dumps(call["message"], separators=(",", ":"), ensure_ascii=False))
+    assert answer["message"]["id"] == call["message"]["id"]
+    assert answer["took_ms"] >= 0
+    assert {"server/discover", "tools/list"} <= {line["method"] for line in lines}
+    assert faults(seen) == []
+
+
+def test_messages_are_found_by_words_server_direction_and_kind(seen: Seen) -> None:
+    expect(rows(seen).last).to_contain_text("tools/call")
+    everything = rows(seen).count()
+
+    seen.page.get_by_label("Search in messages").fill("tools/call")
+    expect(rows(seen)).to_have_count(2)
+    seen.page.get_by_label("Direction").select_option("sent")
+    expect(rows(seen)).to_have_count(1)
+
+    seen.page.get_by_label("Search in messages").fill("")
+    seen.page.get_by_label("Kind").select_option("result")
+    seen.page.get_by_label("Direction").select_option("")
+    expect(rows(seen).first).to_contain_text("←")
+    assert 0 < rows(seen).count() < everything
+
+
+def test_a_request_leads_to_its_answer_and_back(seen: Seen) -> None:
+    seen.page.get_by_label("Search in messages").fill("tools/call")
+    rows(seen).first.get_by_role("button").first.click()
+
+    seen.page.get_by_role("button", name="Its answer").click()
+
+    expect(rows(seen).last).to_contain_text('"results": 42')
+    seen.page.get_by_role("button", name="Its request").click()
+    expect(rows(seen).first).to_contain_text('"number": 21')
+    assert faults(seen) == []
+
+
+def test_a_request_is_changed_and_sent_again(seen: Seen) -> None:
+    seen.page.get_by_label("Search in messages").fill("tools/call")
+    rows(seen).first.get_by_role("button").first.click()
+    seen.page.get_by_role("button", name="Change and send again").click()
+    compose = seen.page.get_by_role("region", name="Send a message")
+    text = compose.get_by_role("textbox")
+
+    text.fill(text.input_value().replace('"number": 21', '"number": 4'))
+    compose.get_by_role("button", name="Send", exact=True).click()
+
+    expect(compose.get_by_role("status")).to_contain_text('"results": 8')
+    expect(rows(seen)).to_have_count(4)
+    text.fill("no json")
+    expect(compose.get_by_role("alert")).to_contain_text("no JSON object")
+    assert faults(seen) == []
+
+
+def test_what_is_wrong_with_a_message_sent_by_hand_is_said(seen: Seen) -> None:
+    seen.page.get_by_role("button", name="Send a message").click()
+    compose = seen.page.get_by_role("region", name="Send a message")
+
+    compose.get_by_role("textbox").fill('{"jsonrpc": "2.0", "id": 1, "method": "no/such", "params": {}}')
+    compose.get_by_role("button", name="Send", exact=True).click()
+
+    expect(compose.get_by_text('"error"').or_(compose.get_by_role("alert"))).to_be_visible()
+
+
+def test_a_har_pairs_requests_with_answers(seen: Seen) -> None:
+    log = json.loads(saved(seen, "Save as HAR"))["log"]
+
+    assert log["version"] == "1.2"
+    [entry] = [each for each in log["entries"] if each["comment"].endswith("tools/call")]
+    assert json.loads(entry["request"]["postData"]["text"])["params"]["name"] == "double"
+    assert json.loads(entry["response"]["content"]["text"])["result"]["isError"] is False
+    assert entry["request"]["url"] == f"{seen.shown.base}/play/mcp"
+
+
+def test_the_era_is_chosen_by_hand_and_outlives_a_reload(seen: Seen) -> None:
+    seen.go("session")
+    seen.page.get_by_label("Version of the protocol").select_option("2025-06-18")
+    server = seen.page.get_by_role("region", name="Server", exact=True)
+    expect(server.locator("dd").last).to_have_text("2025-06-18")
+
+    seen.tool("double")
+    seen.write('{"number": 3}')
+    expect(seen.run()).to_contain_text("6")
+    seen.go("messages")
+    seen.page.get_by_label("Search in messages").fill("initialize")
+    expect(rows(seen).first).to_contain_text("initialize")
+    seen.page.reload()
+    seen.go("session")
+    expect(seen.page.get_by_label("Version of the protocol")).to_have_value("2025-06-18")
+
+
+def test_without_tracing_there_are_no_trace_ids(seen: Seen) -> None:
+    seen.tool("double")
+
+    expect(seen.tab("Timing").get_by_text("Trace", exact=True)).to_have_count(0)
