@@ -26,7 +26,7 @@ from benchmarks.figures import Target
 from runner.artifacts.accept import Processed, process_artifacts
 from runner.contract.normalise import normalise
 from runner.files.my_files import Deferral
-from runner.steps.render import Delivery, inline_limit, render
+from runner.steps.client_message import Delivery, inline_limit, render
 from runner.store.protocol import Put, Record, Scope
 
 __all__ = ["report"]

@@ -12,10 +12,12 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import os
 import secrets
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,7 +38,16 @@ from benchmarks.soak_traces import Measured, Traces, measure, wait_until_quiet
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 
-__all__ = ["META", "Count", "Server", "contract_value", "disturbed_or_grown", "main", "serving"]
+__all__ = [
+    "META",
+    "Count",
+    "Server",
+    "contract_value",
+    "disturbed_or_grown",
+    "late_growth",
+    "main",
+    "serving",
+]
 
 TOOLS = Path(__file__).with_name("soak_tools.py")
 # Two soaks may run at the same time, and each must know what is its own.
@@ -46,6 +57,8 @@ SYSV_KEY = 0x50000000 + os.getpid()
 PARKED = 2
 SAMPLES = 40
 MOST_GROWTH = 1.05
+# Memory that was at rest in the last half of the calls is no leak, however much the first half took.
+MOST_GROWTH_AT_REST = 1.01
 # Below it a host is still filling its caches, and growth says nothing.
 ENOUGH_CALLS = 5000
 MOST_DESCRIPTORS_MORE = 5
@@ -107,7 +120,7 @@ def main() -> None:
         _stop(server)
         left = traces.left()
         said = (server.folder / "log").read_text(errors="replace").splitlines()[1:]
-    faults = [*disturbed_or_grown(count, warm, end), *left]
+    faults = [*disturbed_or_grown(count, warm, end, late=late_growth(samples)), *left]
     _report(count, samples, warm, end, faults)
     if faults and said:
         _say("the server said:\n" + "\n".join(said[-_MOST_FAULTS:]))
@@ -337,24 +350,38 @@ def _stop(server: Server) -> None:
         server.process.wait()
 
 
-def disturbed_or_grown(count: Count, warm: Measured, end: Measured) -> list[str]:
+def late_growth(samples: Sequence[tuple[int, float, Measured]]) -> float:
+    """Return the memory of the host in the last quarter of the samples, medians, to that in the third."""
+    quarter = len(samples) // 4
+    if quarter == 0:
+        return math.inf
+    third, last = samples[-2 * quarter : -quarter], samples[-quarter:]
+    before, after = (statistics.median(found.uss_mib for _, _, found in part) for part in (third, last))
+    return after / before
+
+
+def disturbed_or_grown(count: Count, warm: Measured, end: Measured, *, late: float) -> list[str]:
     """Return a line for each call that ended otherwise than it must, and for each growth of the server.
 
     Args:
         count: What became of the calls.
         warm: The server after the first of them, while nobody called.
         end: The same after the last.
+        late: How the memory of the host went on towards the end, as `late_growth` says.
     """
-    return [*count.faults[:_MOST_FAULTS], *_grown(warm, end, calls_made=count.done)]
+    return [*count.faults[:_MOST_FAULTS], *_grown(warm, end, calls_made=count.done, late=late)]
 
 
-def _grown(warm: Measured, end: Measured, *, calls_made: int) -> Iterator[str]:
+def _grown(warm: Measured, end: Measured, *, calls_made: int, late: float) -> Iterator[str]:
     if end.others or end.workers > PARKED * end.zygotes:
         yield f"nobody calls, and {end.zygotes} zygotes have {end.workers} children, and these {end.others}"
     if end.descriptors > warm.descriptors + MOST_DESCRIPTORS_MORE:
         yield f"descriptors of the host went from {warm.descriptors} to {end.descriptors}"
-    if calls_made >= ENOUGH_CALLS and end.uss_mib > warm.uss_mib * MOST_GROWTH:
-        yield f"memory of the host went from {warm.uss_mib:.1f} MiB to {end.uss_mib:.1f} MiB"
+    if calls_made >= ENOUGH_CALLS and end.uss_mib > warm.uss_mib * MOST_GROWTH and late > MOST_GROWTH_AT_REST:
+        yield (
+            f"memory of the host went from {warm.uss_mib:.1f} MiB to {end.uss_mib:.1f} MiB, "
+            f"{late:.3f} times in the last quarter"
+        )
 
 
 def _report(
@@ -373,7 +400,8 @@ def _report(
             f"| {found.zygotes} | {found.workers} |"
         )
     _say(f"\nquiet after warm-up: {_line(warm)}\nquiet at the end:    {_line(end)}")
-    _say(f"memory of the host, end to warm-up: {end.uss_mib / warm.uss_mib:.3f}\n")
+    _say(f"memory of the host, end to warm-up: {end.uss_mib / warm.uss_mib:.3f}")
+    _say(f"memory of the host, last quarter of the calls to the third: {late_growth(samples):.3f}\n")
     for ending, number in sorted(count.endings.items()):
         _say(f"{number:6} {ending}")
     said = [f"LEFT OR WRONG: {fault}" for fault in faults] or ["nothing left, nothing disturbed"]

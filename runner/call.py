@@ -13,19 +13,19 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from runner.artifacts.accept import Processed
 from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.put_while_running import RunningPuts
-from runner.contract.envelope import lost, no_process, tool_not_found
+from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.contract.normalise import Normalised
 from runner.errors import CallError, Code
 from runner.homes.changes import Change, Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
-from runner.settings.call_limits import Counted
 from runner.settings.lendable import flag_for
+from runner.settings.named_limits import Counted
 from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.execution import (
@@ -57,7 +57,7 @@ from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, Z
 from sandbox.host.lease import Lease
 from sandbox.outcome import Denial, Ending, Outcome
 
-__all__ = ["Completed", "Request", "ask_route", "execute", "relay"]
+__all__ = ["Completed", "Elsewhere", "Request", "ask_route", "execute", "execute_admitted", "relay"]
 
 log = logging.getLogger(__name__)
 
@@ -71,45 +71,137 @@ _LAST_NOTICE_S = 1.0
 _ANEW = 3
 
 
-async def execute(toolset: Toolset, request: Request) -> Completed:
+class Elsewhere(Protocol):
+    """Where requests are executed, if not on this machine, once this host has let them in."""
+
+    async def count(self, request: Request, tool: str, limits: Sequence[Counted]) -> None:
+        """Count a call for what may be called how often.
+
+        Args:
+            request: The call.
+            tool: Name of its tool.
+            limits: The limits by name that it counts for.
+
+        Raises:
+            CallError: `E_BUSY`; that is used up.
+        """
+
+    async def call(
+        self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
+    ) -> Completed:
+        """Have a tool call executed, from its staging to its routing.
+
+        Raises:
+            CallError: It ended with an error, or could not begin.
+            WireError: The tool's server answered with a JSON-RPC error.
+        """
+
+    async def relay(
+        self, request: Request, listener: CallListener, limits: Sequence[Counted]
+    ) -> Mapping[str, Any]:
+        """Have any other request answered.
+
+        Raises:
+            CallError: It was not answered.
+            WireError: The server answered with a JSON-RPC error.
+        """
+
+
+async def execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | None = None) -> Completed:
     """Run one `tools/call` from identity to contract value.
 
     Never raises for what a caller, a tool or we did wrong: that is an error envelope in the result.
+
+    Args:
+        toolset: The tools.
+        request: The call.
+        elsewhere: Where it is executed, if not on this machine.
 
     Raises:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
     with CallScope(request.id):
-        return await _execute(toolset, traced(toolset, request))
+        return await _execute(toolset, traced(toolset, request), elsewhere)
 
 
-async def _execute(toolset: Toolset, request: Request) -> Completed:
+async def execute_admitted(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
+    """Run one `tools/call` that another machine has let in; it hears of the end, and tells of it.
+
+    Args:
+        toolset: The tools.
+        request: The call.
+        listener: Who hears of it while it runs.
+
+    Raises:
+        CallError: It ended with an error.
+        WireError: The tool's server answered with a JSON-RPC error.
+    """
+    with CallScope(request.id):
+        spec, at = await _offered(toolset, request, toolset.catalog.tools.get(request.tool))
+        if spec is None:
+            raise tool_not_found(request.tool, list(toolset.catalog.tools))
+        check_json(request.params)
+        return await _executed(toolset, request, spec, listener, at)
+
+
+async def _execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | None) -> Completed:
     spec = toolset.catalog.tools.get(request.tool)
     listener = _listener(toolset, request, request.tool)
-    act = partial(_admitted, toolset, request, spec, listener, now=time.monotonic())
+    act = partial(_admitted, toolset, request, spec, listener, elsewhere, now=time.monotonic())
     return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
 
 
 async def _admitted(
-    toolset: Toolset, request: Request, spec: ToolSpec | None, listener: CallListener, *, now: float
+    toolset: Toolset,
+    request: Request,
+    spec: ToolSpec | None,
+    listener: CallListener,
+    elsewhere: Elsewhere | None,
+    *,
+    now: float,
 ) -> Completed:
     name = request.tool
-    spec, at = await _offered(toolset, request, spec)
+    spec, at = await _offered(toolset, request, spec, elsewhere)
     if spec is None:
         raise tool_not_found(name, list(toolset.catalog.tools))
     authorize_scopes(name, toolset.settings.scopes(name), request.facts)
     authorize(spec, request.facts)
     authorize_widget(name, spec.widgets, request.params)
-    most = toolset.effective(name).calls_per_minute
-    toolset.throttle.admit(request.user.segment, name, most=most, now=now)
-    toolset.rates.admit(_limits(toolset, request, spec), now=now)
+    limits = _limits(toolset, request, spec)
+    if elsewhere is not None:
+        await elsewhere.count(request, name, limits)
+    else:
+        most = toolset.effective(name).calls_per_minute
+        toolset.throttle.admit(request.user.segment, name, most=most, now=now)
+        toolset.rates.admit(limits, now=now)
     check_json(request.params)
+    if elsewhere is None:
+        return await _executed(toolset, request, spec, listener, at)
+    async with toolset.drain.call(listener.tell), _counted(toolset, request, spec):
+        return await elsewhere.call(request, spec, listener, limits)
+
+
+async def _executed(
+    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, at: PoolKey | None
+) -> Completed:
+    """Have a call that was let in executed by a worker of this machine."""
     async with toolset.drain.call(listener.tell):
         try:
             return await _begun(partial(_in_a_user_pool, toolset, request, spec, listener, at), request.user)
         except SandboxError as error:
             log.warning("no worker", extra={"problem": str(error)})
             raise _unavailable(error) from error
+
+
+@contextlib.asynccontextmanager
+async def _counted(toolset: Toolset, request: Request, spec: ToolSpec | None) -> AsyncIterator[None]:
+    """Hold a place of this host for a request that is executed elsewhere, whose user's session goes on."""
+    async with (
+        toolset.admission.admit(request.user.segment, _limits(toolset, request, spec)),
+        toolset.upkeep.in_use(request.user),
+    ):
+        request.steps.done("admit")
+        yield
 
 
 def _limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Sequence[Counted]:
@@ -133,7 +225,7 @@ async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
 
 
 async def _offered(
-    toolset: Toolset, request: Request, spec: ToolSpec | None
+    toolset: Toolset, request: Request, spec: ToolSpec | None, elsewhere: Elsewhere | None = None
 ) -> tuple[ToolSpec | None, PoolKey | None]:
     """Return the tool as this user is offered it now, and the user pool whose worker alone has it so.
 
@@ -145,17 +237,17 @@ async def _offered(
         at is None or at == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     ):
         return spec, None
-    found = await _found(toolset, request)
+    found = await _found(toolset, request, elsewhere)
     return (spec, None) if found == spec else (found, at)
 
 
-async def _found(toolset: Toolset, request: Request) -> ToolSpec | None:
+async def _found(toolset: Toolset, request: Request, elsewhere: Elsewhere | None) -> ToolSpec | None:
     params: dict[str, Any] = {"name": request.tool, "arguments": {}}
     if "_meta" in request.params:
         params["_meta"] = request.params["_meta"]
     asking = replace(request, method=FIND_TOOL, params=params, steps=Steps())
     try:
-        (tool,) = (await relay(toolset, asking))["tools"]
+        (tool,) = (await relay(toolset, asking, elsewhere))["tools"]
         return ToolSpec.of(tool, identity=toolset.settings.username_parameter)
     except (WireError, AttributeError, KeyError, TypeError, ValueError):
         # There is none, or what came back is none.
@@ -175,15 +267,30 @@ async def _in_a_user_pool(
         return await _run(toolset, request, spec, user_pool, listener)
 
 
-async def relay(toolset: Toolset, request: Request) -> Mapping[str, Any]:
+async def relay(
+    toolset: Toolset,
+    request: Request,
+    elsewhere: Elsewhere | None = None,
+    *,
+    listener: CallListener | None = None,
+) -> Mapping[str, Any]:
     """Run any other request that reaches author code; return its wire result.
+
+    Args:
+        toolset: The tools.
+        request: The request.
+        elsewhere: Where it is executed, if not on this machine.
+        listener: Who hears of it while it runs, if not its client alone.
 
     Raises:
         WireError: The server answered with a JSON-RPC error.
         CallError: The worker did not answer, or could not be asked.
     """
     check_json(request.params)
-    listener = _listener(toolset, request, None)
+    listener = listener or _listener(toolset, request, None)
+    if elsewhere is not None:
+        async with toolset.drain.call(listener.tell, of_tool=False), _counted(toolset, request, None):
+            return await elsewhere.relay(request, listener, _limits(toolset, request, None))
     try:
         async with toolset.drain.call(listener.tell, of_tool=False):
             outcome = await _begun(partial(_relayed, toolset, request, listener), request.user)
@@ -199,8 +306,16 @@ async def relay(toolset: Toolset, request: Request) -> Mapping[str, Any]:
     )
 
 
-async def ask_route(toolset: Toolset, user: User, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+async def ask_route(
+    toolset: Toolset, elsewhere: Elsewhere | None, user: User, asked: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """Have an HTTP request answered by a route that the file adds, in a worker of the user.
+
+    Args:
+        toolset: The tools.
+        elsewhere: Where it is executed, if not on this machine.
+        user: Who asks.
+        asked: The request.
 
     Raises:
         WireError: The server answered with a JSON-RPC error, which it does not.
@@ -210,7 +325,7 @@ async def ask_route(toolset: Toolset, user: User, asked: Mapping[str, Any]) -> M
         request_id=None, protocol=LATEST_PROTOCOL, session_id=user.session or "", transport="streamable-http"
     )
     request = Request(user=user, method=ROUTE, params=asked, facts=facts, client=Nobody(), inline_max_bytes=0)
-    return await relay(toolset, request)
+    return await relay(toolset, request, elsewhere)
 
 
 async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
@@ -345,6 +460,7 @@ async def _lease(
     lease.measured = wants_report(request.params) or any(one.limit.cpu_s_per_hour for one in mine)
     request.steps.done("lease")
     try:
+        await request.begins()
         outcome = await _led(toolset, request, user_pool, lease, frame, listener, leftovers)
         if given:
             outcome = await asyncio.to_thread(_masked, outcome, given)

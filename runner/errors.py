@@ -5,7 +5,7 @@
     ├── StartError        this machine cannot do what was asked (exit 5)
     └── CallError         one call ended with an error envelope; its `Code` says which
 
-A `CallError` becomes the error envelope of the contract: `runner.contract.envelope`.
+A `CallError` becomes the error envelope of the contract: `runner.contract.error_messages`.
 
 Source: document 001, section 12; the table of error codes in `docs/cli.md`.
 """

@@ -77,6 +77,9 @@ class Policy:
         reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
             Everything else of the network is closed.
         net: Destinations that may be reached beside these, as `sandbox.network.destinations` reads them.
+        sockets: Whether the processes of a zygote may have UNIX sockets in the home, to reach each other and
+            nobody else. Only where there are namespaces.
+        closed_ports: Ports that `net` opens at no address, whatever it says.
         environment: The whole environment of a worker.
         limits: Resource limits.
         uid: User and group id that the zygote takes before it loads the program, or None for the host's.
@@ -106,6 +109,8 @@ class Policy:
     run: tuple[Path, ...] = ()
     reach: tuple[tuple[str, int], ...] = ()
     net: tuple[str, ...] = ()
+    sockets: bool = False
+    closed_ports: tuple[int, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     uid: int | None = None
@@ -125,10 +130,18 @@ class Policy:
                 raise ValueError(f"a policy names absolute paths only, got {str(path)!r}")
         if self.uid is not None and self.uid <= 0:
             raise ValueError(f"a user id of a zygote's own is positive, got {self.uid}")
+        if self.sockets and not self.namespaces:
+            # Whoever can bind a name in the network of the machine can be taken for somebody of it.
+            raise ValueError("sockets need namespaces: names of sockets are everybody's elsewhere")
 
     @property
     def is_gated(self) -> bool:
-        """Whether anything of the network may be reached, through the gate."""
+        """Whether anything may be connected, through the gate."""
+        return self.has_network or self.sockets
+
+    @property
+    def has_network(self) -> bool:
+        """Whether anything of the network may be reached."""
         return bool(self.reach or self.net)
 
     def contains(self, inner: "Policy") -> bool:
@@ -144,6 +157,8 @@ class Policy:
             and (not self.run or not inner.programs or (bool(inner.run) and set(inner.run) <= set(self.run)))
             and set(inner.reach) <= set(self.reach)
             and set(inner.net) <= set(self.net)
+            and (self.sockets or not inner.sockets)
+            and set(self.closed_ports) <= set(inner.closed_ports)
             and (inner.uid, inner.gid) == (self.uid, self.gid)
             and inner.namespaces >= self.namespaces
             and set(self.hidden) <= set(inner.hidden)
@@ -168,6 +183,8 @@ class Policy:
             "run": [str(path) for path in self.run],
             "reach": [list(address) for address in self.reach],
             "net": list(self.net),
+            "sockets": self.sockets,
+            "closed_ports": list(self.closed_ports),
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
             "uid": self.uid,
@@ -202,6 +219,8 @@ class Policy:
                 run=_paths(data["run"]),
                 reach=_addresses(data["reach"]),
                 net=_names(data["net"]),
+                sockets=bool(data["sockets"]),
+                closed_ports=_ports(data["closed_ports"]),
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),
                 uid=_optional_integer(data["uid"]),
@@ -247,6 +266,12 @@ def _addresses(value: object) -> tuple[tuple[str, int], ...]:
     if not isinstance(value, list):
         raise TypeError("expected a list of addresses")
     return tuple((str(host), int(port)) for host, port in value)
+
+
+def _ports(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise TypeError("expected a list of ports")
+    return tuple(int(port) for port in value)
 
 
 def _strings(value: object) -> dict[str, str]:

@@ -138,6 +138,7 @@ class Resolve(enum.IntFlag):
     NO_MAGICLINKS = 0x02
     NO_SYMLINKS = 0x04
     BENEATH = 0x08
+    IN_ROOT = 0x10
 
 
 class MountAttribute(enum.IntFlag):

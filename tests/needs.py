@@ -24,7 +24,18 @@ NEEDS = {
 
 SLOW = frozenset(
     {
-        *("benchmarks", "compat", "container", "denials", "fuzz", "http", "network", "playground", "proxy"),
+        *(
+            "benchmarks",
+            "compat",
+            "container",
+            "denials",
+            "fleet",
+            "fuzz",
+            "http",
+            "network",
+            "playground",
+            "proxy",
+        ),
         *("sandbox", "selftest", "system", "worker"),
     }
 )

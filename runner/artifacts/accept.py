@@ -1,8 +1,8 @@
 """Take the files of a result: open each, keep it for the user, decide how it travels.
 
 A file that is refused never takes a good result along. What leaves has no `path`: an artifact
-carries `b64`, or an internal `s3_ref` that `runner.steps.render` replaces before a client sees it. Deferred
-files go the same way and are kept until they expire.
+carries `b64`, or an internal `s3_ref` that `runner.steps.client_message` replaces before a client sees it.
+Deferred files go the same way and are kept until they expire.
 
 Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance
 cases; requirements S0-22, S1-2, S1-25 to S1-27, S1-63, S1-71, S1-72 and S2-3.
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from runner.artifacts.collect import Collected, OpenHome, collect
 from runner.artifacts.deferred import deferral, described
 from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
-from runner.contract.envelope import Refusal, envelope, outside_home, with_refusals
+from runner.contract.error_messages import Refusal, envelope, outside_home, with_refusals
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
 from runner.files.my_files import Deferral

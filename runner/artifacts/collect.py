@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.artifacts.symlinks import open_within
-from runner.contract.envelope import artifact_missing, outside_home, too_large
+from runner.contract.error_messages import artifact_missing, outside_home, too_large
 
 __all__ = ["Collected", "OpenHome", "collect", "relative_to_home"]
 

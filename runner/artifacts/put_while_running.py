@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.artifacts.collect import OpenHome, collect
-from runner.contract.envelope import too_large
+from runner.contract.error_messages import too_large
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles

@@ -7,7 +7,7 @@ S1-17, S1-25, S1-26, S1-69, S1-70, S1-75 and S1-112.
 import enum
 from typing import Any
 
-from runner.contract.envelope import too_large
+from runner.contract.error_messages import too_large
 from runner.errors import CallError, Code
 from runner.store.protocol import Record
 from runner.users.usernames import home_segment

@@ -17,7 +17,8 @@ from runner.cli.commands.call import call
 from runner.cli.commands.files import files
 from runner.cli.commands.project import init, install
 from runner.cli.commands.report import check, doctor, schema, selftest, show_config
-from runner.cli.commands.serve import dev, proxy, reload, serve
+from runner.cli.commands.serve import dev, proxy, reload, serve, worker
+from runner.cli.commands.up import down, ps, up
 from runner.cli.commands.users import users
 from runner.cli.exits import EXIT_USAGE, say
 from runner.cli.options import grouped
@@ -29,9 +30,13 @@ __all__ = ["app", "main"]
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "serve": serve,
+    "worker": worker,
     "dev": dev,
     "proxy": proxy,
     "reload": reload,
+    "up": up,
+    "ps": ps,
+    "down": down,
     "call": call,
     "doctor": doctor,
     "config": show_config,

@@ -19,6 +19,7 @@ __all__ = [
     "Config",
     "Contract",
     "File",
+    "Fleet",
     "Isolation",
     "Logs",
     "Store",
@@ -94,6 +95,12 @@ class Bounds:
         list[str] | None,
         typer.Option("--allow-write", metavar="PATH,…", help="The same, to read and write."),
     ] = None
+    allow_sockets: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-sockets", help="Tools may have UNIX sockets in their home, for their own processes only."
+        ),
+    ] = None
     deny_run: Annotated[bool | None, typer.Option("--deny-run", help="Tools may run no other program.")] = (
         None
     )
@@ -118,7 +125,27 @@ class Logs:
     log_format: Annotated[str | None, typer.Option("--log-format", help="text or json.")] = None
 
 
-Group = Address | Whose | Bounds | Workers | Logs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Which fleet executes calls, if one does."""
+
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="local, or docket: worker nodes execute calls.")
+    ] = None
+    redis_url: Annotated[
+        str | None,
+        typer.Option("--redis-url", metavar="URL", help="Redis of the fleet; best as RUNNER_REDIS_URL."),
+    ] = None
+    redis_insecure: Annotated[
+        bool | None,
+        typer.Option("--redis-insecure", help="A Redis elsewhere may do without TLS and a password."),
+    ] = None
+    fleet_key_file: Annotated[
+        Path | None, typer.Option("--fleet-key-file", metavar="FILE", help="The key of the fleet.")
+    ] = None
+
+
+Group = Address | Whose | Bounds | Workers | Fleet | Logs
 _GROUPS = get_args(Group)
 _REPEATED = ("allow_read", "allow_write")
 

@@ -15,7 +15,7 @@ from runner.errors import Code, UsageError
 from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
 from runner.settings.model import Settings
-from runner.steps.render import human
+from runner.steps.shell_view import human
 from runner.store.protocol import Origin
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset

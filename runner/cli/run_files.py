@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.contract.available_files import available_files, files_block, human_facts, human_size
-from runner.contract.envelope import envelope, file_not_found
+from runner.contract.available_files import available_files, files_block, human_facts
+from runner.contract.error_messages import envelope, file_not_found
 from runner.errors import CallError, UsageError
 from runner.files.paging import MOST, CursorError, page
+from runner.formats.human_numbers import human_size
 from runner.store.protocol import Origin, Record
 from sandbox.syscalls import rename_noreplace
 

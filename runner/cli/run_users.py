@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runner.cli.administration import Account, Administration
-from runner.contract.available_files import human_size
-from runner.contract.envelope import envelope
+from runner.contract.error_messages import envelope
 from runner.errors import CallError, UsageError
+from runner.formats.human_numbers import human_size
 
 __all__ = ["ACTIONS", "UsersOptions", "users_from_shell"]
 

@@ -98,19 +98,31 @@ async def explained(command: Awaitable[int], targets: list[str]) -> int:
 def _check_isolation(settings: Settings) -> None:
     """Refuse an isolation that was asked for by name and that this machine or version cannot give."""
     # The probe asks the kernel; `config` does without.
-    from runner.settings.isolation import has_ids, in_force, lacking  # noqa: PLC0415
+    from runner.settings.isolation import in_force, lacking, unfit  # noqa: PLC0415
 
     missing = lacking(settings)
     if missing:
         raise IsolationUnavailable(missing)
-    if any(settings.rights(tool).network for tool in (None, *settings.tools)):
-        from sandbox.probe.gate import try_gate  # noqa: PLC0415 - only where tools have a network
-
-        gate = try_gate(settings.uids.start if has_ids(in_force(settings)) else None)
-        if not gate.enforced and settings.isolation != "guard":
-            raise IsolationUnavailable((f"allow_net cannot be given here: {gate.detail}",))
+    closed = unfit(in_force(settings), (), settings)
+    if closed is not None:
+        raise IsolationUnavailable((closed,))
+    _check_gate(settings)
     if settings.isolation == "guard":
         log.warning(
             "ISOLATION IS OFF: --isolation guard explains mistakes and stops no attack; "
             "never let others call this server"
         )
+
+
+def _check_gate(settings: Settings) -> None:
+    """Refuse what goes through the gate, where there can be none."""
+    has_network = any(settings.rights(tool).network for tool in (None, *settings.tools))
+    if settings.isolation == "guard" or not (has_network or settings.has_sockets):
+        return
+    from runner.settings.isolation import has_ids, in_force  # noqa: PLC0415 - the probe asks the kernel
+    from sandbox.probe.gate import try_gate  # noqa: PLC0415 - only where it is needed
+
+    gate = try_gate(settings.uids.start if has_ids(in_force(settings)) else None)
+    if not gate.enforced:
+        name = "allow_net" if has_network else "allow_sockets"
+        raise IsolationUnavailable((f"{name} cannot be given here: {gate.detail}",))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.formats.human_numbers import human_count, human_size
 from runner.store.protocol import Origin, Record, Retention
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "available_files",
     "files_block",
     "human_facts",
-    "human_size",
 ]
 
 MOST_FILES = 500
@@ -34,8 +34,6 @@ _MARKERS = re.compile(r"\[(?=\s*system\s*:)|(?<=end available files)\]", re.IGNO
 
 _MAX_TEXT = 300
 _MAX_NUMBER = 1 << 63
-_UNITS = ("B", "KB", "MB", "GB")
-_SCALES = ("", "K", "M", "B")
 # Scripts and emoji need the joiners; every other mark that nobody sees is written out.
 _JOINERS = frozenset("\u200c\u200d")
 _UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -51,7 +49,7 @@ class AvailableFile:
         day: Day on which it was uploaded or generated, as `YYYY-MM-DD`.
         size: Length in bytes.
         reason: Why it is deferred.
-        facts: What is known of its content; see `runner.files.facts`.
+        facts: What is known of its content; see `runner.files.content_facts`.
     """
 
     name: str
@@ -83,17 +81,12 @@ def available_files(records: Iterable[Record]) -> list[AvailableFile]:
     return [_available(record) for record in sorted(files, key=lambda file: file.created, reverse=True)]
 
 
-def human_size(size: int) -> str:
-    """Return a number of bytes for people: units of 1024, one decimal unless it is zero."""
-    return _scaled(size, 1024, _UNITS)
-
-
 def human_facts(facts: Mapping[str, Any]) -> Iterator[str]:
     """Say for people what is known of a content; a value that is no such number says nothing."""
     rows, width, height = (_number(facts, name) for name in ("rows", "width", "height"))
     if rows is not None:
         about = "~" if facts.get("rows_estimated") else ""
-        yield f"{about}{_scaled(rows, 1000, _SCALES)} {'row' if rows == 1 else 'rows'}"
+        yield f"{about}{human_count(rows)} {'row' if rows == 1 else 'rows'}"
     if width is not None and height is not None:
         yield f"{width}x{height}"
 
@@ -128,15 +121,6 @@ def _number(facts: Mapping[str, Any], name: str) -> int | None:
     value = facts.get(name)
     known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
     return value if known else None
-
-
-def _scaled(number: int, step: int, units: tuple[str, ...]) -> str:
-    """Write a number in the largest unit in which it is at least 1 when rounded."""
-    for power, unit in enumerate(units):
-        rounded = round(number / step**power, 1)
-        if rounded < step or unit == units[-1]:
-            break
-    return f"{rounded:.1f}".removesuffix(".0") + unit
 
 
 def _one_line(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.contract.envelope import Refusal, invalid_result, legible
+from runner.contract.error_messages import Refusal, invalid_result, legible
 from runner.contract.hints import mended
 from runner.contract.models import DeferralHints, FileHints
 from runner.formats.base64 import canonical

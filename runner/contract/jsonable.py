@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from runner.contract.envelope import legible
+from runner.contract.error_messages import legible
 
 __all__ = ["DEPTH_MAX", "NotJsonError", "jsonable"]
 

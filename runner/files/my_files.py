@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import CallError, Code
-from runner.files.facts import facts
+from runner.files.content_facts import facts
 from runner.files.sessions import Session, Sessions
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess

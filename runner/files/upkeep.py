@@ -28,10 +28,12 @@ class Upkeep:
     Attributes:
         library: The files.
         idle_s: How long a session is unused before it ends, in seconds.
+        ends: Whether sessions end here at all; on a worker node they do not, as their hosts end them.
     """
 
     library: Library
     idle_s: float
+    ends: bool = True
     _spoken: set[str] = field(default_factory=set)
 
     @asynccontextmanager
@@ -64,11 +66,15 @@ class Upkeep:
         """End a session, of whoever spoke in it: its files go, where files do not persist."""
         # Whoever only uploaded files in it has not been heard of here.
         self._spoken.discard(session)
+        if not self.ends:
+            return
         with _stay_for_now():
             await self.library.end_sessions_named(session)
 
     async def end_idle(self) -> None:
         """End the sessions that have been idle for so long, whichever server they were of."""
+        if not self.ends:
+            return
         with _stay_for_now():
             await self.library.end_idle_sessions(self.idle_s)
 

@@ -9,7 +9,7 @@ Source: the table of error codes in `docs/cli.md`.
 import logging
 import os
 
-from runner.contract.envelope import internal_error
+from runner.contract.error_messages import internal_error
 from runner.errors import CallError
 from runner.system.logging_setup import CallScope
 

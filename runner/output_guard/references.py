@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.formats.filenames import safe_name
+from runner.formats.human_numbers import human_size
 from runner.formats.mime import extension
 from runner.output_guard.encoded import cut
 from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
 from runner.output_guard.storing import Find, Kept
 from runner.store.protocol import Record
 
-__all__ = ["file_name", "human_size", "large_text", "marker", "reference", "summary"]
+__all__ = ["file_name", "large_text", "marker", "reference", "summary"]
 
 _PLACEHOLDER = re.compile(r"\{(\w{1,100})\}")
 _VALUE_MAX_CHARS = 200
@@ -76,16 +77,6 @@ def summary(template: str, find: Find, kept: Kept, kind: str, payload: Mapping[s
         return str(value)[:_VALUE_MAX_CHARS]
 
     return _PLACEHOLDER.sub(filled, template)
-
-
-def human_size(size: int) -> str:
-    """Return a size in bytes for people: 1408 → `1.4KB`."""
-    value, unit = float(size), "B"
-    for larger in ("KB", "MB", "GB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.1f}".removesuffix(".0") + unit
 
 
 def file_name(payload: Mapping[str, Any], where: str, mime: str, ending: str = "") -> str:

@@ -20,7 +20,7 @@ from runner.protocol.internals.answer import is_told
 from runner.protocol.internals.host import Relay
 from runner.protocol.messages import check_meta
 from runner.settings.own_paths import OwnPaths
-from runner.steps.render import Delivery, render
+from runner.steps.client_message import Delivery, render
 
 __all__ = ["answer_failures", "failed_result", "told_error", "told_result"]
 

@@ -15,9 +15,9 @@ from runner.files.my_files import MyFiles
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
+from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
 from runner.steps.execution import Completed, Request
-from runner.steps.render import Delivery, inline_limit, is_open_schema, render
-from runner.steps.short_facts import little
+from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts

@@ -16,7 +16,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from runner.artifacts.accept import failed
-from runner.contract.envelope import invalid_argument
+from runner.contract.error_messages import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
@@ -33,10 +33,10 @@ from runner.proxy.foreign_words import told_beside
 from runner.proxy.remote_call import RESULTS, RemoteCall, begun_task, reader_of, task_said
 from runner.proxy.upstreams import Upstreams
 from runner.steps.authorization import authorize_scopes, authorize_widget
+from runner.steps.client_message import Delivery, render
 from runner.steps.execution import Completed, Request, log_call, observe_guarded, question_of, traced
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
-from runner.steps.render import Delivery, render
 from runner.steps.timing import REPORT, wants_report
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User

@@ -28,7 +28,7 @@ from runner.errors import RunnerError, UsageError
 from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.proxy.dispatcher import LineDispatcher
-from runner.proxy.hints import lending_hint
+from runner.proxy.hints import option_hint
 from runner.proxy.process import spoken_with
 from runner.proxy.remote import HomedTransport, Unreached
 from runner.proxy.stderr import LastWords
@@ -130,7 +130,7 @@ def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
 def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
     """Return what names the option that would have helped a command, from what it says of a failure."""
     unseen = (*map(Path, EMPTY), settings.homes) if tier is Tier.NAMESPACE else ()
-    return functools.partial(lending_hint, rights=settings.rights(), homes=settings.homes, unseen=unseen)
+    return functools.partial(option_hint, rights=settings.rights(), homes=settings.homes, unseen=unseen)
 
 
 class ConfinedTransport(HomedTransport):

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, cast
 
 import anyio
 
-from runner.contract.envelope import timed_out
+from runner.contract.error_messages import timed_out
 from runner.steps.listener import CallListener
 from sandbox.deadlines import Ladder, Rung
 

@@ -1,4 +1,4 @@
-"""The option that would have let a server reach a path, found in what the server says of its failure.
+"""The option that would have let a server do what it could not, found in what it says of its failure.
 
 Decides only, and by words: what a server says is believed as far as the hint goes.
 
@@ -9,26 +9,32 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.contract.error_messages import ALLOW_SOCKETS
 from runner.settings.lendable import flag_for, within
 from runner.settings.rights import Rights
-from sandbox.denials.words import named_paths
+from sandbox.denials.paths_in_errors import named_paths, wants_socket
 
-__all__ = ["lending_hint"]
+__all__ = ["option_hint"]
 
 _MISSING = re.compile(r"ENOENT|no such file or directory|does not exist|not found", re.IGNORECASE)
 _QUOTED = re.compile(r"['\"\u2018`]?(/[^'\"\u2019`\n]+?)['\"\u2019`]?(?:[\s,;:)\]]|$)")
 _MOST_CHARS = 8192
 
 
-def lending_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> str | None:
-    """Return a sentence that names the option, if one would have helped.
+def option_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> str | None:
+    """Return a sentence that names the option, if one would have helped: to lend a path, or to have a socket.
 
     Args:
         said: What the server said.
-        rights: What is lent to it.
+        rights: What it may do, and what is lent to it.
         homes: The folder of homes.
         unseen: Folders that are empty for it but for what is its own.
     """
+    if not rights.sockets and wants_socket(said):
+        return (
+            "This server may have no UNIX socket, which it needs. For the operator: "
+            f"{ALLOW_SOCKETS} would allow those in its home, in tier namespace"
+        )
     for path, flag in _flags(said[-_MOST_CHARS:], rights, homes=homes, unseen=unseen):
         return f"{path} is not open to this server. For the operator: {flag} would lend its folder"
     return None

@@ -23,8 +23,8 @@ from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
 from runner.proxy.upstreams import Upstreams
-from runner.settings.call_limits import Counted
 from runner.settings.isolation import ISOLATION_META, isolation_meta
+from runner.settings.named_limits import Counted
 from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
 from runner.toolset.catalog import ToolSpec

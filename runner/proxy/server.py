@@ -40,8 +40,8 @@ from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
 from runner.server.told_files import takes_files, with_descriptions, with_instructions
 from runner.steps.authorization import callable_tools
+from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.inputs import check_json
-from runner.steps.render import MESSAGE_MAX_BYTES
 from runner.toolset.hidden_identity import without_identity
 from runner.users.identity import User, auth_provider
 

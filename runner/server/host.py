@@ -2,7 +2,7 @@
 
 It never imports the tool file. Identity, transports, protocol eras and the sealing of request state
 are FastMCP's and the SDK's; what reaches author code is answered by a worker, whose wire result is
-handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.render`.
+handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.client_message`.
 """
 
 import logging
@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
-from runner.call import Request, ask_route, execute, relay
+from runner.call import Elsewhere, Request, ask_route, execute, relay
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError
 from runner.http.author_routes import AuthorRoutes, hidden
@@ -113,24 +113,34 @@ class Host(FastMCP):
 
     direct: "_Relay"
     _toolset: Toolset
+    _elsewhere: Elsewhere | None
 
     def author_routes(self, site: Site) -> AuthorRoutes:
         """Return the HTTP routes that the files add."""
         toolset = self._toolset
-        return AuthorRoutes(site, lambda: toolset.catalog.routes, partial(ask_route, toolset))
+        return AuthorRoutes(
+            site, lambda: toolset.catalog.routes, partial(ask_route, toolset, self._elsewhere)
+        )
 
     def hidden_routes(self, before: Sequence[BaseRoute]) -> list[str]:
         """Return those of them that a route of ours comes before."""
         return hidden(self._toolset.catalog.routes, before)
 
 
-def make_host(toolset: Toolset, *, transport: Transport, download_url: DownloadUrl | None) -> Host:
+def make_host(
+    toolset: Toolset,
+    *,
+    transport: Transport,
+    download_url: DownloadUrl | None,
+    elsewhere: Elsewhere | None = None,
+) -> Host:
     """Return the application that serves `toolset`.
 
     Args:
         toolset: The tool files, loaded.
         transport: What it will be served over.
         download_url: Makes download addresses, over HTTP.
+        elsewhere: Where calls are executed, if not on this machine.
     """
     catalog = toolset.catalog
     app = Host(
@@ -145,8 +155,8 @@ def make_host(toolset: Toolset, *, transport: Transport, download_url: DownloadU
     if unused is not None:
         log.warning("auth of the file is not used", extra={"reason": unused})
     own_paths = OwnPaths.of(toolset.settings, toolset.named_files)
-    app._toolset = toolset
-    app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths)
+    app._toolset, app._elsewhere = toolset, elsewhere
+    app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths, elsewhere)
     relay_innermost(app, relay, around=answer_failures(own_paths))
     offer_subscriptions(
         app,
@@ -170,9 +180,11 @@ class _Relay:
         transport: Transport,
         download_url: DownloadUrl | None,
         own_paths: OwnPaths,
+        elsewhere: Elsewhere | None,
     ) -> None:
         self._app = app
         self._toolset = toolset
+        self._elsewhere = elsewhere
         self._transport = transport
         self._own_paths = own_paths
         self._extras = EXTRAS if toolset.settings.extras else Extras()
@@ -247,7 +259,7 @@ class _Relay:
         if ctx.method == "resources/read" and (page := self._toolset.catalog.page(uri)) is not None:
             return _in_its_era(ctx, page)
         try:
-            answered = await relay(self._toolset, request)
+            answered = await relay(self._toolset, request, self._elsewhere)
             if ctx.method == "server/discover":
                 discovered = self._with_tasks(announced(answered))
                 return await with_instructions(discovered, self._toolset, request.user)
@@ -292,7 +304,8 @@ class _Relay:
         params: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
             try:
-                page = await relay(self._toolset, replace(request, method=method, params=params))
+                asking = replace(request, method=method, params=params)
+                page = await relay(self._toolset, asking, self._elsewhere)
             except (WireError, CallError):
                 break
             items = page.get(key)
@@ -356,7 +369,7 @@ class _Relay:
 
     async def _answered(self, request: Request) -> dict[str, Any]:
         try:
-            completed = await execute(self._toolset, request)
+            completed = await execute(self._toolset, request, self._elsewhere)
         except WireError as error:
             raise _mcp_error(error) from error
         if completed.interim is not None:

@@ -22,6 +22,7 @@ from starlette.middleware import Middleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from runner.artifacts.accept import ArtifactFile
+from runner.call import Elsewhere
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library, MyFiles
 from runner.http.connections import protocol_of
@@ -69,6 +70,16 @@ _GRACE_S = 5
 
 KEY_S = 30 * 24 * 3600.0
 """Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
+
+
+class Fleet(Elsewhere, Protocol):
+    """What executes calls on other machines, and is asked how it is."""
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say why calls cannot be taken now: a sentence for each part that is at fault."""
+
+    async def end_session(self, session: str) -> None:
+        """End what goes on in a session, wherever that is."""
 
 
 class Served(Protocol):
@@ -131,6 +142,7 @@ async def serve(
     opened: AbstractAsyncContextManager[Toolset],
     reread: Callable[[], Settings],
     connecting: Connecting,
+    engine: "Callable[[Toolset], AbstractAsyncContextManager[Fleet]] | None" = None,
 ) -> int:
     """Serve tool files until the client leaves or a signal comes; return the exit status.
 
@@ -140,17 +152,34 @@ async def serve(
         opened: The tool files, once it is entered.
         reread: Reads the settings anew.
         connecting: Says how pages of the Playground have it connect to other servers.
+        engine: Opens what executes calls, if that is not this machine.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
         LoadError: A tool file is at fault.
         ConfinementError: A layer could not be put in place.
     """
+    fleets = list[Fleet]()
 
     def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
-        return make_host(toolset, transport=transport, download_url=download_url)
+        (elsewhere,) = fleets or (None,)
+        return make_host(toolset, transport=transport, download_url=download_url, elsewhere=elsewhere)
 
-    return await serve_application(settings, transport, opened, make, reread, connecting)
+    both = opened if engine is None else _with_engine(opened, engine, fleets)
+    return await serve_application(settings, transport, both, make, reread, connecting)
+
+
+@asynccontextmanager
+async def _with_engine(
+    opened: AbstractAsyncContextManager[Toolset],
+    engine: "Callable[[Toolset], AbstractAsyncContextManager[Fleet]]",
+    fleets: "list[Fleet]",
+) -> AsyncIterator[Toolset]:
+    """Open tool files, and what executes their calls, which is put into `fleets`."""
+    async with opened as toolset, engine(toolset) as fleet:
+        fleets.append(fleet)
+        toolset.further_faults, toolset.session_ended = fleet.faults, fleet.end_session
+        yield toolset
 
 
 async def serve_application(

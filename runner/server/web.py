@@ -20,10 +20,10 @@ from runner.http import downloads, files, health
 from runner.http import events as stream
 from runner.http.challenges import Challenges
 from runner.http.context import Site
+from runner.http.cross_origin_headers import KeptApart
 from runner.http.login_pace import LoginPace
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.http.readiness import Readiness
-from runner.http.response_headers import KeptApart
 from runner.http.responses import Refusal, fails, left, refuses
 from runner.http.shares import Shares, token_user
 from runner.http.token_ends import EndsWithToken

@@ -87,13 +87,20 @@ def uids_of(settings: Settings, tier: Tier) -> Uids | None:
 
 
 def unfit(tier: Tier, files: Sequence[Path], settings: Settings) -> str | None:
-    """Return a sentence, with its cure, if a user id could not read a tool file or a module beside it.
+    """Return a sentence, with its cure, if what a server is to be cannot be had in a tier.
+
+    A user id may not be able to read a tool file or a module beside it; and sockets need namespaces.
 
     Args:
         tier: The tier.
         files: The tool files.
         settings: The effective settings.
     """
+    if settings.has_sockets and tier not in (Tier.NAMESPACE, Tier.GUARD):
+        return (
+            f"allow_sockets cannot be given in tier {tier.value}, where their names are everybody's: leave "
+            "it out, or start the runner where tier namespace works (`runner doctor` says what it lacks)"
+        )
     if uids_of(settings, tier) is None or not files:
         return None
     uid = settings.uids.start if settings.lender is None else settings.lender

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from runner.settings.auth import Auth
-from runner.settings.call_limits import LimitSettings
-from runner.settings.limits import LIMITS, limits_of
+from runner.settings.named_limits import LimitSettings
+from runner.settings.resource_limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.settings.secrets import SecretName, SecretSettings
 from runner.settings.values import (
@@ -41,6 +41,7 @@ from sandbox.policy import MIB, Limits
 __all__ = ["Auth", "Settings", "ToolSettings"]
 
 GIB = 1024 * MIB
+REDIS_PORT = 6379
 _AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
 
@@ -58,6 +59,7 @@ class ToolSettings(BaseModel):
     deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
     allow_read: Paths | None = Field(None, description="Instead of `allow_read`, for this tool.")
     allow_write: Paths | None = Field(None, description="Instead of `allow_write`, for this tool.")
+    allow_sockets: bool | None = Field(None, description="Instead of `allow_sockets`, for this tool.")
     call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
     cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
     call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
@@ -259,6 +261,10 @@ class Settings(BaseSettings):
     allow_net: Network = Field(
         (), description="Hosts and ports that tools may reach; `*` is every public address."
     )
+    allow_sockets: bool = Field(
+        default=False,
+        description="Whether tools may have UNIX sockets in their home, to reach each other.",
+    )
     allow_read: Paths = Field((), description="Folders and files that are lent to tools to read.")
     allow_write: Paths = Field(
         (), description="Folders and files that are lent to tools to read and write, for all users together."
@@ -352,6 +358,32 @@ class Settings(BaseSettings):
         "none",
         description="Whether spans of calls go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.",
     )
+    engine: Literal["local", "docket"] = Field(
+        "local",
+        description="Who executes calls: workers of this machine, or worker nodes of a fleet over pydocket.",
+    )
+    redis_url: SecretStr | None = Field(
+        None,
+        description="Redis of the fleet: redis://HOST:PORT/0, rediss://:PASSWORD@HOST:PORT/0 or unix:///PATH.",
+    )
+    redis_insecure: bool = Field(
+        default=False, description="Whether a Redis on another machine may do without TLS and a password."
+    )
+    fleet: str = Field(
+        "toolcell",
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="Name of the fleet, with which all that it has in Redis begins.",
+    )
+    fleet_key_file: Folder | None = Field(
+        None,
+        description="File with the key of the fleet, which seals what its machines say; the same on all.",
+    )
+    fleet_release: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+        description="Name of what is served, in which hosts and nodes must agree; by default a digest of "
+        "the tool files and of this version.",
+    )
     tools: Mapping[str, ToolSettings] = Field(
         default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
     )
@@ -391,6 +423,13 @@ class Settings(BaseSettings):
     def _is_supported(self) -> Self:
         if self.allow_run and self.deny_run:
             raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
+        named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
+        for port in self.closed_ports:
+            if opened := [text for text in named if text.endswith(f":{port}")]:
+                raise ValueError(
+                    f"allow_net opens {opened[0]}, and port {port} is that of the fleet's Redis, which no "
+                    "tool may reach; leave it out, or let Redis listen on another port"
+                )
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
             raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
         return self
@@ -430,10 +469,21 @@ class Settings(BaseSettings):
         """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
         of_auth = (self.auth.tokens_file, self.auth.client_secret_file)
         secrets = (secret.file for secret in self.secrets.values())
-        paths = (self.state_dir, self.store_path, *of_auth, self._config, self.audit_dir, *secrets)
+        paths = (
+            self.state_dir, self.store_path, *of_auth, self._config, self.audit_dir, *secrets,
+            self.fleet_key_file,
+        )  # fmt: skip
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
+
+    @property
+    def closed_ports(self) -> tuple[int, ...]:
+        """Return the ports that no tool may reach anywhere: that of the fleet's Redis, if there is one."""
+        if self.engine == "local" or self.redis_url is None:
+            return ()
+        parts = urlsplit(self.redis_url.get_secret_value())
+        return () if parts.scheme == "unix" else (parts.port or REDIS_PORT,)
 
     @property
     def most_idle_workers(self) -> int:
@@ -518,8 +568,14 @@ class Settings(BaseSettings):
             programs=() if deny_run else programs,
             read=self.allow_read if own.allow_read is None else own.allow_read,
             write=self.allow_write if own.allow_write is None else own.allow_write,
+            sockets=self.allow_sockets if own.allow_sockets is None else own.allow_sockets,
             lent=self._lent,
         )
+
+    @property
+    def has_sockets(self) -> bool:
+        """Return whether any tool may have UNIX sockets."""
+        return any(self.rights(tool).sockets for tool in (None, *self.tools))
 
     @property
     def lender(self) -> int | None:

@@ -115,6 +115,7 @@ class Rights:
         programs: The only ones they may run; empty: any that they may read.
         read: What is lent to them to read.
         write: What is lent to them to read and write.
+        sockets: Whether they may have UNIX sockets in their home, among their own processes.
         lent: What was found out of all that is lent, to them or to others.
     """
 
@@ -124,6 +125,7 @@ class Rights:
     programs: tuple[str, ...] = ()
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
+    sockets: bool = False
     lent: Lent = Lent()
 
 
@@ -145,6 +147,8 @@ def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) ->
     return replace(
         policy,
         net=rights.network,
+        # Of the other tiers only `guard` gets here, where nothing has to be allowed.
+        sockets=rights.sockets and policy.namespaces,
         programs=rights.may_run,
         run=program_files(rights.programs, path=policy.environment.get("PATH", "")),
         lent_read=rights.read,

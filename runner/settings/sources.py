@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
-from runner.settings.call_limits import LimitSettings
 from runner.settings.model import Auth, Settings, ToolSettings
+from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
 from runner.system.logging_setup import redact
 
@@ -37,7 +37,13 @@ _FOREIGN = frozenset(
 _FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
 _PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"))
 _LENT = ("allow_read", "allow_write")
-_SECRET = (("auth", "public_key"), ("auth", "client_secret"), ("s3_access_key",), ("s3_secret_key",))
+_SECRET = (
+    ("auth", "public_key"),
+    ("auth", "client_secret"),
+    ("s3_access_key",),
+    ("s3_secret_key",),
+    ("redis_url",),
+)
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
 # What is written above the tables and belongs into one.

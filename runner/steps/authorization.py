@@ -11,7 +11,7 @@ Visibility".
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runner.contract.envelope import not_for_widgets, unauthorized
+from runner.contract.error_messages import not_for_widgets, unauthorized
 from runner.contract.login_challenge import CHALLENGE_META, NO_AUTH, SCHEMES_META, challenge
 from runner.contract.widget_dialects import WIDGET_CALL_META, WidgetRights
 from runner.errors import CallError, Code

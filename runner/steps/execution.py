@@ -19,9 +19,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from runner.artifacts.accept import Keep, Processed, failed, process_artifacts
 from runner.artifacts.collect import OpenHome
-from runner.contract.announce import announce
 from runner.contract.display import decide
-from runner.contract.envelope import file_not_found
+from runner.contract.error_messages import file_not_found
+from runner.contract.interface_events import announce
 from runner.contract.normalise import Normalised, normalise
 from runner.errors import CallError, Code
 from runner.files.download_links import without_tokens
@@ -32,10 +32,10 @@ from runner.http.last_resort import unexpected
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
+from runner.steps.client_message import referenced
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
 from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener, Client
-from runner.steps.render import referenced
 from runner.steps.rewriting import FileDelivery, Inputs
 from runner.steps.timing import Steps
 from runner.store.protocol import Origin, Record
@@ -75,6 +75,15 @@ R = TypeVar("R")
 SHORT_BYTES = 64 * 1024
 """An answer that is longer is worth a thread, so that it holds up no other call."""
 
+
+async def _nothing_runs() -> None:
+    """Return at once: nothing of the call runs on this machine that could change its outputs."""
+
+
+async def _may_begin() -> None:
+    """Return at once: nobody has to be asked."""
+
+
 _QUESTION = ("resultType", "inputRequests", "requestState")
 _FILES = ("artifacts", "deferred_artifacts")
 
@@ -93,6 +102,7 @@ class Request:
         inline_max_bytes: Largest artifact that the caller wants inside the result.
         is_awaited: Whether its client waits for the answer: then silence ends the call.
         id: Ours, on every log record of the call.
+        begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
         steps: How long each step took.
         span: Its span for OpenTelemetry, where spans are made.
     """
@@ -106,6 +116,7 @@ class Request:
     levels: frozenset[str] = frozenset()
     is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
+    begins: Callable[[], Awaitable[None]] = _may_begin
     steps: Steps = field(default_factory=Steps)
     span: Any = None
 
@@ -178,10 +189,6 @@ class Place:
     outputs: OpenHome | None
     link: Link
     file_delivery: FileDelivery = "path"
-
-
-async def _nothing_runs() -> None:
-    """Return at once: nothing of the call runs on this machine that could change its outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

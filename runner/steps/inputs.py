@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract.envelope import invalid_argument, legible
+from runner.contract.error_messages import invalid_argument, legible
 from runner.files.my_files import MyFiles
 from runner.formats.cut_json import parse_object
 from runner.homes.homes import HomeLease

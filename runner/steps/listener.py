@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from runner.author import PUT
-from runner.contract.envelope import notice
+from runner.contract.error_messages import notice
 from runner.steps.light_events import Show, light
 from runner.steps.updates import MESSAGE_MAX_CHARS, read_update
 from runner.toolset.session_state import SessionState, StateRefused
 from runner.worker.wire import PUBLISHED
 from sandbox.deadlines import Deadlines, Rung
 
-__all__ = ["PROGRESS", "CallListener", "Client", "ClientRefusal", "Nobody", "widened"]
+__all__ = ["CLIENT_REQUESTS", "PROGRESS", "CallListener", "Client", "ClientRefusal", "Nobody", "widened"]
 
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
@@ -28,7 +28,8 @@ _LIST_CHANGED = (
     "notifications/prompts/list_changed",
 )
 _UPDATED = "notifications/resources/updated"
-_CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
+CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
+"""What a tool may ask of the client of its call."""
 _STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 _MAX_NUMBER = 1e300
@@ -152,7 +153,7 @@ class CallListener:
         method, params = str(value.get("method")), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
         try:
-            if method in _CLIENT_REQUESTS:
+            if method in CLIENT_REQUESTS:
                 return {"result": dict(await self.client.request(method, params))}
             if method == PUT and self.keep is not None:
                 return {"result": dict(await self.keep(params))}
@@ -164,7 +165,7 @@ class CallListener:
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
         """Whom a client asks, and a store that takes a large file, may take longer than a tool may."""
-        return value.get("method") in (*_CLIENT_REQUESTS, PUT)
+        return value.get("method") in (*CLIENT_REQUESTS, PUT)
 
     async def rung(self, rung: Rung) -> None:
         """Tell the client that silence has lasted."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract.envelope import legible
+from runner.contract.error_messages import legible
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.formats.filenames import safe_name

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract.envelope import (
+from runner.contract.error_messages import (
+    ALLOW_SOCKETS,
     crashed,
     file_not_found,
     invalid_argument,
@@ -25,10 +26,11 @@ from runner.contract.envelope import (
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.errors import CallError, Code
 from runner.settings.lendable import flag_for, within
-from runner.settings.limits import DISK_FULL, disk_full, over_limit, server_memory_full
+from runner.settings.resource_limits import DISK_FULL, disk_full, over_limit, server_memory_full
 from runner.steps.listener import CallListener
 from runner.worker.long_answers import FOLDED, unfolded
 from runner.worker.wire import WireError
+from sandbox.denials.paths_in_errors import wants_socket
 from sandbox.host.memory_guard import SERVER_MEMORY
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
@@ -235,6 +237,8 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
         return no_temporary_folder()
     frames = raised.get("frames")
     flag = where.unseen_flag(filename) if type_name == "FileNotFoundError" else None
+    if flag is None and wants_socket(message):
+        flag = ALLOW_SOCKETS
     return tool_raised(
         type_name, message, frames=_lines(frames if isinstance(frames, list) else []), flag=flag
     )
@@ -250,7 +254,8 @@ def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where)
     if not operation.startswith("socket."):
         return outside_home(path, where.home, flag=where.flag(path, str(denied.get("wants", ""))))
     if path.startswith("AF_"):
-        return socket_denied(path)
+        own = path.startswith(("AF_UNIX SOCK_STREAM", "AF_UNIX SOCK_SEQPACKET"))
+        return socket_denied(path, flag=ALLOW_SOCKETS if own else None)
     # The kernel denies the socket, before any address is named; the guard, or the gate, has heard it.
     heard = [item.path for item in denials if item.operation.startswith(("socket.", "connect")) and item.path]
     return network_denied(*_place(path or (heard[-1] if heard else "")))

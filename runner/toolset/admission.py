@@ -10,10 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Self
 
-from runner.contract.envelope import busy
+from runner.contract.error_messages import busy
 from runner.errors import CallError
-from runner.settings.call_limits import Counted
 from runner.settings.model import Settings
+from runner.settings.named_limits import Counted
 from runner.toolset.fair_queue import FairQueue, Full, Place
 
 __all__ = ["Admission"]

@@ -50,6 +50,7 @@ class ToolSpec:
         generated: What its author wants of files that it writes and does not return: `keep`, `report` or
             `ignore`; None where the author says nothing.
         mirrors_arguments: Whether clients must repeat arguments of it in HTTP headers.
+        is_idempotent: Whether its author says that it may be done twice, by the `idempotentHint` of MCP.
     """
 
     name: str
@@ -62,6 +63,7 @@ class ToolSpec:
     identity: str = "username"
     wants_background: bool = False
     generated: str | None = None
+    is_idempotent: bool = False
 
     @classmethod
     def of(cls, tool: Mapping[str, Any], *, identity: str = "username") -> "ToolSpec":
@@ -87,6 +89,7 @@ class ToolSpec:
             wants_fresh_worker=_wish(tool.get("_meta"), "worker") == "fresh",
             identity=identity,
             wants_background=_wish(tool.get("_meta"), "background") is True,
+            is_idempotent=(_mapping(tool.get("annotations")) or {}).get("idempotentHint") is True,
             generated=wish if (wish := _wish(tool.get("_meta"), "generated")) in GENERATED else None,
         )
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from runner.contract.envelope import stopped, stopping
+from runner.contract.error_messages import stopped, stopping
 
 __all__ = ["Drain", "Tell"]
 

@@ -72,6 +72,7 @@ class Bounds:
             list_only=list_only,
             environment={**planned_environment(limits), **environment},
             limits=limits,
+            closed_ports=self.settings.closed_ports,
             namespaces=self.tier is Tier.NAMESPACE,
             hidden=self.settings.private_paths,
             guard=True,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from runner.contract.envelope import out_of_descriptors
+from runner.contract.error_messages import out_of_descriptors
 from runner.files.download_links import DownloadLinks
 from runner.homes.homes import HomeLease
 from runner.settings.model import Settings

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.contract.envelope import over_rate
-from runner.settings.call_limits import Counted, LimitSettings, counted
+from runner.contract.error_messages import over_rate
+from runner.settings.named_limits import Counted, LimitSettings, counted
 
 __all__ = ["Rates"]
 

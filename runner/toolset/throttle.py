@@ -8,7 +8,7 @@ Source: document 003, "Auth + rate limits"; requirement S3-141.
 from collections import deque
 from dataclasses import dataclass, field
 
-from runner.contract.envelope import too_often
+from runner.contract.error_messages import too_often
 
 __all__ = ["Throttle"]
 

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,9 +30,9 @@ from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
-from runner.settings.limits import warn_of_memory
 from runner.settings.live import with_live
 from runner.settings.model import Settings
+from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
@@ -100,7 +100,10 @@ class Toolset:
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
         keep_s: How long homes are kept after this toolset, in seconds.
+        ends_sessions: Whether files of sessions end here; else another host ends them.
         secrets: What calls of some tools find in their environment.
+        further_faults: Says why calls cannot be taken where they are executed elsewhere.
+        session_ended: Hears there of a session that has ended.
     """
 
     settings: Settings
@@ -111,6 +114,7 @@ class Toolset:
     environment: Mapping[str, str]
     tier: Tier
     keep_s: float = 0
+    ends_sessions: bool = True
     secrets: Secrets = field(default_factory=Secrets)
     state: SessionState = field(default_factory=SessionState)
     handed_over: HandedOver = field(default_factory=HandedOver)
@@ -120,6 +124,8 @@ class Toolset:
     drain: Drain = field(default_factory=Drain)
     observers: Observers = field(default_factory=Observers)
     problems: dict[str, str] = field(default_factory=dict)
+    further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+    session_ended: Callable[[str], Awaitable[None]] | None = None
     upkeep: Upkeep = field(init=False)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)
@@ -142,7 +148,9 @@ class Toolset:
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self.library = replace(self.library, changed=partial(tell, self.events))
-        self.upkeep = Upkeep(library=self.library, idle_s=self.settings.session_idle_s)
+        self.upkeep = Upkeep(
+            library=self.library, idle_s=self.settings.session_idle_s, ends=self.ends_sessions
+        )
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
         self._effective = self._effective_of(self.settings)
@@ -178,6 +186,7 @@ class Toolset:
         launched: Launched | None = None,
         store: ArtifactStore | None = None,
         secrets: Secrets | None = None,
+        of_fleet: bool = False,
     ) -> "AsyncIterator[Toolset]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -190,6 +199,7 @@ class Toolset:
             launched: A forkserver's process that was started before, if there is one.
             store: Where My Files are, if not where the settings say.
             secrets: What calls get, if not what the settings say.
+            of_fleet: Whether calls come from other hosts: they end sessions, and hear of calls.
 
         Raises:
             UsageError: A secret cannot be had, or a program that may be run is not there.
@@ -205,7 +215,7 @@ class Toolset:
             program_files(settings.rights(tool).programs, path=environment["PATH"])
         if secrets is None:
             secrets = await asyncio.to_thread(Secrets.read, settings.secrets)
-        observers = Observers.of(settings)
+        observers = Observers() if of_fleet else Observers.of(settings)
         forkserver = await Supervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
@@ -220,6 +230,7 @@ class Toolset:
             keep_s=keep_s,
             observers=observers,
             secrets=secrets,
+            ends_sessions=not of_fleet,
         )
         observing = asyncio.create_task(observers.run())
         try:
@@ -487,7 +498,8 @@ class Toolset:
             "tools": self.load_check.fault,
         }
         known = {part: fault for part, fault in found.items() if fault is not None}
-        return {**known, **self.observers.faults()}
+        further = {} if self.further_faults is None else await self.further_faults()
+        return {**known, **self.observers.faults(), **further}
 
     async def gauges(self) -> Gauges:
         """Return what there is now, for whoever watches the server."""
@@ -579,6 +591,8 @@ class Toolset:
         """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""
         for user_pool in self._made_pools():
             user_pool.pool.end_jobs(session)
+        if self.session_ended is not None:
+            await self.session_ended(session)
         await self.upkeep.end(session)
 
     async def _close(self) -> None:

@@ -20,7 +20,7 @@ from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError as PydanticValidationError
 
-from runner.settings.limits import DISK_FULL
+from runner.settings.resource_limits import DISK_FULL
 from runner.worker.host_channel import strict
 from runner.worker.long_answers import least_bytes
 from runner.worker.toolfile import author_frames

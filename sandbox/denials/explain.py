@@ -8,8 +8,8 @@ from dataclasses import replace
 from sandbox.denials.judge import GuardDenied, name_of, shown
 from sandbox.denials.network import denied_network
 from sandbox.denials.paths import Act, Rules, Verdict, base_of, decide
+from sandbox.denials.paths_in_errors import named_paths
 from sandbox.denials.programs import denied_program
-from sandbox.denials.words import named_paths
 from sandbox.outcome import Denial
 
 __all__ = ["FILE_OPERATION", "behind", "explain"]

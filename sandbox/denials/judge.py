@@ -200,6 +200,7 @@ def wanted_by(act: Act | None) -> str:
 
 
 def _sentence(verdict: Verdict, rules: Rules) -> str:
+    """Return what the tool is told; its caller is told in words that begin alike, whoever serves the tool."""
     places = [str(path) for path in (rules.home, *rules.lent) if path is not None]
     if places:
         allowed = f"allowed is {', '.join(f'{place}/' for place in places)}"

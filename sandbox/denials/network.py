@@ -35,8 +35,9 @@ def denied_network(error: BaseException, rules: Rules) -> Denial | None:
         return None
     frames = list(_frames(error.__traceback__))
     if frames and _place(frames[0]) == (socket.__file__, "__init__"):
-        # Where there is no network at all, its kind is not what the socket was denied for.
-        kind = _kind(frames[0]) if rules.is_gated else ""
+        # Where there is no network at all, its kind is not what a socket of it was denied for.
+        kind = _kind(frames[0])
+        kind = kind if rules.is_gated or kind.startswith("AF_UNIX") else ""
         return Denial(operation=KIND, path=kind or _wanted(frames, rules), layer="kernel")
     if rules.is_gated and error.errno == errno.EACCES:
         return Denial(operation="socket.connect", path=_wanted(frames, rules), layer="kernel")

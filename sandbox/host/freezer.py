@@ -33,7 +33,8 @@ WHOLE_GROUP = 4
 STOPPED = b"T"
 """The letter of the state of what has been stopped."""
 
-_RESTING = (STOPPED, b"Z", b"X")
+_ENDED = (b"Z", b"X")
+_RESTING = (STOPPED, *_ENDED)
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -58,11 +59,17 @@ class Facts:
 
 
 def look(pid: int) -> Facts | None:
-    """Return what the kernel says of a worker; None if it has ended."""
+    """Return what the kernel says of a worker; None if it has ended.
+
+    One has ended whose first thread has: it serves nobody any more, though others of it may take their time,
+    and hold what it had open meanwhile.
+    """
     try:
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         pages = int(_read(f"/proc/{pid}/statm").split()[5])
     except (OSError, IndexError):
+        return None
+    if fields[0] in _ENDED:
         return None
     return Facts(
         state=fields[0],

@@ -112,7 +112,9 @@ class Zygote:
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._exits = Egress(
-            reach=frozenset(self.policy.reach), destinations=Destinations.parse(self.policy.net)
+            reach=frozenset(self.policy.reach),
+            destinations=Destinations.parse(self.policy.net),
+            closed_ports=frozenset(self.policy.closed_ports),
         )
         self._parking = Parking(
             reuse=self.reuse,
@@ -427,7 +429,8 @@ class Zygote:
         message, descriptors = received
         if message == GATE and len(descriptors) == 1 and self.policy.is_gated and self._gate is None:
             # Always its first message: the author's file is loaded afterwards.
-            self._gate = Gate(listener=descriptors[0], ways=self._exits)
+            own = self.policy.home if self.policy.sockets else None
+            self._gate = Gate(listener=descriptors[0], ways=self._exits, sockets=own)
             return
         if message and self._ordered > 0:
             self._deliver(self._adopt(message, descriptors))

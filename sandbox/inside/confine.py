@@ -301,7 +301,9 @@ def _limit_zygote(policy: Policy, status: int | None, *, own_users: bool) -> Non
 def _filter_zygote(policy: Policy, wanted: frozenset[str], hand_over: Callable[[int], None]) -> None:
     scoped = "landlock" in wanted and landlock_abi() >= landlock.SIGNAL_SCOPE_ABI
     architecture = seccomp.supported_architecture()
-    program = seccomp.main_filter(architecture, signals_are_scoped=scoped, gated=policy.is_gated)
+    program = seccomp.main_filter(
+        architecture, signals_are_scoped=scoped, gated=policy.has_network, sockets=policy.sockets
+    )
     if policy.is_gated:
         hand_over(_load_asking(program))
     else:
@@ -312,7 +314,8 @@ def _load_asking(program: seccomp.Filter) -> int:
     try:
         return program.load_asking()
     except OSError as error:
-        message = f"tools cannot be given links or a network here, `runner doctor` says why: {error.strerror}"
+        why = f"`runner doctor` says why: {error.strerror}"
+        message = f"tools cannot be given links, a network or sockets here, {why}"
         raise OSError(error.errno, message) from error
 
 

@@ -32,6 +32,10 @@ def _serve(channel: socket.socket, policy: Policy) -> None:
 
 
 async def _answer(descriptor: int, policy: Policy) -> None:
-    exits = Egress(reach=frozenset(policy.reach), destinations=Destinations.parse(policy.net))
-    Gate(listener=descriptor, ways=exits)
+    exits = Egress(
+        reach=frozenset(policy.reach),
+        destinations=Destinations.parse(policy.net),
+        closed_ports=frozenset(policy.closed_ports),
+    )
+    Gate(listener=descriptor, ways=exits, sockets=policy.home if policy.sockets else None)
     await asyncio.Event().wait()

@@ -52,11 +52,12 @@ class _SharedMemory:
         return os.path.join(self.home, FOLDER, name)
 
 
-def install(home: Path | None) -> None:
+def install(home: Path | None, *, sockets: bool = False) -> None:
     """Put it in place in this process and all that it forks.
 
     Args:
         home: The home of the calls, or None if they have none.
+        sockets: Whether they may listen on a UNIX socket there.
     """
     # The one in `_multiprocessing` stays: joblib tries it, and without it starts no interpreters of its own.
     replaced = {"SemLock": SemLock, "sem_unlink": os.unlink}
@@ -66,7 +67,8 @@ def install(home: Path | None) -> None:
     tracker = SimpleNamespace(register=_nothing, unregister=_nothing)
     _set(multiprocessing.shared_memory, "resource_tracker", tracker)
     _set(multiprocessing.heap.Arena, "_dir_candidates", [])
-    _set(multiprocessing.managers.BaseManager, "start", _refuse_manager)
+    if not sockets:
+        _set(multiprocessing.managers.BaseManager, "start", _refuse_manager)
 
 
 def _nothing(_name: str, _kind: str) -> None:
@@ -77,7 +79,7 @@ def _refuse_manager(*_args: object, **_kwargs: object) -> None:
     # Else its process would end on the listening, and whoever waits for it would hear of an end of file.
     raise OSError(
         errno.ENOTSUP,
-        "a manager listens on a socket, which no call may: "
+        "a manager listens on a socket, which this call may not: "
         "share a Queue, Value, Array or SharedMemory instead",
     )
 

@@ -108,7 +108,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     except (OSError, ValueError, ConfinementError) as error:
         send(control, Kind.FAILED, {"fault": "confinement", "message": str(error), "line": None})
         return
-    sharing.install(policy.home)
+    sharing.install(policy.home, sockets=policy.sockets)
     try:
         loaded = program.load(said.config)
     except LoadError as error:

@@ -96,6 +96,8 @@ _NARROWED = _CHANGE | Access.MAKE_CHAR | Access.MAKE_SOCK | Access.MAKE_FIFO | A
 
 # Nothing written can be executed, and no FIFO, socket or device can be left for others to open.
 HOME = _READ | _CHANGE
+# With sockets, for the processes that alone see them; see `sandbox.network.own_sockets`.
+_HOME_WITH_SOCKETS = HOME | Access.MAKE_SOCK
 
 _SINKS = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/random", "/dev/urandom")
@@ -167,8 +169,11 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
     if own:
         folder = os.open(proc.own_folder(), os.O_PATH | os.O_CLOEXEC)
         landlock_add_path_rule(ruleset, parent=folder, access=_READ & handled(abi))
+    if policy.sockets and abi < _NET_ABI:
+        # Or a socket of the host that lost its connection could be bound, which seccomp lets pass then.
+        raise OSError(errno.ENOSYS, f"sockets need Landlock ABI {_NET_ABI}, this kernel has {abi}")
     if home is not None:
-        landlock_add_path_rule(ruleset, parent=home, access=HOME & handled(abi))
+        landlock_add_path_rule(ruleset, parent=home, access=_home(policy) & handled(abi))
     if policy.scratch is not None:
         # Not through a link: whoever could put one there would choose what may be written.
         scratch = os.open(policy.scratch, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -190,7 +195,7 @@ def narrowing_ruleset(policy: Policy, *, home: int | None) -> int:
     ruleset = landlock_create_ruleset(filesystem=known, network=0, scoped=_scoped(abi), abi=abi)
     _grant(ruleset, _devices(may_write=home is not None), known)
     if home is not None:
-        landlock_add_path_rule(ruleset, parent=home, access=HOME & known)
+        landlock_add_path_rule(ruleset, parent=home, access=_home(policy) & known)
     _lend(ruleset, policy.lent_write, HOME & known)
     return ruleset
 
@@ -209,6 +214,10 @@ def pin() -> tuple[int, ...]:
     """
     opened = (_open(Path(name)) for name in proc.MACHINE_FILES)
     return tuple(descriptor for descriptor in opened if descriptor is not None)
+
+
+def _home(policy: Policy) -> Access:
+    return _HOME_WITH_SOCKETS if policy.sockets else HOME
 
 
 def _devices(*, may_write: bool) -> list[Rule]:

@@ -30,6 +30,11 @@ Choices that are not obvious:
 - Where a policy names addresses that may be reached, TCP sockets can be made, and `connect` asks the
   gate (`sandbox.network.gate`). Nothing else that names an address is let through: no bind, no listening, no
   Fast Open, no groups, and no protocol whose connect would be another call.
+- Where a policy allows sockets in the home, UNIX ones can be made too, bound and listened at. Landlock says
+  where a name can be bound, and the gate with whom they are connected. Never datagrams, whose address is said
+  in memory with each message. A filter cannot tell a UNIX socket from another, so TCP sockets can listen as
+  well: a worker's own are in a network without a way in, and the host's are never handed out before they are
+  connected.
 - SO_LINGER is refused: a socket that was given it lets whoever closes it last wait, and that may be the
   host, to whom a worker can hand any descriptor. So are SO_PASSRIGHTS, by which the host keeps descriptors
   from being sent to it, and out-of-band data, whose descriptors no reader ever sees. A filter cannot see
@@ -162,13 +167,16 @@ def supported_architecture() -> Architecture:
     return found
 
 
-def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: bool = False) -> Filter:
+def main_filter(
+    architecture: Architecture, *, signals_are_scoped: bool, gated: bool = False, sockets: bool = False
+) -> Filter:
     """Build the filter of a zygote.
 
     Args:
         architecture: For which calls are numbered.
         signals_are_scoped: Whether Landlock keeps signals inside, so that they need no denial here.
-        gated: Whether `connect` asks a gate, instead of being denied.
+        gated: Whether TCP sockets can be made, and `connect` asks a gate instead of being denied.
+        sockets: Whether UNIX sockets can be made and listened at, and `connect` asks a gate.
     """
     number = architecture.number
     parts = [
@@ -200,7 +208,7 @@ def main_filter(architecture: Architecture, *, signals_are_scoped: bool, gated: 
         _inspect(number("ioctl"), _deny_values(1, _IOCTLS_DENIED, _EPERM)),
         _inspect(number("fcntl"), _deny_values(1, _FCNTLS_DENIED, _EPERM)),
         _inspect(number("mmap"), _deny_bits(3, _MAP_DENIED, _EPERM)),
-        _network(architecture, gated=gated),
+        _network(architecture, gated=gated, sockets=sockets),
     ]
     if not signals_are_scoped:
         parts.append(_inspect(number("kill"), _deny_unless(0, [0], _EPERM)))
@@ -231,15 +239,19 @@ def _times(architecture: Architecture) -> list[bytes]:
     return parts
 
 
-def _network(architecture: Architecture, *, gated: bool) -> bytes:
+def _network(architecture: Architecture, *, gated: bool, sockets: bool) -> bytes:
     number = architecture.number
-    pair = _deny_unless(0, [_AF_UNIX], _EACCES) + _deny_unless(
-        1, [_SOCK_STREAM, _SOCK_SEQPACKET], _EACCES, mask=_SOCK_TYPE_MASK
-    )
+    connected = _deny_unless(1, [_SOCK_STREAM, _SOCK_SEQPACKET], _EACCES, mask=_SOCK_TYPE_MASK)
+    parts = []
+    if sockets:
+        parts.append(_inspect(number("socket"), _if_equal(0, _AF_UNIX, connected + _return(_ALLOW))))
+    else:
+        parts.append(_answer(architecture.known(_ACCEPTING), _EACCES))
+    parts.append(_gate(architecture) if gated else _answer([number("socket")], _EACCES))
+    parts.append(_answer([number("connect")], _ASK if gated or sockets else _EACCES))
     return (
-        (_gate(architecture) if gated else _answer([number("socket"), number("connect")], _EACCES))
-        + _answer(architecture.known(_ACCEPTING), _EACCES)
-        + _inspect(number("socketpair"), pair)
+        b"".join(parts)
+        + _inspect(number("socketpair"), _deny_unless(0, [_AF_UNIX], _EACCES) + connected)
         + _inspect(number("sendto"), _deny_pointer(4, _EACCES))
         + _inspect(
             number("setsockopt"), _if_equal(1, _SOL_SOCKET, _deny_values(2, _SOCKET_OPTIONS_DENIED, _EPERM))
@@ -249,7 +261,7 @@ def _network(architecture: Architecture, *, gated: bool) -> bytes:
 
 
 def _gate(architecture: Architecture) -> bytes:
-    """Let TCP sockets be made, and ask before one is connected."""
+    """Let TCP sockets be made, to be connected through the gate."""
     number = architecture.number
     tcp = (
         _deny_unless(0, [_AF_INET, _AF_INET6], _EACCES)
@@ -264,7 +276,6 @@ def _gate(architecture: Architecture) -> bytes:
     options = b"".join(_if_equal(1, level, _deny_values(2, names, _EPERM)) for level, names in denied.items())
     return (
         _inspect(number("socket"), tcp)
-        + _answer([number("connect")], _ASK)
         + _inspect(number("setsockopt"), options)
         + _flags_denied(architecture, _MSG_FASTOPEN, _EACCES)
     )

@@ -66,11 +66,13 @@ class Egress:
     Attributes:
         reach: Addresses that may be reached whatever else is said.
         destinations: What the operator allows beside them.
+        closed_ports: Ports that are open nowhere beside them, whatever is allowed.
         look_up: Finds the addresses of a name, of one family. Runs in a thread.
     """
 
     reach: frozenset[Address] = frozenset()
     destinations: Destinations = field(default_factory=Destinations)
+    closed_ports: frozenset[int] = frozenset()
     look_up: Callable[[str, Kind], Sequence[str]] = field(default_factory=lambda: addresses_of)
     _learned: dict[int, _Learned] = field(init=False, default_factory=dict)
     _hosts: dict[str, set[str]] | None = field(init=False, default=None)
@@ -82,7 +84,7 @@ class Egress:
         """Say whether a process group may reach an address."""
         if address in self.reach:
             return True
-        if not self.destinations.all:
+        if not self.destinations.all or address[1] in self.closed_ports:
             return False
         return self.destinations.may_reach(*address, self._names_of(address[0], group))
 

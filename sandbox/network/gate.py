@@ -6,6 +6,8 @@ names, it connects a socket of its own to it and puts that one in the place of t
 worker wrote at that address meanwhile does not matter: the copy that was judged is the one that is used.
 Which addresses these are, and which of them stand for the host itself, `EgressPolicy` knows.
 
+Where processes may have sockets of their own, it connects them with each other as well (`own_sockets`).
+
 The descriptor that the kernel asks through was sent here before the zygote loaded any code of the
 author, and the kernel allows no second one on top (EBUSY), so no worker can answer itself.
 
@@ -30,11 +32,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
 from sandbox.fsuid import as_owner_of
+from sandbox.network import own_sockets
 from sandbox.network.destinations import written
 
 __all__ = ["Address", "EgressPolicy", "Gate", "address_of"]
@@ -61,6 +65,10 @@ _REFUSAL_S = 0.05
 _MAX_OPEN = 64
 # A file that forks while it is imported can make any number of groups.
 _MAX_GROUPS = 256
+
+# Connections of processes with each other: the kernel counts what they cost to the host, not to them.
+_JOINS_AT_ONCE = 1000
+_JOINS_PER_S = 100
 
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _IP_BIND_ADDRESS_NO_PORT = 24
@@ -106,13 +114,17 @@ class _Asked:
         call: The call.
         group: Process group of who asks.
         address: Where it wants to; None for what is no IP address.
+        path: Where it wants to instead, for a UNIX socket with a name in the file system.
+        joined: A connection with who listens there, where that is a process of its own.
         flags: Of the descriptor whose place the new socket takes, as the kernel lists them.
-        fault: Error number where it could not be looked at, else 0.
+        fault: Error number where it could not be looked at or joined, else 0.
     """
 
     call: _Call
     group: int = 0
     address: Address | None = None
+    path: str | None = None
+    joined: socket.socket | None = None
     flags: int = 0
     fault: int = 0
 
@@ -143,10 +155,13 @@ class Gate:
     Attributes:
         listener: Descriptor through which the kernel asks; the gate closes it.
         ways: Says what may be reached.
+        sockets: The home, where these processes may have sockets in it and reach each other; else None. No
+            socket is then handed out before it is connected: one that is not, they could listen at.
     """
 
     listener: int
     ways: EgressPolicy
+    sockets: Path | None = None
     _line: "_Line" = field(init=False)
     _source: str = field(init=False, default_factory=lambda: str(_LOOPBACK[2**16 + secrets.randbelow(2**23)]))
     _knocks: dict[int, _Knocks] = field(init=False, default_factory=dict)
@@ -154,11 +169,17 @@ class Gate:
     _turns: dict[int, float] = field(init=False, default_factory=dict)
     _answers: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _closed: bool = field(init=False, default=False)
+    # When the next connection of processes with each other is due.
+    _join_due: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         os.set_inheritable(self.listener, False)  # noqa: FBT003 - the standard library's signature
         loop = asyncio.get_running_loop()
-        self._line = _Line(self.listener, hear=lambda asked: loop.call_soon_threadsafe(self._asked, asked))
+        self._line = _Line(
+            self.listener,
+            sockets=self.sockets,
+            hear=lambda asked: loop.call_soon_threadsafe(self._asked, asked),
+        )
 
     def close(self) -> None:
         """Answer no more; the kernel then refuses what is asked (ENOSYS)."""
@@ -183,6 +204,8 @@ class Gate:
 
     def _asked(self, asked: _Asked) -> None:
         if self._closed:
+            if asked.joined is not None:
+                asked.joined.close()
             return
         answer = asyncio.create_task(self._answer(asked))
         self._answers.add(answer)
@@ -211,6 +234,8 @@ class Gate:
         address = asked.address
         if asked.fault:
             raise OSError(asked.fault, "it cannot be looked at")
+        if asked.joined is not None:
+            return 0, await self._paced(asked.joined, asked)
         if address is None:
             raise PermissionError(errno.EACCES, "no IP address")
         blocks = not asked.flags & os.O_NONBLOCK
@@ -221,13 +246,24 @@ class Gate:
         try:
             if ours is None:
                 ours = self._socket(address)
-                number = await _reach(ours, address, blocks=blocks)
+                number = await _reach(ours, address, waits=blocks or self.sockets is not None)
             ours.setblocking(blocks)
         except BaseException:
             if ours is not None:
                 ours.close()
             raise
         return number, ours
+
+    async def _paced(self, joined: socket.socket, asked: _Asked) -> socket.socket:
+        now = time.monotonic()
+        self._join_due = max(self._join_due, now - _JOINS_AT_ONCE / _JOINS_PER_S) + 1 / _JOINS_PER_S
+        try:
+            await asyncio.sleep(max(0.0, self._join_due - now))
+            joined.setblocking(not asked.flags & os.O_NONBLOCK)
+        except BaseException:
+            joined.close()
+            raise
+        return joined
 
     def _socket(self, address: Address) -> socket.socket:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -252,10 +288,15 @@ class Gate:
         if knocks.count > _PATIENT_REFUSALS:
             await asyncio.sleep(_REFUSAL_S)
         elif error.errno == errno.EACCES and asked.call.at >= self._turns.get(asked.group, 0.0):
-            address = asked.address
-            knocks.refused.append(
-                "an address that is no IP address" if address is None else written(*address)
-            )
+            knocks.refused.append(_shown(asked))
+
+
+def _shown(asked: _Asked) -> str:
+    if asked.address is not None:
+        return written(*asked.address)
+    # It is shown to people, and may hold any letter there is.
+    named = None if asked.path is None else asked.path.encode("unicode_escape", "replace").decode()
+    return "an address that is no IP address" if named is None else f"the socket {named}"
 
 
 @dataclass(slots=True, eq=False)
@@ -264,10 +305,12 @@ class _Line:
 
     Attributes:
         listener: The descriptor; closed at the end.
+        sockets: The home, where sockets may be reached in it.
         hear: Called in the thread with everything that is asked.
     """
 
     listener: int
+    sockets: Path | None
     hear: Callable[[_Asked], object] = field(kw_only=True)
     _answers: "SimpleQueue[_Answer | None]" = field(init=False, default_factory=SimpleQueue)
     _wake: int = field(init=False)
@@ -344,6 +387,8 @@ class _Line:
         except RuntimeError:
             # The loop is closed: nobody will answer.
             self._over = True
+            if asked.joined is not None:
+                asked.joined.close()
 
     def _look(self, call: _Call) -> _Asked:
         """Copy the address out of the thread that waits, and learn who it is.
@@ -359,7 +404,24 @@ class _Line:
                 raw = os.pread(memory.fileno(), min(call.length, _SOCKADDR_BYTES), call.pointer)
             except (OSError, OverflowError):
                 return _Asked(call, group, fault=errno.EFAULT)
-        return _Asked(call, group, address_of(raw), flags)
+        path = None if self.sockets is None else own_sockets.path_of(raw)
+        if path is None or self.sockets is None:
+            return _Asked(call, group, address_of(raw), flags=flags)
+        return self._join(_Asked(call, group, path=path, flags=flags), path, self.sockets)
+
+    def _join(self, asked: _Asked, path: str, home: Path) -> _Asked:
+        """Connect who asks with a process of its own, where one listens."""
+        try:
+            joined = own_sockets.join(asked.call.thread, path, home=home)
+        except OSError as error:
+            return replace(asked, fault=error.errno or errno.EIO)
+        try:
+            # It was looked at by its number, which must still be the thread that asked.
+            fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", asked.call.id))
+        except OSError:
+            joined.close()
+            raise
+        return replace(asked, joined=joined)
 
     def _respond(self, answer: _Answer) -> None:
         self._open -= 1
@@ -382,17 +444,17 @@ class _Line:
         return 0
 
 
-async def _reach(ours: socket.socket, address: Address, *, blocks: bool) -> int:
-    """Connect, and return what who asked is told: 0, or that it is under way, for who does not wait.
+async def _reach(ours: socket.socket, address: Address, *, waits: bool) -> int:
+    """Connect, and return what who asked is told: 0, or that it is under way, for who need not wait.
 
     Raises:
         OSError: Nobody is there, or nobody answers.
     """
     try:
-        async with asyncio.timeout(_CONNECT_S if blocks else _AT_ONCE_S):
+        async with asyncio.timeout(_CONNECT_S if waits else _AT_ONCE_S):
             await asyncio.get_running_loop().sock_connect(ours, address)
     except TimeoutError:
-        if blocks:
+        if waits:
             raise TimeoutError(errno.ETIMEDOUT, "nobody answered") from None
         return errno.EINPROGRESS
     return 0

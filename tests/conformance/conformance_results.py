@@ -9,13 +9,13 @@ from conformance_arguments import prepare
 from conformance_world import World, described, hear, instant
 
 from runner.artifacts.accept import Processed, process_artifacts
-from runner.contract.announce import announce, shown_file
 from runner.contract.display import decide
-from runner.contract.envelope import envelope
+from runner.contract.error_messages import envelope
+from runner.contract.interface_events import announce, shown_file
 from runner.contract.normalise import Normalised, normalise
 from runner.formats.filenames import safe_name
 from runner.settings.model import Settings
-from runner.steps.render import Delivery, render
+from runner.steps.client_message import Delivery, render
 from runner.users.usernames import home_segment
 from sandbox.policy import MIB
 

@@ -10,8 +10,8 @@ from runner.contract.available_files import (
     AvailableFile,
     available_files,
     files_block,
-    human_size,
 )
+from runner.formats.human_numbers import human_size
 from runner.store.protocol import Origin, Put, Record, Retention, Scope
 
 OPENING = "[SYSTEM: Available files in current session:"

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from result_fakes import Shelf, json_values
 
 from runner.artifacts.accept import process_artifacts
-from runner.contract.announce import announce, shown_file
 from runner.contract.display import Decision, decide
+from runner.contract.interface_events import announce, shown_file
 from runner.contract.normalise import normalise
-from runner.steps.render import referenced
+from runner.steps.client_message import referenced
 
 DASH = "https://dash.example.com"
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ValidationError
 from result_fakes import Shelf, contract_like, json_values
 
 from runner.artifacts.accept import process_artifacts
-from runner.contract import envelope
-from runner.contract.envelope import Refusal
+from runner.contract import error_messages
+from runner.contract.error_messages import Refusal
 from runner.contract.models import (
     CONTRACT_URI,
     Artifact,
@@ -30,7 +30,7 @@ from runner.contract.models import (
 )
 from runner.contract.normalise import normalise
 from runner.errors import CallError
-from runner.settings.limits import over_limit
+from runner.settings.resource_limits import over_limit
 from sandbox.deadlines import Deadlines
 from sandbox.outcome import Reached
 
@@ -105,28 +105,28 @@ DEFERRED = {
     ],
 }
 ERRORS: list[CallError] = [
-    envelope.timed_out(DEADLINES, limit="idle", last_progress="Processing chunk 45/200"),
-    envelope.timed_out(DEADLINES, limit="total", last_progress=None),
-    envelope.outside_home("/etc/passwd", Path("/tmp/alice")),
-    envelope.outside_home("/etc/passwd", None, problem="it is a FIFO"),
-    envelope.no_temporary_folder(),
-    envelope.too_large(2, 1),
-    envelope.too_large(None, 1),
-    envelope.artifact_missing("/tmp/alice/a"),
-    envelope.tool_raised("ValueError", "no", frames=["f"]),
-    envelope.tool_raised("ValueError", ""),
-    envelope.crashed(None),
-    envelope.crashed("signal 9", memory_peak_bytes=1, output="bye"),
+    error_messages.timed_out(DEADLINES, limit="idle", last_progress="Processing chunk 45/200"),
+    error_messages.timed_out(DEADLINES, limit="total", last_progress=None),
+    error_messages.outside_home("/etc/passwd", Path("/tmp/alice")),
+    error_messages.outside_home("/etc/passwd", None, problem="it is a FIFO"),
+    error_messages.no_temporary_folder(),
+    error_messages.too_large(2, 1),
+    error_messages.too_large(None, 1),
+    error_messages.artifact_missing("/tmp/alice/a"),
+    error_messages.tool_raised("ValueError", "no", frames=["f"]),
+    error_messages.tool_raised("ValueError", ""),
+    error_messages.crashed(None),
+    error_messages.crashed("signal 9", memory_peak_bytes=1, output="bye"),
     over_limit(Reached(limit="memory_bytes", value=1)),
-    envelope.tool_not_found("a", ["b"]),
-    envelope.invalid_argument("no", argument="a"),
-    envelope.file_not_found("a", []),
-    envelope.invalid_result("results", "no"),
-    envelope.network_denied("h", 1),
-    envelope.network_denied(None, None),
-    envelope.cancelled(),
-    envelope.out_of_descriptors(5, limit=1024),
-    envelope.busy(1.5, setting="max_queue_per_user", value=32),
+    error_messages.tool_not_found("a", ["b"]),
+    error_messages.invalid_argument("no", argument="a"),
+    error_messages.file_not_found("a", []),
+    error_messages.invalid_result("results", "no"),
+    error_messages.network_denied("h", 1),
+    error_messages.network_denied(None, None),
+    error_messages.cancelled(),
+    error_messages.out_of_descriptors(5, limit=1024),
+    error_messages.busy(1.5, setting="max_queue_per_user", value=32),
 ]
 
 
@@ -256,14 +256,14 @@ def test_every_field_says_what_it_is() -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=range(len(ERRORS)))
 def test_every_error_is_an_error_envelope_of_the_contract(error: CallError) -> None:
-    value = envelope.envelope(error)
+    value = error_messages.envelope(error)
 
     ErrorEnvelope.model_validate(value)
     assert_fits(value)
 
 
 def test_a_refused_file_is_listed_as_the_contract_says() -> None:
-    refusal = Refusal(name="a", reason="invalid_path", error=envelope.outside_home("/x", None))
+    refusal = Refusal(name="a", reason="invalid_path", error=error_messages.outside_home("/x", None))
 
     ArtifactError.model_validate(refusal.entry())
 

@@ -16,7 +16,7 @@ from result_fakes import FakeHome, Shelf
 from runner.artifacts.accept import Processed, failed, process_artifacts
 from runner.artifacts.deferred import MAX_HOURS, deferral
 from runner.artifacts.route import NEVER_INLINE, Route, route
-from runner.contract.envelope import envelope, outside_home, too_large
+from runner.contract.error_messages import envelope, outside_home, too_large
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import Deferral

@@ -11,7 +11,7 @@ from guard_world import World
 
 from sandbox.denials.explain import explain
 from sandbox.denials.paths import Rules
-from sandbox.denials.words import named_paths
+from sandbox.denials.paths_in_errors import named_paths
 from sandbox.outcome import Denial
 
 RULES = Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))

@@ -13,10 +13,10 @@ from result_fakes import Shelf, contract_like, json_values
 
 from runner.artifacts.accept import Processed, process_artifacts
 from runner.artifacts.deferred import deferral
-from runner.contract.announce import announce
 from runner.contract.display import decide
+from runner.contract.interface_events import announce
 from runner.contract.normalise import Normalised, normalise
-from runner.steps.render import referenced
+from runner.steps.client_message import referenced
 
 TREE: Tree = plant()
 INLINE, LARGEST, TOGETHER = 1000, 100_000, 150_000

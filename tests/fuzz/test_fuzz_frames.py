@@ -9,7 +9,7 @@ from fuzz_worker import LIMITS, Overheard, as_on_the_wire, hear, listening, stre
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from runner.contract.envelope import envelope
+from runner.contract.error_messages import envelope
 from runner.contract.normalise import normalise
 from runner.errors import CallError
 from runner.steps.verdict import judge

@@ -264,6 +264,12 @@ class Keeping:
         channel.send(Kind.REQUEST, {"id": 1})
         return None
 
+    def loses_its_first_thread(self, channel: Channel) -> object:
+        """Have the thread that serves calls end after the answer, while another one goes on."""
+        thread = threading.get_ident()
+        signal.signal(signal.SIGUSR1, lambda *_: ctypes.CDLL(None).syscall(_exit_of_a_thread()))
+        return _afterwards(channel, lambda: (signal.pthread_kill(thread, signal.SIGUSR1), time.sleep(3600)))
+
     def prints_late(self, channel: Channel) -> object:
         return _afterwards(channel, lambda: os.write(1, b"printed after the answer"))
 
@@ -276,6 +282,10 @@ class Keeping:
         libc = ctypes.CDLL(None)
         libc.close(2)
         return None
+
+
+def _exit_of_a_thread() -> int:
+    return {"x86_64": 60, "aarch64": 93}[os.uname().machine]
 
 
 def _number_of_the_call() -> object:

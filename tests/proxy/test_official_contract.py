@@ -1,9 +1,13 @@
 """Official servers behind `runner proxy --contract full`: small results are theirs, others references."""
 
+import contextlib
 import json
 import re
+import shutil
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,9 @@ pytestmark = [
     pytest.mark.kernel,
     # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
     pytest.mark.timeout(900),
+    # The Playwright server drives the browser, this module does not import it.
+    pytest.mark.needs_browser,
+    pytest.mark.needs_npm,
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
 ]
 
@@ -36,14 +43,15 @@ def script(name: str) -> str:
 def alike(called: Any) -> Any:
     """What a client gets, without what differs from call to call and from era to era."""
     said = called.model_dump(mode="json", by_alias=True, exclude={"meta", "result_type"}, exclude_none=True)
-    return json.loads(re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", json.dumps(said)))
+    timeless = re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", json.dumps(said))
+    return json.loads(re.sub(r"[\w./-]*/page-[0-9TZ-]+", "FOLDER/page-TIME", timeless))
 
 
 @asynccontextmanager
-async def directly(*arguments: str, memory_file: Path | None = None) -> AsyncIterator[Any]:
+async def directly(*arguments: str, folder: Path | None = None, **environment: str) -> AsyncIterator[Any]:
     """A client of a server itself, with nothing between them."""
-    environment = {} if memory_file is None else {"MEMORY_FILE_PATH": str(memory_file)}
-    transport = StdioTransport(node(), list(arguments), env=environment, keep_alive=False)
+    where = None if folder is None else str(folder)
+    transport = StdioTransport(node(), list(arguments), env=environment, cwd=where, keep_alive=False)
     async with Client(transport, mode="legacy", **Person().options()) as client:
         yield client
 
@@ -89,6 +97,56 @@ def _memory_entry(folder: Path) -> Path:
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"memory": entry}}))
     return file
+
+
+class _Garden(BaseHTTPRequestHandler):
+    """One small page."""
+
+    def do_GET(self) -> None:
+        page = b"<title>Garden</title><h1>Bees</h1><button>Fly</button>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_words: object) -> None:
+        """Say nothing of requests."""
+
+
+@pytest.fixture(scope="module")
+def garden() -> Iterator[str]:
+    """The address of a page on this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Garden) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield "http://{}:{}/".format(*server.server_address)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def playwright_with(browser: str) -> list[str]:
+    program = shutil.which(browser)
+    cli = OFFICIAL.parent / "@playwright" / "mcp" / "cli.js"
+    assert program, f"the Playwright server drives a real browser: install the package {browser}"
+    assert cli.is_file(), "@playwright/mcp is not installed; scripts/test runs npm ci in tests/npm"
+    return [str(cli), "--headless", "--isolated", "--no-sandbox", "--executable-path", program]
+
+
+@contextlib.contextmanager
+def playwright_behind(garden: str, browser: str, *options: str) -> Iterator[Front]:
+    """The official Playwright server behind the proxy; its browser may reach the one page."""
+    reach = "--allow-net=" + garden.removeprefix("http://").rstrip("/")
+    with front_of("--contract", "full", *options, reach, "--", node(), *playwright_with(browser)) as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def playwright(garden: str) -> Iterator[Front]:
+    with playwright_behind(garden, "chromium", "--allow-sockets") as front:
+        yield front
 
 
 HARMLESS: list[tuple[str, dict[str, Any]]] = [
@@ -183,7 +241,56 @@ async def test_the_memory_server_remembers_as_it_does_alone(
     ]
     async with client_of(memory, version) as behind:
         through = [await behind.call_tool_mcp(*act) for act in acts]
-    async with directly(script("server-memory"), memory_file=tmp_path / "memory.json") as direct:
+    own = str(tmp_path / "memory.json")
+    async with directly(script("server-memory"), MEMORY_FILE_PATH=own) as direct:
         sent = [await direct.call_tool_mcp(*act) for act in acts]
 
     assert [alike(called) for called in through] == [alike(called) for called in sent]
+
+
+@VERSIONS
+async def test_the_playwright_server_with_the_whole_chromium_sees_a_page_as_it_does_alone(
+    playwright: Front, garden: str, version: str, tmp_path: Path
+) -> None:
+    acts: list[tuple[str, dict[str, Any]]] = [
+        ("browser_navigate", {"url": garden}),
+        ("browser_snapshot", {}),
+        ("browser_evaluate", {"function": "() => document.title"}),
+        ("browser_close", {}),
+    ]
+    async with client_of(playwright, version) as behind:
+        through = [await behind.call_tool_mcp(*act) for act in acts]
+    async with directly(*playwright_with("chromium"), folder=tmp_path, TMPDIR=str(tmp_path)) as direct:
+        sent = [await direct.call_tool_mcp(*act) for act in acts]
+
+    assert 'heading "Bees"' in read_by_model(through[1])
+    for (tool, _), ours, theirs in zip(acts, through, sent, strict=True):
+        assert alike(ours) == alike(theirs), tool
+
+
+@VERSIONS
+async def test_a_screenshot_of_the_playwright_server_is_a_file_of_the_user(
+    playwright: Front, garden: str, version: str
+) -> None:
+    async with client_of(playwright, version) as behind:
+        await behind.call_tool_mcp("browser_navigate", {"url": garden})
+        taken = await behind.call_tool_mcp("browser_take_screenshot", {"fullPage": True})
+        (file,) = taken.meta["toolcell/result"]["artifacts"]
+        fetched = await behind.read_resource(file["uri"])
+        await behind.call_tool_mcp("browser_close", {})
+
+    assert (file["mime"], file["name"]) == ("image/png", "image_1.png")
+    assert fetched[0].blob.startswith("iVBORw0KGgo")
+    assert "iVBORw0KGgo" not in read_by_model(taken)
+    assert "Screenshot" in read_by_model(taken)
+    assert file["name"] in await playwright.files()
+
+
+@pytest.mark.parametrize("browser", ["chromium", "chromium-headless-shell"])
+async def test_without_sockets_the_playwright_server_is_told_of_the_option(garden: str, browser: str) -> None:
+    with playwright_behind(garden, browser) as front:
+        async with client_of(front, NEWEST) as behind:
+            called = await behind.call_tool_mcp("browser_navigate", {"url": garden})
+
+    assert called.is_error
+    assert "--allow-sockets would allow those in its home" in called.content[-1].text

@@ -15,7 +15,7 @@ from proxying import proxied
 from support import ROOT, settings_in
 
 from runner.errors import UsageError
-from runner.proxy.hints import lending_hint
+from runner.proxy.hints import option_hint
 from runner.proxy.run import ways_to
 from runner.proxy.targets import Target
 from runner.settings.rights import Rights
@@ -170,6 +170,6 @@ def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) ->
 def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None) -> None:
     rights = Rights(read=(Path("/srv/read"),), write=(Path("/srv/write"),))
 
-    hint = lending_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),))
+    hint = option_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),))
 
     assert (hint is None) if flag is None else (hint is not None and f"operator: {flag} would" in hint)

@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -50,7 +51,7 @@ def of_our_group(gate):
     return gate.refused(os.getpgid(0))
 
 
-def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=()):
+def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=(), sockets=None):
     """Run `act` behind a gate in a child; return what it said, and what the gate refused.
 
     Args:
@@ -59,6 +60,7 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=()):
         uid: User that the child is.
         look: What to know of the gate afterwards.
         rules: Destinations that are reached beside them.
+        sockets: The home, where UNIX sockets are allowed in it.
     """
     ours, theirs = socket.socketpair()
     said, tell = os.pipe()
@@ -69,7 +71,8 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=()):
             if uid is not None and os.geteuid() == 0:
                 identity.apply(uid)
             refuse_new_privileges()
-            program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
+            architecture, has_sockets = supported_architecture(), sockets is not None
+            program = main_filter(architecture, signals_are_scoped=True, gated=True, sockets=has_sockets)
             listener = program.load_asking()
             socket.send_fds(theirs, [b"gate"], [listener])
             os.close(listener)
@@ -84,7 +87,7 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=()):
     async def answer():
         _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
         exits = Egress(reach=frozenset(allowed), destinations=Destinations.parse(rules))
-        gate = Gate(listener=listener, ways=exits)
+        gate = Gate(listener=listener, ways=exits, sockets=sockets)
         try:
             return await asyncio.to_thread(os.read, said, 65536), look(gate)
         finally:
@@ -673,3 +676,56 @@ def test_no_group_of_the_network_can_be_joined():
 )  # fmt: skip
 def test_what_is_no_ip_address_is_none(raw):
     assert address_of(raw) is None
+
+
+@contextmanager
+def silent():
+    """An address where connections are never answered: the queue of who listens is full."""
+    with socket.socket() as server, contextlib.ExitStack() as stack:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        stack.enter_context(socket.create_connection(server.getsockname()))
+        yield server.getsockname()
+
+
+def listens_instead(here):
+    """Begin a connection, give it up and listen; say what came of it, and whether the socket is the same."""
+    with socket.socket() as mine:
+        mine.setblocking(False)
+        before = os.fstat(mine.fileno()).st_ino
+        begun = attempt(lambda: mine.connect(here))
+        attempt(lambda: mine.shutdown(socket.SHUT_RDWR))
+        listened = attempt(mine.listen)
+        return [begun, listened, os.fstat(mine.fileno()).st_ino == before]
+
+
+def test_who_may_listen_gets_no_socket_of_the_host_before_it_is_connected(tmp_path, monkeypatch):
+    monkeypatch.setattr("sandbox.network.gate._CONNECT_S", 0.5)
+    with silent() as here:
+        assert unprotected(lambda: listens_instead(here)) == ["EINPROGRESS", None, True]
+        # Who may not listen gets one.
+        assert in_gated_child(lambda: listens_instead(here), {here})[0] == ["EINPROGRESS", "EACCES", False]
+
+        said, _ = in_gated_child(lambda: listens_instead(here), {here}, sockets=tmp_path)
+
+    assert said == ["ETIMEDOUT", None, True]
+
+
+def test_connections_of_processes_with_each_other_are_made_at_a_pace(tmp_path, monkeypatch):
+    monkeypatch.setattr("sandbox.network.gate._JOINS_AT_ONCE", 3)
+    monkeypatch.setattr("sandbox.network.gate._JOINS_PER_S", 10)
+
+    def act():
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(tmp_path / "own"))
+            server.listen(10)
+            begun = time.monotonic()
+            for _ in range(8):
+                with socket.socket(socket.AF_UNIX) as mine:
+                    mine.connect(str(tmp_path / "own"))
+            return time.monotonic() - begun
+
+    took_s, refused = in_gated_child(act, set(), sockets=tmp_path)
+
+    assert took_s >= 0.5 - 0.05
+    assert refused == []

@@ -331,6 +331,18 @@ async def test_a_worker_that_was_killed_between_calls_is_not_met_again(pool: Poo
     assert pool.zygote.retired == {"ended": 1}
 
 
+async def test_a_worker_whose_first_thread_has_ended_serves_no_other_call(pool: Pool) -> None:
+    lease, _ = await leased(pool, "loses_its_first_thread", goes_on=True)
+    pid = lease.worker.pid
+    lease.release()
+    assert await becomes(lambda: "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text())
+
+    after = value(await run(pool, "count"))
+
+    assert after["calls"] == 1
+    assert pool.zygote.retired == {"ended": 1}
+
+
 @pytest.mark.parametrize(
     ("act", "ending"), [("crash", Ending.CRASHED), ("raises", Ending.CRASHED), ("sleep", Ending.IDLE_TIMEOUT)]
 )
@@ -415,7 +427,9 @@ async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_ca
 
     assert [denial.layer for denial in told.denials] == ["kernel"]
     assert again.denials == told.denials
-    assert (outcome.denials, after.denials) == ((), ())
+    # It may come before the host has read the answer; then it is a matter of the call that began it.
+    assert outcome.denials in ((), told.denials)
+    assert after.denials == ()
     assert (value(after)["calls"], retired) == (3, {})
 
 

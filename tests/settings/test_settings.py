@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.settings.call_limits import LimitSettings
-from runner.settings.limits import LIMITS
 from runner.settings.model import Auth, Settings, ToolSettings
+from runner.settings.named_limits import LimitSettings
+from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.sources import config_report, config_text, load, origins, variables
 from sandbox.deadlines import Deadlines

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support import TOOLS, call, open_toolset
+from support import TOOLS, call, details, open_toolset
 
 # The tool imports Playwright, this module does not.
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.needs_browser]
@@ -27,3 +27,23 @@ async def test_a_tool_takes_a_picture_of_a_page(
         completed = await call(toolset, user, "look", flags=flags)
 
     assert completed.processed.value["results"] == {"title": "42", "text": "Garden", "png": "89504e47"}
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["with sockets", "without sockets"])
+async def test_the_whole_chromium_takes_one_where_it_may_have_its_socket(
+    allowed: bool, tmp_path: Path, user: str
+) -> None:
+    async with open_toolset(
+        TOOLS / "browses.py",
+        tmp_path,
+        isolation="namespace",
+        allow_sockets=allowed,
+        idle_timeout_s=PATIENCE_S,
+    ) as toolset:
+        completed = await call(toolset, user, "look", flags=[], program="chromium")
+
+    if allowed:
+        assert completed.processed.value["results"] == {"title": "42", "text": "Garden", "png": "89504e47"}
+    else:
+        assert "process_singleton" in str(completed.processed.value["results"])
+        assert details(completed)["flag"] == "--allow-sockets"

@@ -9,7 +9,7 @@ import pytest
 from fastmcp import Client
 from support import settings_in
 
-from runner.contract.envelope import tool_not_found
+from runner.contract.error_messages import tool_not_found
 from runner.server.host import make_host
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User

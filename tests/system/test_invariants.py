@@ -30,7 +30,7 @@ from tools.acts import observed, perform
 
 from runner.artifacts.collect import relative_to_home
 from runner.homes.homes import HomeLease
-from runner.steps.render import Delivery, render
+from runner.steps.client_message import Delivery, render
 from runner.store.protocol import Origin
 from runner.toolset.policies import Bounds
 from runner.toolset.toolset import Toolset

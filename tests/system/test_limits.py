@@ -16,7 +16,7 @@ import pytest
 from attack_support import interpreter_for_anybody, opened
 from support import ROOT, TOOLS
 
-from runner.settings.limits import LIMITS
+from runner.settings.resource_limits import LIMITS
 from sandbox.layers.cgroup import places
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]

@@ -4,13 +4,15 @@ import ctypes
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from support import ROOT
 
-from benchmarks.soak import Count, disturbed_or_grown
+from benchmarks.soak import Count, disturbed_or_grown, late_growth
 from benchmarks.soak_calls import HONEST, HOSTILE, calls
 from benchmarks.soak_traces import Measured, Traces
 
@@ -116,9 +118,17 @@ def test_a_host_that_has_grown_is_reported(changes: dict[str, object], word: str
     values = {name: getattr(QUIET, name) for name in QUIET.__slots__}
     end = Measured(**{**values, **changes})
 
-    said = disturbed_or_grown(Count(done=20_000), QUIET, end)
+    said = disturbed_or_grown(Count(done=20_000), QUIET, end, late=1.02)
 
     assert [word in line for line in said] == ([True] if word else [])
+
+
+@pytest.mark.parametrize(("second_half", "is_a_fault"), [([108.0] * 10, False), (range(104, 114), True)])
+def test_memory_that_has_come_to_rest_is_no_leak(second_half: Sequence[float], is_a_fault: bool) -> None:
+    measured = [replace(QUIET, uss_mib=uss) for uss in [*range(100, 110), *second_half]]
+    late = late_growth([(number, float(number), found) for number, found in enumerate(measured)])
+
+    assert bool(disturbed_or_grown(Count(done=20_000), QUIET, measured[-1], late=late)) is is_a_fault
 
 
 def test_an_honest_answer_that_is_not_what_it_must_be_is_a_fault() -> None:

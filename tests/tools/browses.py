@@ -9,10 +9,10 @@ mcp = FastMCP("browses")
 
 
 @mcp.tool
-async def look(username: str, flags: list[str]) -> dict[str, str]:
+async def look(username: str, flags: list[str], program: str = "chromium-headless-shell") -> dict[str, str]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=shutil.which("chromium-headless-shell"),
+            executable_path=shutil.which(program),
             args=["--no-sandbox", "--disable-gpu", *flags],
         )
         page = await browser.new_page(viewport={"width": 320, "height": 200})

@@ -1,6 +1,7 @@
-"""The commands that serve until they are told to stop: `serve`, `dev` and `proxy`; and `reload` for them."""
+"""The commands that go on until they are told to stop: `serve`, `worker`, `dev`, `proxy`; and `reload`."""
 
 import asyncio
+import importlib
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -15,13 +16,16 @@ from runner.cli.options import (
     Bounds,
     Config,
     Contract,
+    Fleet,
     Logs,
+    Store,
     Transport,
     Whose,
     Workers,
     given,
 )
 from runner.cli.start import as_configured, explained, load_checked, start
+from runner.errors import UsageError
 from runner.settings.model import Settings
 from runner.settings.targets import check_targets
 from runner.system.allocator import keep_little
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from runner.server.serve import Served
     from runner.users.identity import User
 
-__all__ = ["dev", "proxy", "reload", "serve"]
+__all__ = ["dev", "proxy", "reload", "serve", "worker"]
 
 _Files = Annotated[
     list[str], typer.Argument(metavar="FILE...", help="Files with an MCP server, packages, modules.")
@@ -54,11 +58,27 @@ def serve(
     config: Config = None,
     bounds: Bounds,
     workers: Workers,
+    fleet: Fleet,
     logs: Logs,
 ) -> None:
     """Serve tool files over MCP: stdio when standard input is a pipe, HTTP when it is a terminal."""
-    flags = given(address, whose, bounds, workers, logs, transport=transport)
+    flags = given(address, whose, bounds, workers, fleet, logs, transport=transport)
     end_with(lambda: _serve(files, flags, config, context.obj))
+
+
+def worker(
+    files: _Files,
+    *,
+    store: Store = None,
+    config: Config = None,
+    bounds: Bounds,
+    workers: Workers,
+    fleet: Fleet,
+    logs: Logs,
+) -> None:
+    """Execute calls of hosts that serve the same files with --engine docket, on this machine."""
+    flags = given(bounds, workers, fleet, logs, store=store)
+    end_with(lambda: _worker(files, flags, config))
 
 
 def dev(
@@ -122,6 +142,33 @@ def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, laun
     return asyncio.run(_stopped_by_signals(explained(serving, targets)))
 
 
+def _worker(files: list[str], flags: Mapping[str, Any], config: Path | None) -> int:
+    targets = check_targets(files)
+    settings = _start(flags, config)
+    if settings.engine != "docket":
+        raise UsageError("a worker node works for a fleet; say which engine it has: --engine docket")
+    serve_node = _of_fleet(settings, "serve_node").serve_node
+    return asyncio.run(_stopped_by_signals(explained(serve_node(settings, targets), targets)))
+
+
+def _of_fleet(settings: Settings, module: str) -> Any:
+    """Return a module of the fleet, once the settings are known to be those of one.
+
+    Raises:
+        UsageError: They are not, or the packages that it needs are not installed.
+    """
+    try:
+        found = importlib.import_module(f"runner.fleet.{module}")
+    except ModuleNotFoundError as error:
+        if error.name not in ("docket", "redis"):
+            raise
+        raise UsageError(
+            "the engine docket needs packages that are not installed; install toolcell[fleet]"
+        ) from error
+    importlib.import_module("runner.fleet.serve_node").check_of_fleet(settings)
+    return found
+
+
 async def _load_and_serve(
     settings: Settings, targets: list[str], launched: Launched | None, reread: Callable[[], Settings]
 ) -> int:
@@ -132,12 +179,13 @@ async def _load_and_serve(
 
     transport = transport_of(settings)
     check_startable(settings, transport)
-    user = first_user(settings, transport)
+    elsewhere = _of_fleet(settings, "engine").FleetEngine.open if settings.engine == "docket" else None
+    user = first_user(settings, transport) if elsewhere is None else None
     opened = Ahead(Toolset.open(settings, targets, user=user, launched=launched))
     try:
         # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.server.serve")
-        status: int = await served.serve(settings, transport, opened, reread, _connecting)
+        status: int = await served.serve(settings, transport, opened, reread, _connecting, elsewhere)
     finally:
         await opened.discard()
     return status

@@ -1,0 +1,601 @@
+"""Error envelopes and notices: the exact words of the contract, one constructor for each way to fail.
+
+Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get.
+
+Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`; requirements S1-122,
+S1-125 to S1-137 and S2-25.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, assert_never
+
+from runner.errors import CallError, Code
+from sandbox.deadlines import LAST_NOTICE_BEFORE_END_S, Deadlines, Rung
+from sandbox.network.destinations import written
+
+__all__ = [
+    "ALLOW_SOCKETS",
+    "Refusal",
+    "artifact_missing",
+    "busy",
+    "cancelled",
+    "crashed",
+    "envelope",
+    "file_not_found",
+    "internal_error",
+    "invalid_argument",
+    "invalid_result",
+    "legible",
+    "lost",
+    "network_denied",
+    "no_process",
+    "no_temporary_folder",
+    "not_for_widgets",
+    "notice",
+    "out_of_descriptors",
+    "outside_home",
+    "over_rate",
+    "program_denied",
+    "socket_denied",
+    "stopped",
+    "stopping",
+    "timed_out",
+    "too_large",
+    "too_often",
+    "tool_not_found",
+    "tool_raised",
+    "unauthorized",
+    "with_refusals",
+]
+
+ALLOW_SOCKETS = "--allow-sockets"
+"""The option that lets tools have UNIX sockets in their home."""
+
+TEXT_MAX_CHARS = 4096
+PATH_MAX_CHARS = 255
+_NO_PROCESS_S = 5
+_USUAL_HOMES = Path("/tmp")  # noqa: S108
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One file of a result that could not be accepted.
+
+    Attributes:
+        name: The name the tool gave it, or None.
+        reason: One word of the contract, for example `invalid_path`.
+        error: The error the file alone would have been.
+    """
+
+    name: str | None
+    reason: str
+    error: CallError
+
+    def entry(self) -> dict[str, Any]:
+        """Return the item of `meta_data.artifact_errors`."""
+        return {"name": self.name, "reason": self.reason, "error": envelope(self.error)}
+
+
+def envelope(error: CallError) -> dict[str, Any]:
+    """Return the result that stands for `error`."""
+    meta_data: dict[str, Any] = {
+        "is_error": True,
+        "reason": error.code.reason,
+        "error_code": error.code.name,
+    }
+    if error.details:
+        meta_data["details"] = dict(error.details)
+    meta_data["retryable"] = error.retryable
+    return {"results": {"error": error.message}, "retryable": error.retryable, "meta_data": meta_data}
+
+
+def notice(rung: Rung, deadlines: Deadlines) -> str:
+    """Return what the user is told when silence has reached `rung`."""
+    match rung:
+        case Rung.FIRST_NOTICE:
+            return "The tool is taking longer than expected. Please wait..."
+        case Rung.SECOND_NOTICE:
+            return "Still processing your request. This may take a few more moments."
+        case Rung.LAST_NOTICE:
+            left = _whole(min(LAST_NOTICE_BEFORE_END_S, deadlines.idle_s))
+            return f"Processing continues. The tool will timeout in {left} seconds if no progress."
+        case Rung.IDLE_END | Rung.TOTAL_END:
+            return (
+                "Tool failed to respond in a reasonable amount of time. "
+                "Please try again or use a smaller dataset."
+            )
+        case _:
+            assert_never(rung)
+
+
+def timed_out(
+    deadlines: Deadlines, *, limit: Literal["idle", "total"], last_progress: str | None
+) -> CallError:
+    """Return the error of a call that reached one of its two time limits."""
+    seconds = _whole(deadlines.idle_s if limit == "idle" else deadlines.total_s)
+    details: dict[str, Any] = {
+        "timeout_seconds": seconds,
+        "last_progress": None if last_progress is None else legible(last_progress),
+        "suggestion": ("Consider breaking large operations into smaller chunks or using progress reporting"),
+    }
+    if limit == "total":
+        details["limit"] = "total"
+    return CallError(Code.E_TIMEOUT, f"Tool execution timed out after {seconds} seconds", details=details)
+
+
+def outside_home(
+    attempted: str, home: Path | None, *, problem: str | None = None, flag: str | None = None
+) -> CallError:
+    """Return the error of a path that the call may not use.
+
+    What the tool itself meets at that place is raised, in words that begin alike, by `sandbox.denials.judge`.
+
+    Args:
+        attempted: The path as the tool named it.
+        home: The home of the call, or None if the tool has none.
+        problem: Why the path was refused, where "outside" does not say it.
+        flag: The option that would allow it, if one would.
+    """
+    suggestion = "Use /tmp/{username}/ prefix for file operations"
+    if home is None:
+        suggestion += (
+            "; the tool has no such folder until it declares a parameter `username: str`, "
+            'or the setting homes_for is "all"'
+        )
+    elif home.parent != _USUAL_HOMES:
+        suggestion = f"Use {home}/ prefix for file operations: homes are in {home.parent} here"
+    details: dict[str, Any] = {
+        "attempted_path": _short_path(attempted),
+        "allowed_prefix": None if home is None else f"{home}/",
+        "suggestion": suggestion,
+    }
+    if problem is not None:
+        details["problem"] = problem
+    if flag is not None:
+        details["flag"] = legible(flag, PATH_MAX_CHARS)
+        details["suggestion"] += f". For the operator: {details['flag']} would lend that folder"
+    return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
+
+
+def no_temporary_folder() -> CallError:
+    """Return the error of a tool without a home that asked for a temporary file or folder."""
+    return CallError(
+        Code.E_INVALID_PATH,
+        "This tool has no folder for temporary files",
+        details={
+            "attempted_path": str(_USUAL_HOMES),
+            "allowed_prefix": None,
+            "suggestion": "It has one once it declares a parameter `username: str`. For the operator: with "
+            'the setting homes_for = "all" (RUNNER_HOMES_FOR=all) every tool has one',
+        },
+    )
+
+
+def own_files_denied(attempted: str) -> CallError:
+    """Return the error of a process that may not read what `/proc` has of it, or of another one.
+
+    Args:
+        attempted: The path as the tool named it.
+    """
+    return CallError(
+        Code.E_INVALID_PATH,
+        "What /proc has of processes cannot be read",
+        details={
+            "attempted_path": _short_path(attempted),
+            "allowed_prefix": None,
+            "suggestion": "Do without it: resource.getrusage and os.sched_getaffinity answer the usual "
+            'questions. For the operator: with worker_start = "load", or in tier namespace, a worker may '
+            "read its own files there; those of other processes are closed to every tool",
+        },
+    )
+
+
+def too_large(size: int | None, limit: int) -> CallError:
+    """Return the error of a file above the hard cap.
+
+    Args:
+        size: Its length in bytes; None where the limit itself ended the writing.
+        limit: The cap in bytes.
+    """
+    return CallError(
+        Code.E_FILE_TOO_LARGE,
+        "Generated file exceeds processing limits",
+        details={
+            "file_size_bytes": size,
+            "current_limit_bytes": limit,
+            "suggestion": "Consider generating summary or using chunked processing",
+        },
+    )
+
+
+def artifact_missing(path: str) -> CallError:
+    """Return the error of an artifact whose file does not exist."""
+    shown = _short_path(path)
+    return CallError(
+        Code.E_INVALID_RESULT,
+        f"The tool named the file {shown!r} in its result, but there is no such file",
+        details={
+            "where": "artifacts",
+            "attempted_path": shown,
+            "suggestion": "Write and close the file before returning its path",
+        },
+    )
+
+
+def tool_raised(
+    exception_type: str,
+    message: str,
+    *,
+    frames: Sequence[str] = (),
+    retryable: bool = False,
+    flag: str | None = None,
+) -> CallError:
+    """Return the error of a tool that raised.
+
+    Args:
+        exception_type: Name of the exception's class.
+        message: Its text; may be empty.
+        frames: The author's own frames, outermost first, already as text.
+        retryable: What the tool says about trying again.
+        flag: The option that would show it a file that it did not find, where it sees nothing of the folder;
+            or that would let it have the socket that it could not have.
+    """
+    kind, said = legible(exception_type), legible(message)
+    details: dict[str, Any] = {"exception_type": kind, "message": said}
+    if frames:
+        details["frames"] = [legible(frame) for frame in frames]
+    if flag is not None:
+        details["flag"] = legible(flag, PATH_MAX_CHARS)
+        details["suggestion"] = _advice_of(details["flag"])
+    return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
+
+
+def _advice_of(flag: str) -> str:
+    if flag == ALLOW_SOCKETS:
+        return (
+            "Tools may have no UNIX socket, which it needs. For the operator: "
+            f"{flag} would allow those in its home, in tier `namespace`"
+        )
+    return f"Tools see nothing of that folder, whatever lies in it. For the operator: {flag} would lend it"
+
+
+def crashed(
+    status: str | None,
+    *,
+    cause: str | None = None,
+    memory_peak_bytes: int | None = None,
+    output: str = "",
+) -> CallError:
+    """Return the error of a worker that died.
+
+    Args:
+        status: The wait status in words, where known.
+        cause: Why it ended, where that was no fault of the tool.
+        memory_peak_bytes: Its memory peak, where known.
+        output: Last lines it wrote to standard output and error.
+    """
+    details: dict[str, Any] = {"status": status or "unknown"}
+    if memory_peak_bytes is not None:
+        details["memory_peak_bytes"] = memory_peak_bytes
+    if output:
+        details["output"] = legible(output)
+    if cause is not None:
+        details["suggestion"] = "Call again; whether the call had done its work already, nobody can say"
+        return CallError(Code.E_CRASHED, f"The call was ended while it ran: {cause}", details=details)
+    details["suggestion"] = "Look at the tool's own output; native code that fails ends the whole process"
+    return CallError(
+        Code.E_CRASHED,
+        f"The tool's process ended before it answered ({status or 'for an unknown reason'})",
+        details=details,
+    )
+
+
+def lost(problem: str) -> CallError:
+    """Return the error of a call whose workers ended, each time that it was tried, before it had begun."""
+    return CallError(
+        Code.E_CRASHED,
+        f"The call could not begin: {problem}",
+        details={"problem": problem, "suggestion": "Call again in a moment; nothing of it has been done"},
+    )
+
+
+def stopping(retry_after_s: int) -> CallError:
+    """Return the error of a call that came as the server was being stopped."""
+    return CallError(
+        Code.E_BUSY,
+        f"The server is being stopped and takes no new calls; try again in {retry_after_s} seconds",
+        details={
+            "retry_after_seconds": retry_after_s,
+            "suggestion": "Try again: another server, or the next start of this one, will take the call",
+        },
+    )
+
+
+def stopped() -> CallError:
+    """Return the error of a call that was ended with its server."""
+    return CallError(
+        Code.E_CANCELLED,
+        "The server was stopped before the tool had answered",
+        details={
+            "suggestion": "Call again once the server is back. For the operator: drain_s says how long calls "
+            "may go on when the server is stopped"
+        },
+    )
+
+
+def no_process(problem: str) -> CallError:
+    """Return the error of a call for which no process could be started."""
+    return CallError(
+        Code.E_BUSY,
+        f"The call could not begin: {problem}; try again in {_NO_PROCESS_S} seconds",
+        details={
+            "retry_after_seconds": _NO_PROCESS_S,
+            "problem": problem,
+            "suggestion": "Try again; or raise what the server may have of processes and memory: "
+            "user_processes, and the limits of its container or service (--pids-limit, TasksMax, --memory)",
+        },
+    )
+
+
+def tool_not_found(name: str, names: Sequence[str]) -> CallError:
+    """Return the error of a call to a tool that does not exist. `names` are those that do."""
+    nearest = difflib.get_close_matches(legible(name), names, n=3, cutoff=0.5)
+    hint = f"Did you mean {_listed(nearest)}?" if nearest else f"The tools are {_listed(names) or 'none'}"
+    return CallError(
+        Code.E_TOOL_NOT_FOUND,
+        f"There is no tool named {legible(name)!r}",
+        details={"name": legible(name), "nearest": nearest, "suggestion": hint},
+    )
+
+
+def invalid_argument(message: str, *, argument: str | None = None) -> CallError:
+    """Return the error of arguments that fail the tool's schema."""
+    details = {} if argument is None else {"argument": legible(argument)}
+    return CallError(Code.E_INVALID_ARGUMENT, legible(message), details=details)
+
+
+def file_not_found(name: str, nearest: Sequence[str]) -> CallError:
+    """Return the error of a call that failed for want of a file the user does not have."""
+    hint = f"Did you mean {_listed(nearest)}?" if nearest else "Put the file into My Files first"
+    return CallError(
+        Code.E_FILE_NOT_FOUND,
+        f"There is no file named {legible(name)!r} among the user's files",
+        details={"name": legible(name), "nearest": list(nearest), "suggestion": hint},
+    )
+
+
+def invalid_result(where: str, problem: str) -> CallError:
+    """Return the error of a result, or a part of one, that breaks the contract."""
+    return CallError(
+        Code.E_INVALID_RESULT,
+        f"The tool's result breaks the contract: {problem}",
+        details={"where": where, "suggestion": "Return one JSON object with `results`, see the contract"},
+    )
+
+
+def internal_error(call: str) -> CallError:
+    """Return the error of a call that failed for a fault of the runner. `call` is its id in the log."""
+    return CallError(
+        Code.E_INTERNAL,
+        f"The server failed while it handled the call {call}; neither the tool nor the call is to blame",
+        details={
+            "call": call,
+            "suggestion": "Try again. If it fails again, tell the operator this id: the log has the cause",
+        },
+    )
+
+
+def network_denied(host: str | None, port: int | None) -> CallError:
+    """Return the error of a tool that tried to reach what it may not. Host and port where they are known."""
+    where = None if host is None else legible(written(host, port), PATH_MAX_CHARS)
+    flag = "--allow-net" if where is None else f"--allow-net={where}"
+    return CallError(
+        Code.E_NETWORK_DENIED,
+        f"The tool tried to reach {where or 'the network'}, which it may not",
+        details={
+            "host": None if host is None else legible(host),
+            "port": port,
+            "flag": flag,
+            "suggestion": f"Start the runner with {flag}, or give the tool its data as a file",
+        },
+    )
+
+
+def socket_denied(kind: str, *, flag: str | None = None) -> CallError:
+    """Return the error of a tool that tried to make a socket of a kind that it may not have.
+
+    Args:
+        kind: Family, type and protocol, as the kernel names them.
+        flag: The option that would have allowed it; None for what nothing allows.
+    """
+    may = "which none may" if flag is None else "which it may not"
+    suggestion = "Use TCP connections; names are looked up by the host, without UDP"
+    if flag is not None:
+        suggestion = (
+            f"Start the runner with {flag}: processes of the tool then reach each other by sockets in its "
+            "home, and nobody else (tier `namespace`)"
+        )
+    return CallError(
+        Code.E_NETWORK_DENIED,
+        f"The tool tried to make a socket of another kind than TCP ({legible(kind)}), {may}",
+        details={"host": None, "port": None, "flag": flag, "suggestion": suggestion},
+    )
+
+
+def program_denied(program: str) -> CallError:
+    """Return the error of a tool that tried to run a program that it may not run."""
+    shown = _short_path(program)
+    return CallError(
+        Code.E_INVALID_PATH,
+        f"The tool tried to run {shown}, which it may not",
+        details={
+            "attempted_path": shown,
+            "allowed_prefix": None,
+            "problem": "program",
+            "flag": f"--allow-run={shown}",
+            "suggestion": f"Start the runner with --allow-run={shown} (and without --deny-run)",
+        },
+    )
+
+
+def cancelled() -> CallError:
+    """Return the error of a call that its client cancelled."""
+    return CallError(Code.E_CANCELLED, "The call was cancelled before the tool answered")
+
+
+def busy(retry_after_s: float, *, setting: str, value: int) -> CallError:
+    """Return the error of a call that was not admitted.
+
+    Args:
+        retry_after_s: When to come back, in seconds.
+        setting: The bound that is reached, which is a setting: `max_queue` or `max_queue_per_user`.
+        value: The bound.
+    """
+    seconds = _whole(retry_after_s)
+    whose = "calls of this user" if setting == "max_queue_per_user" else "calls"
+    return CallError(
+        Code.E_BUSY,
+        f"{value} {whose} are waiting already ({setting}); try again in {seconds} seconds",
+        details={
+            "retry_after_seconds": seconds,
+            "limit": setting,
+            "value": value,
+            "unit": "waiting calls",
+            "setting": setting,
+            "suggestion": f"Make fewer calls at a time, or raise {setting}",
+        },
+    )
+
+
+def out_of_descriptors(retry_after_s: float, *, limit: int) -> CallError:
+    """Return the error of a call for whose workers the host has no file descriptors left.
+
+    Args:
+        retry_after_s: When to come back, in seconds.
+        limit: How many the host may have open.
+    """
+    seconds = _whole(retry_after_s)
+    return CallError(
+        Code.E_BUSY,
+        f"The server has too few file descriptors left for one more user; try again in {seconds} seconds",
+        details={
+            "retry_after_seconds": seconds,
+            "limit": "file descriptors",
+            "value": limit,
+            "unit": "file descriptors",
+            "setting": "ulimit -Hn",
+            "suggestion": "Start the server with a higher hard limit of open files: ulimit -Hn, or "
+            "LimitNOFILE= of its systemd unit",
+        },
+    )
+
+
+def too_often(tool: str, most: int, retry_after_s: float) -> CallError:
+    """Return the error of a call above the limit that its tool has for each user."""
+    seconds = math.ceil(retry_after_s)
+    return CallError(
+        Code.E_BUSY,
+        f"{legible(tool)} may be called {most} times a minute; try again in {seconds} seconds",
+        details={"retry_after_seconds": seconds, "calls_per_minute": most},
+    )
+
+
+def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -> CallError:
+    """Return the error of a call above a limit of the operator's.
+
+    Args:
+        setting: The limit, by its name in the settings; its last part says what it counts.
+        most: What it allows.
+        retry_after_s: When to come back, in seconds.
+        of_user: Whether it is of this user alone.
+    """
+    seconds = max(1, math.ceil(retry_after_s))
+    counts, unit = {
+        "calls_per_minute": ("calls a minute", "calls"),
+        "cpu_s_per_hour": ("processor seconds an hour", "seconds"),
+    }[setting.rpartition(".")[2]]
+    whose = "this user" if of_user else "all users together"
+    return CallError(
+        Code.E_BUSY,
+        f"{most} {counts} are what {whose} may have ({setting}); try again in {seconds} seconds",
+        details={
+            "retry_after_seconds": seconds,
+            "limit": setting,
+            "value": most,
+            "unit": unit,
+            "setting": setting,
+            "suggestion": f"Call less often, or raise {setting}",
+        },
+    )
+
+
+def unauthorized(tool: str, *, scopes: Sequence[str], has_token: bool) -> CallError:
+    """Return the error of a call whose tool needs a user who has logged in, or more rights of the user.
+
+    Args:
+        tool: Name of the tool.
+        scopes: The scopes that a token needs.
+        has_token: Whether the request had a token at all.
+    """
+    needed = f" with the scopes {', '.join(scopes)}" if scopes else ""
+    problem = "insufficient_scope" if has_token else "invalid_token"
+    return CallError(
+        Code.E_UNAUTHORIZED,
+        f"{legible(tool)} needs a user who has logged in{needed}",
+        details={"problem": problem, "scopes": [*scopes], "suggestion": "Log in, and call it again"},
+    )
+
+
+def not_for_widgets(tool: str, *, may_call: bool) -> CallError:
+    """Return the error of a call that a widget asked for and may not make.
+
+    Args:
+        tool: Name of the tool.
+        may_call: Whether widgets may call it after a person said yes.
+    """
+    if may_call:
+        return CallError(
+            Code.E_INVALID_ARGUMENT,
+            f"{legible(tool)} may destroy something, so a widget may call it only after a person said yes",
+            details={
+                "suggestion": "Annotate the tool with readOnlyHint or destructiveHint=false if it does not"
+            },
+        )
+    return CallError(
+        Code.E_INVALID_ARGUMENT,
+        f"{legible(tool)} may not be called by a widget: its _meta.ui.visibility does not name `app`",
+        details={"suggestion": "Name it there if widgets are to call it, as Widget(accessible=True) does"},
+    )
+
+
+def legible(text: str, limit: int = TEXT_MAX_CHARS) -> str:
+    """Return `text` so that it can be written as JSON in UTF-8, cut to `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut.encode("utf-8", "replace").decode("utf-8")
+
+
+def _short_path(path: str) -> str:
+    """Return a path in full where it is of a usual length, else its beginning and its end."""
+    half = PATH_MAX_CHARS // 2
+    return legible(path if len(path) <= PATH_MAX_CHARS else f"{path[:half]}…{path[-half:]}")
+
+
+def with_refusals(meta_data: Mapping[str, Any], refusals: Sequence[Refusal]) -> dict[str, Any]:
+    """Return `meta_data` with `refusals` added to its `artifact_errors`."""
+    if not refusals:
+        return dict(meta_data)
+    before = meta_data.get("artifact_errors")
+    listed = before if isinstance(before, list) else []
+    return {**meta_data, "artifact_errors": [*listed, *(refusal.entry() for refusal in refusals)]}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _whole(seconds: float) -> int | float:
+    return int(seconds) if seconds == int(seconds) else seconds

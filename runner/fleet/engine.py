@@ -1,0 +1,529 @@
+"""The executor of a host whose calls run on worker nodes: placed, sent, listened to, and placed anew.
+
+The host that has a client's request owns the call: it finds a node for it, and it alone decides, when a node
+falls silent, whether the call may be given to another. A node asks before it begins (`scripts/begin.lua`),
+and a call that was taken away from it cannot begin. So no call runs twice, unless its tool says that this
+does no harm.
+
+Source: `docs/decisions/0044-a-fleet-over-redis.md`; MCP, tool annotations, `idempotentHint`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from runner.contract.error_messages import invalid_result, over_rate, too_often
+from runner.errors import CallError
+from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
+from runner.fleet.errors import may_have_run, no_node, no_room, redis_lost
+from runner.fleet.far_call import Again, FarCall, Gone, Limit
+from runner.fleet.key import Forged
+from runner.fleet.keys import Keys
+from runner.fleet.listening import NOTICE
+from runner.fleet.lua import COUNT, PLACE, REVOKE
+from runner.fleet.messages import WIRE_VERSION, Said, Told, read
+from runner.fleet.release import release_of
+from runner.fleet.results import Ended, completed_of, read_ended
+from runner.settings.named_limits import Counted
+from runner.steps.execution import Completed, Request
+from runner.steps.listener import CLIENT_REQUESTS, CallListener
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Toolset
+from runner.worker.wire import WireError
+
+__all__ = ["LEASE_S", "FleetEngine"]
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 10.0
+"""How long a place stays taken whose host says nothing any more, in seconds."""
+
+_WATCH_S = 0.5
+_RENEW_S = 2.0
+_TAKEN_S = 5.0
+_NODES_S = 10.0
+_PLACE_S = 30.0
+_LOOK_S = 0.25
+_TRIES = 4
+_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rate:
+    """Something that may be used only so often.
+
+    Attributes:
+        key: What was used of it.
+        most: How much may be.
+        window_ms: Within how long.
+        refusal: Makes the error of a call that comes too early, of the seconds after which it may come.
+        counts_now: Whether a call counts when it comes; else what it has used does, when it has ended.
+    """
+
+    key: str
+    most: int
+    window_ms: int
+    refusal: Callable[[float], CallError]
+    counts_now: bool = True
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FleetEngine:
+    """Has calls executed by worker nodes. A `runner.call.Elsewhere`.
+
+    Attributes:
+        toolset: What is served; its own workers only tell what there is.
+        connection: The way to Redis.
+        release: What it serves, as nodes name it.
+        host: What this host is called in the fleet.
+        lasting: What goes on as long as it does: it hears nodes, and keeps what it holds.
+    """
+
+    toolset: Toolset
+    connection: Connection
+    release: str
+    host: str = field(default_factory=lambda: f"host-{secrets.token_hex(6)}")
+    lasting: "Sequence[asyncio.Task[None]]" = ()
+    _calls: dict[str, FarCall] = field(default_factory=dict)
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
+    _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _fault: str | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, toolset: Toolset) -> AsyncIterator["FleetEngine"]:
+        """Have the calls of a toolset executed by the fleet that its settings name, until the block ends.
+
+        Raises:
+            UsageError: The settings do not say which, or Redis cannot be used.
+        """
+        release = release_of(toolset.targets, named=toolset.settings.fleet_release)
+        async with Connection.open(toolset.settings) as connection:
+            engine = cls(toolset=toolset, connection=connection, release=release)
+            log.info("host of a fleet", extra={"host": engine.host, "release": release})
+            said = connection.keys.said(engine.host)
+            lasting = engine.lasting = [
+                asyncio.create_task(work)
+                for work in (connection.hear(said, engine._hear), engine._watch(), engine._listen_for_room())
+            ]
+            try:
+                yield engine
+            finally:
+                if engine._ending:
+                    await asyncio.wait(engine._ending, timeout=LEASE_S)
+                for task in (*lasting, *engine._ending):
+                    task.cancel()
+                await asyncio.wait((*lasting, *engine._ending))
+                with contextlib.suppress(*Unreachable):
+                    await connection.redis.delete(said)
+
+    @property
+    def running(self) -> int:
+        """Return how many requests of this host are under way in the fleet, or wait for that."""
+        return len(self._calls)
+
+    @property
+    def placed(self) -> Mapping[str, str]:
+        """Return the nodes of the requests that have one, by the request."""
+        return {call.id: call.node for call in self._calls.values() if call.node is not None}
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say why calls cannot be taken now, if it is the fleet's fault."""
+        return {} if self._fault is None else {"fleet": self._fault}
+
+    async def end_session(self, session: str) -> None:
+        """Have every node end what goes on in a session."""
+        keys = self.connection.keys
+        with contextlib.suppress(*Unreachable):
+            for node in await self.connection.redis.smembers(keys.nodes(self.release)):
+                name = node.decode() if isinstance(node, bytes) else node
+                await self._tell(name, Told(kind="ended", call="", body={"session": session}))
+
+    async def count(self, request: Request, tool: str, limits: Sequence[Counted]) -> None:
+        """Count a call for what may be called how often, in the whole fleet. See `Elsewhere`."""
+        rates = self._rates(request, tool, limits)
+        if not rates:
+            return
+        arguments = [value for rate in rates for value in (rate.most, rate.window_ms, int(rate.counts_now))]
+        try:
+            which, *after = await COUNT.run(
+                self.connection.redis, [rate.key for rate in rates], *arguments, secrets.token_hex(8)
+            )
+        except Unreachable as error:
+            raise redis_lost(_problem(error)) from error
+        if which:
+            raise rates[which - 1].refusal(after[0] / 1000)
+
+    def _rates(self, request: Request, tool: str, limits: Sequence[Counted]) -> list[_Rate]:
+        keys, most = self.connection.keys, self.toolset.effective(tool).calls_per_minute
+        own = (
+            []
+            if most is None
+            else [
+                _Rate(
+                    key=keys.rate(f"tool.{tool}", request.user.segment),
+                    most=most,
+                    window_ms=_MINUTE_MS,
+                    refusal=lambda after_s: too_often(tool, most, after_s),
+                )
+            ]
+        )
+        return [*own, *(rate for one in limits for rate in _rates_of(one, keys))]
+
+    async def call(
+        self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
+    ) -> Completed:
+        """Have a tool call executed. See `Elsewhere`."""
+        ended = await self._ended(
+            FarCall(
+                request=request,
+                is_tool=True,
+                is_idempotent=spec.is_idempotent,
+                limits=self._limits(request, limits),
+            ),
+            listener,
+        )
+        request.steps.done("run")
+        settings, files = self.toolset.settings, self.toolset.files(request.user, trace=request.id)
+        completed = await completed_of(
+            ended,
+            request,
+            spec,
+            files,
+            results_max_bytes=settings.results_max_bytes,
+            is_observed=bool(self.toolset.observers),
+        )
+        request.steps.done("collect")
+        return completed
+
+    async def relay(
+        self, request: Request, listener: CallListener, limits: Sequence[Counted]
+    ) -> Mapping[str, Any]:
+        """Have any other request answered. See `Elsewhere`."""
+        call = FarCall(
+            request=request, is_tool=False, is_idempotent=True, limits=self._limits(request, limits)
+        )
+        ended = await self._ended(call, listener)
+        if ended.wire_error is not None:
+            raise WireError(ended.wire_error)
+        if ended.failure is not None:
+            raise ended.error()
+        if ended.answer is None:
+            raise invalid_result("the worker node", "its answer is none")
+        return ended.answer
+
+    def _limits(self, request: Request, limits: Sequence[Counted]) -> list[Limit]:
+        """Return what a call counts for, of calls at once in the whole fleet."""
+        keys, settings = self.connection.keys, self.toolset.settings
+        named = [
+            Limit(keys.running(f"limit.{one.name}", one.whose), one.limit.max_calls)
+            for one in limits
+            if one.limit.max_calls is not None
+        ]
+        return [
+            Limit(keys.running("all"), settings.max_calls),
+            Limit(keys.running("user", request.user.segment), settings.max_calls_per_user),
+            *named,
+        ]
+
+    async def _ended(self, call: FarCall, listener: CallListener) -> Ended:
+        """Place a call, and return how it ended; place it anew where that does no harm.
+
+        Raises:
+            CallError: It could not begin, or nobody can say how it ended.
+        """
+        self._calls[call.id] = call
+        is_over = False
+        try:
+            for _ in range(_TRIES):
+                await self._place(call)
+                try:
+                    await self._send(call)
+                    ended = await self._heard(call, listener)
+                except Again as reason:
+                    log.warning(
+                        "call placed anew", extra={"call": call.id, "node": call.node, "reason": str(reason)}
+                    )
+                    await self._free(call)
+                    call.epoch += 1
+                    continue
+                is_over = True
+                return ended
+            raise no_room(0)
+        except Gone as reason:
+            raise may_have_run(str(reason)) from reason
+        finally:
+            del self._calls[call.id]
+            # Whoever waits for the answer does not wait for this.
+            ending = asyncio.create_task(self._let_go(call, is_over=is_over))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def _place(self, call: FarCall) -> None:
+        """Wait until a node has a place for a call, and take it.
+
+        Raises:
+            CallError: `E_BUSY`: none has, or Redis does not say.
+        """
+        keys, request = self.connection.keys, call.request
+        began = time.monotonic()
+        names = [
+            keys.call(call.id), keys.user(self.release, request.user.segment), keys.nodes(self.release),
+            *keys.turns(), *(limit.key for limit in call.limits),
+        ]  # fmt: skip
+        stay_ms = int(self.toolset.settings.session_idle_s * 1000)
+        arguments: list[str | int]
+        arguments = [
+            keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment,
+            *(limit.most for limit in call.limits),
+        ]  # fmt: skip
+        while True:
+            self._freed.clear()
+            refusal = no_node(self.release)
+            patience_s = _NODES_S
+            try:
+                said, *what = await PLACE.run(self.connection.redis, names, *arguments)
+            except ResponseError as error:
+                raise redis_lost(_problem(error)) from error
+            except Unreachable as error:
+                refusal = redis_lost(_problem(error))
+                await asyncio.sleep(_LOOK_S)
+            else:
+                if said == b"placed":
+                    call.placed(what[0].decode(), now=time.monotonic())
+                    request.steps.done("place")
+                    return
+                if said == b"full":
+                    refusal, patience_s = no_room(_PLACE_S), _PLACE_S
+            if time.monotonic() - began > patience_s:
+                raise refusal
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._freed.wait()
+
+    async def _send(self, call: FarCall) -> None:
+        node = str(call.node)
+        record = call.record(version=WIRE_VERSION, release=self.release, host=self.host)
+        sealed = self.connection.key.seal(record.model_dump(), to=node)
+        try:
+            docket = await self.connection.docket(node)
+            await docket.add(TASK, key=f"{call.id}.{call.epoch}")(sealed)
+        except ResponseError as error:
+            raise redis_lost(_problem(error)) from error
+        except Unreachable as error:
+            # Perhaps it was sent. It cannot begin, once it was taken back.
+            await self._take_back(call, f"Redis did not answer: {_problem(error)}")
+
+    async def _heard(self, call: FarCall, listener: CallListener) -> Ended:
+        """Pass on what a node says of a call, until it says how that ended."""
+        asking = list["asyncio.Task[None]"]()
+        try:
+            while (said := await call.next()).kind != "end":
+                if said.kind == "refused":
+                    raise Again("the node did not take it")
+                if said.kind == "ask":
+                    asking.append(asyncio.create_task(self._answer(call, listener, said.body)))
+                else:
+                    await _noted(said.body, listener)
+        finally:
+            for task in asking:
+                task.cancel()
+        if call.lost:
+            await listener.dropped(call.lost)
+        return read_ended(said.body)
+
+    async def _answer(self, call: FarCall, listener: CallListener, body: Mapping[str, Any]) -> None:
+        """Ask the client what a tool wants to know, and tell the node."""
+        if body.get("method") in CLIENT_REQUESTS:
+            said = await listener.request(body)
+        else:
+            said = {"error": {"code": -32601, "message": "a node may ask clients only what tools may"}}
+        answer = Told(kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(said)})
+        with contextlib.suppress(*Unreachable):
+            await self._tell(str(call.node), answer)
+
+    async def _tell(self, node: str, told: Told) -> None:
+        stream = self.connection.keys.told(node)
+        sealed = self.connection.key.seal(told.model_dump(), to=node)
+        async with self.connection.redis.pipeline(transaction=False) as both:
+            both.xadd(stream, {"said": sealed})
+            both.pexpire(stream, _HOUR_MS)
+            await both.execute()
+
+    async def _hear(self, text: bytes) -> None:
+        try:
+            said: Said = read(Said, text, self.connection.key, to=self.host)
+        except Forged as error:
+            log.warning("a message was dropped", extra={"reason": str(error)})
+            return
+        call = self._calls.get(said.call)
+        if call is not None:
+            call.hear(said)
+
+    async def _watch(self) -> None:
+        """Keep the leases of calls, and find those whose node is gone."""
+        renewed = 0.0
+        while True:
+            leave_if_cancelled()
+            await asyncio.sleep(_WATCH_S)
+            try:
+                if time.monotonic() - renewed >= _RENEW_S:
+                    await self._renew()
+                    renewed = time.monotonic()
+                await self._look_after()
+                self._fault = None
+            except Unreachable as error:
+                self._fault = "the Redis of the fleet does not answer"
+                log.warning("redis is out of reach", extra={"fault": _problem(error)})
+
+    async def _look_after(self) -> None:
+        calls = [call for call in self._calls.values() if call.node is not None]
+        nodes = sorted({str(call.node) for call in calls})
+        if not nodes:
+            await self.connection.redis.ping()
+            return
+        keys, now = self.connection.keys, time.monotonic()
+        async with self.connection.redis.pipeline(transaction=False) as all_of_them:
+            for node in nodes:
+                all_of_them.exists(keys.node(node))
+            alive = dict(zip(nodes, await all_of_them.execute(), strict=True))
+        for call in calls:
+            if not alive[str(call.node)]:
+                await self._take_back(call, "the worker node that ran it is gone")
+            elif not call.has_taken and now - call.sent_at > _TAKEN_S:
+                await self._take_back(call, "the worker node did not take it")
+
+    async def _take_back(self, call: FarCall, reason: str) -> None:
+        """Take a call away from its node; have it placed anew where that does no harm."""
+        try:
+            stood = await self._revoke(call)
+        except Unreachable:
+            # At the next look; until then it stays where it is.
+            return
+        node, call.node = call.node, None
+        log.warning("call taken back", extra={"call": call.id, "node": node, "reason": reason})
+        has_not_begun = stood == b"placed" and not call.has_begun
+        call.over(Again(reason) if has_not_begun or call.is_idempotent else Gone(reason))
+
+    async def _revoke(self, call: FarCall) -> Any:
+        """Keep a call from beginning where it is; return how it stood there."""
+        key = self.connection.keys.call(call.id)
+        return await REVOKE.run(self.connection.redis, [key], call.epoch, int(LEASE_S * 1000))
+
+    async def _renew(self) -> None:
+        """Keep the places of calls; note again what Redis has lost of those that run."""
+        keys, lease_ms = self.connection.keys, int(LEASE_S * 1000)
+        calls = [call for call in self._calls.values() if call.node is not None]
+        if not calls:
+            return
+        seconds, micros = await self.connection.redis.time()
+        ends = seconds * 1000 + micros // 1000 + lease_ms
+        async with self.connection.redis.pipeline(transaction=False) as all_of_them:
+            for call in calls:
+                all_of_them.pexpire(keys.call(call.id), lease_ms)
+                for key in (*(limit.key for limit in call.limits), keys.load(str(call.node))):
+                    all_of_them.zadd(key, {call.id: ends}, xx=True)
+                    all_of_them.pexpire(key, lease_ms)
+            replies = await all_of_them.execute(raise_on_error=False)
+        width = [1 + 2 * (len(call.limits) + 1) for call in calls]
+        for call, at in zip(calls, [sum(width[:index]) for index in range(len(width))], strict=True):
+            if replies[at] == 0 and call.node is not None:
+                await self._noted_again(call)
+
+    async def _noted_again(self, call: FarCall) -> None:
+        """Deal with a call of which Redis knows nothing any more, as after a restart without its data."""
+        if not call.has_begun:
+            await self._take_back(call, "Redis has lost the call")
+            return
+        key = self.connection.keys.call(call.id)
+        noted: dict[Any, Any] = {
+            "state": "begun",
+            "node": str(call.node),
+            "epoch": call.epoch,
+            "host": self.host,
+        }
+        await self.connection.redis.hset(key, mapping=noted)
+        await self.connection.redis.pexpire(key, int(LEASE_S * 1000))
+
+    async def _free(self, call: FarCall) -> None:
+        """Give back the places of a call."""
+        keys, node = self.connection.keys, call.node
+        with contextlib.suppress(*Unreachable):
+            async with self.connection.redis.pipeline(transaction=False) as all_of_them:
+                for limit in call.limits:
+                    all_of_them.zrem(limit.key, call.id)
+                if node is not None:
+                    all_of_them.zrem(keys.load(node), call.id)
+                all_of_them.publish(keys.freed, "")
+                await all_of_them.execute()
+
+    async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
+        """Forget a call; where it is not over, end it first."""
+        with contextlib.suppress(*Unreachable):
+            if not is_over:
+                await self._revoke(call)
+                if call.node is not None:
+                    await self._tell(call.node, Told(kind="cancel", call=call.id))
+            else:
+                await self.connection.redis.delete(self.connection.keys.call(call.id))
+        await self._free(call)
+
+    async def _listen_for_room(self) -> None:
+        """Hear that places have become free; whoever hears nothing looks now and then."""
+        while True:
+            leave_if_cancelled()
+            with contextlib.suppress(*Unreachable):
+                async with self.connection.reading.pubsub() as channel:
+                    await channel.subscribe(self.connection.keys.freed)
+                    while True:
+                        leave_if_cancelled()
+                        if await channel.get_message(ignore_subscribe_messages=True, timeout=1.0):
+                            self._freed.set()
+            await asyncio.sleep(_LOOK_S)
+
+
+async def _noted(body: Mapping[str, Any], listener: CallListener) -> None:
+    """Give the client of a call a notice of its node, or a notification of its tool."""
+    if body.get("method") != NOTICE:
+        await listener.notify(body)
+        return
+    params = body.get("params")
+    text = params.get("message") if isinstance(params, Mapping) else None
+    if isinstance(text, str):
+        await listener.tell(text)
+
+
+def _rates_of(one: Counted, keys: Keys) -> Iterator[_Rate]:
+    """Yield what a limit by name allows how often."""
+    refusal = partial(_over_rate, one)
+    if (most := one.limit.calls_per_minute) is not None:
+        key = keys.rate(f"{one.name}.calls", one.whose)
+        yield _Rate(
+            key=key, most=most, window_ms=_MINUTE_MS, refusal=partial(refusal, "calls_per_minute", most)
+        )
+    if (most := one.limit.cpu_s_per_hour) is not None:
+        # What a call takes of the processor is counted once it has ended, by its node.
+        yield _Rate(
+            key=keys.cpu(one.name, one.whose),
+            most=most,
+            window_ms=_HOUR_MS,
+            refusal=partial(refusal, "cpu_s_per_hour", most),
+            counts_now=False,
+        )
+
+
+def _over_rate(one: Counted, setting: str, most: int, after_s: float) -> CallError:
+    return over_rate(f"call_limits.{one.name}.{setting}", most, after_s, of_user=bool(one.whose))
+
+
+def _problem(error: Exception) -> str:
+    return str(error) or type(error).__name__

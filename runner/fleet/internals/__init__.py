@@ -1,0 +1,1 @@
+"""Whatever pydocket does not document."""

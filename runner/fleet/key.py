@@ -1,0 +1,94 @@
+"""The key of a fleet: whoever has it may write records that hosts and nodes believe to be of the fleet.
+
+Redis carries what they tell each other. A record without the seal of this key, or sealed for another
+receiver, is dropped. So another program that uses the same Redis, or has found its password, can take calls
+away, and cannot make any.
+
+Source: RFC 2104; `docs/decisions/0044-a-fleet-over-redis.md`.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from runner.errors import UsageError
+from sandbox import strict_json
+
+__all__ = ["FleetKey", "Forged"]
+
+_LEAST_BYTES = 32
+_MOST_BYTES = 4096
+_MAC_CHARS = 64
+# As for secrets: a group may read it, as files of a Kubernetes Secret are.
+_OPEN_TO_OTHERS = 0o027
+
+
+class Forged(ValueError):
+    """A record is not of the fleet, not for this receiver, or not what a record is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetKey:
+    """Seals and opens records."""
+
+    _secret: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the key that a file holds.
+
+        Raises:
+            UsageError: There is no such file, others may read it, or it holds no key.
+        """
+        try:
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                secret = file.read(_MOST_BYTES + 1).strip()
+        except OSError as error:
+            raise UsageError(f"fleet_key_file: {path} cannot be read: {error.strerror}") from error
+        if mode & _OPEN_TO_OTHERS:
+            raise UsageError(f"fleet_key_file: {path} is open to other users; chmod 600 {path}")
+        if not _LEAST_BYTES <= len(secret) <= _MOST_BYTES:
+            raise UsageError(
+                f"fleet_key_file: {path} holds {len(secret)} bytes, and a key has {_LEAST_BYTES} at least; "
+                f"make one, the same for all machines: openssl rand -base64 33 > {path}"
+            )
+        return cls(secret)
+
+    def seal(self, record: Mapping[str, Any], *, to: str) -> str:
+        """Return a record as text, sealed for one receiver.
+
+        Args:
+            record: A JSON object.
+            to: The receiver.
+        """
+        text = json.dumps(record, separators=(",", ":"))
+        return self._mac(text.encode(), to) + text
+
+    def opened(self, text: str | bytes, *, to: str) -> dict[str, Any]:
+        """Return the record that a sealed text holds.
+
+        Raises:
+            Forged: The seal is not of this key, or for another receiver; or it is no JSON object.
+        """
+        raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+        mac, body = raw[:_MAC_CHARS], raw[_MAC_CHARS:]
+        if not hmac.compare_digest(mac, self._mac(body, to).encode()):
+            raise Forged("a record without the seal of the fleet, or for another receiver")
+        try:
+            record = strict_json.loads(body.decode())
+        except (ValueError, RecursionError) as error:
+            raise Forged(f"a record that is no JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise Forged("a record that is no JSON object")
+        return record
+
+    def _mac(self, body: bytes, to: str) -> str:
+        mac = hmac.new(self._secret, f"{to}\0".encode(), hashlib.sha256)
+        mac.update(body)
+        return mac.hexdigest()

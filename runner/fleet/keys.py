@@ -1,0 +1,78 @@
+"""What is called how in Redis. All of a fleet begins with its name; another fleet may use the same Redis."""
+
+from dataclasses import dataclass
+
+__all__ = ["Keys"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The names of one fleet.
+
+    Attributes:
+        fleet: Its name.
+    """
+
+    fleet: str
+
+    @property
+    def prefix(self) -> str:
+        """Return what all of them begin with."""
+        return f"{self.fleet}:"
+
+    @property
+    def freed(self) -> str:
+        """Return the channel on which is said that a place has become free."""
+        return f"{self.fleet}:freed"
+
+    def queue(self, node: str) -> str:
+        """Return the name of the docket from which a node takes calls."""
+        return f"{self.fleet}:queue:{node}"
+
+    def node(self, node: str) -> str:
+        """Return where a node says that it is there; gone once it is silent."""
+        return f"{self.fleet}:node:{node}"
+
+    def nodes(self, release: str) -> str:
+        """Return the set of nodes that serve a release."""
+        return f"{self.fleet}:nodes:{release}"
+
+    def load(self, node: str) -> str:
+        """Return the set of calls that a node has, each with when its lease ends."""
+        return f"{self.fleet}:load:{node}"
+
+    def call(self, call: str) -> str:
+        """Return where a call stands."""
+        return f"{self.fleet}:call:{call}"
+
+    def said(self, host: str) -> str:
+        """Return the stream of what nodes say to a host."""
+        return f"{self.fleet}:said:{host}"
+
+    def told(self, node: str) -> str:
+        """Return the stream of what hosts tell a node."""
+        return f"{self.fleet}:told:{node}"
+
+    def user(self, release: str, segment: str) -> str:
+        """Return which node has the workers of a user."""
+        return f"{self.fleet}:user:{release}:{segment}"
+
+    def state(self, segment: str) -> str:
+        """Return the session state that tools keep for a user."""
+        return f"{self.fleet}:state:{segment}"
+
+    def running(self, kind: str, whose: str = "") -> str:
+        """Return the set of calls that count for a limit of calls at once."""
+        return f"{self.fleet}:running:{kind}:{whose}"
+
+    def rate(self, kind: str, whose: str = "") -> str:
+        """Return what was used of a rate."""
+        return f"{self.fleet}:rate:{kind}:{whose}"
+
+    def cpu(self, limit: str, whose: str) -> str:
+        """Return what of a limit of processor time was used."""
+        return self.rate(f"{limit}.cpu", whose)
+
+    def turns(self) -> tuple[str, str, str]:
+        """Return who waits, when each last asked, and whose turn it is when."""
+        return f"{self.fleet}:waiting", f"{self.fleet}:asked", f"{self.fleet}:turns"

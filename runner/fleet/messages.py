@@ -1,0 +1,127 @@
+"""What hosts and worker nodes tell each other, as JSON. All that comes from the other side is checked here.
+
+A host writes a `CallRecord` for one node; the node answers with any number of `Said`, the last of which ends
+the call. A host may tell the node more of a call that runs, as `Told`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runner.fleet.key import FleetKey, Forged
+from runner.worker.wire import RequestFacts
+
+__all__ = ["WIRE_VERSION", "CallRecord", "Said", "Told", "facts_of", "read"]
+
+WIRE_VERSION = 1
+"""Which version of these messages this is. Who meets another one leaves it to others."""
+
+_MOST_NAME_CHARS = 256
+
+Id = Annotated[str, Field(pattern=r"^[0-9a-zA-Z._-]{1,128}$")]
+Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME_CHARS)]
+Object = dict[str, Any]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class CallRecord(_Message):
+    """One request, on its way from a host to a node.
+
+    Attributes:
+        version: `WIRE_VERSION` of the host.
+        release: What the host serves; a node that serves something else refuses.
+        call: Id of the call.
+        epoch: How often it was placed before; what a node says of an earlier placing counts no more.
+        host: Who waits for it.
+        is_tool: Whether it is a `tools/call`; else its answer is the file's own.
+        user: Name of the user.
+        session: The session in which the user speaks.
+        method: The MCP method.
+        params: Its params.
+        facts: What the tool may learn of the request: `RequestFacts`.
+        levels: Levels of log messages that the client wants.
+        is_awaited: Whether its client waits for the answer.
+    """
+
+    version: int
+    release: str
+    call: Id
+    epoch: int = Field(ge=0)
+    host: Id
+    is_tool: bool
+    user: Name
+    session: str | None = Field(max_length=_MOST_NAME_CHARS)
+    method: Name
+    params: Object
+    facts: Object
+    levels: list[str]
+    is_awaited: bool
+
+
+class Said(_Message):
+    """Something that a node says of a call.
+
+    Attributes:
+        call: Which call.
+        epoch: In which placing of it.
+        kind: `took`: the node has it; `begun`: its code runs; `note`: a notification for its client; `ask`: a
+            request to its client; `end`: how it ended; `refused`: the node does not execute it, and has not.
+        body: What, as its kind has it.
+    """
+
+    call: Id
+    epoch: int = Field(ge=0)
+    kind: Literal["took", "begun", "note", "ask", "end", "refused"]
+    body: Object = Field(default_factory=dict)
+
+
+class Told(_Message):
+    """Something that a host tells a node of a call, or of a session.
+
+    Attributes:
+        kind: `cancel` a call; an `answer` of its client; `ended`: a session is over.
+        call: Which call; empty for a session.
+        body: What, as its kind has it.
+    """
+
+    kind: Literal["cancel", "answer", "ended"]
+    call: str = Field(max_length=128)
+    body: Object = Field(default_factory=dict)
+
+
+def read(message: type[Any], text: bytes, key: FleetKey, *, to: str) -> Any:
+    """Return a message from its sealed text.
+
+    Args:
+        message: `CallRecord`, `Said` or `Told`.
+        text: The text.
+        key: The key of the fleet.
+        to: Who reads it.
+
+    Raises:
+        Forged: It is not of the fleet, not for this reader, or no such message.
+    """
+    try:
+        return message.model_validate(key.opened(text, to=to))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise Forged(f"{message.__name__}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def facts_of(record: CallRecord) -> RequestFacts:
+    """Return what a tool may learn of a request.
+
+    Raises:
+        Forged: It is not what that is.
+    """
+    facts = dict(record.facts)
+    headers = facts.get("headers")
+    if headers is not None:
+        facts["headers"] = [(str(name), str(value)) for name, value in headers]
+    try:
+        return RequestFacts(**facts)
+    except TypeError as error:
+        raise Forged(f"CallRecord: facts: {error}") from error

@@ -1,0 +1,295 @@
+"""A worker node: takes calls from its docket, runs them in the sandbox of its machine, and says how it went.
+
+Its life is that of one name in Redis. It says every second that it is there; where it could not say so for
+`FENCE_S`, it ends all its calls, before any host may take it for dead and give them to others. Then it begins
+a new life, with a new name and nothing of the old one.
+
+Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from docket import Worker
+
+from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
+from runner.fleet.key import Forged
+from runner.fleet.lua import BEGIN
+from runner.fleet.messages import WIRE_VERSION, CallRecord, Said, Told, read
+from runner.fleet.node_call import NodeCall
+from runner.toolset.toolset import Toolset
+
+__all__ = ["FENCE_S", "Node"]
+
+log = logging.getLogger(__name__)
+
+TTL_S = 8.0
+"""After how long without a word hosts take a node for dead, in seconds."""
+
+FENCE_S = 5.0
+"""After how long without an answer of Redis a node ends its calls, in seconds: before hosts give up on it."""
+
+_BEAT_S = 1.0
+_SAY_AGAIN_S = 0.2
+_MOST_WAITING = 2000
+_MOST_NOTE_BYTES = 1024 * 1024
+_SILENT_BEATS = 6
+_STREAM_MS = 3_600_000
+_LAST_WORDS_S = 5.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Node:
+    """One life of a worker node.
+
+    Attributes:
+        toolset: What executes its calls.
+        connection: The way to Redis.
+        release: What it serves.
+        name: What it is called in the fleet.
+        fenced: Set once it has heard nothing of Redis for too long.
+    """
+
+    toolset: Toolset
+    connection: Connection
+    release: str
+    name: str
+    fenced: asyncio.Event = field(default_factory=asyncio.Event)
+    _calls: dict[str, NodeCall] = field(default_factory=dict)
+    _outbox: "asyncio.Queue[tuple[str, Said]]" = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
+    _is_draining: bool = False
+    _heard_at: float = 0.0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, toolset: Toolset, connection: Connection, release: str) -> AsyncIterator["Node"]:
+        """Take calls until the block ends."""
+        name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
+        node = cls(toolset=toolset, connection=connection, release=release, name=name)
+        docket = await connection.docket(name)
+        docket.register(node._taken, names=[TASK])
+        worker = Worker(
+            docket,
+            name=name,
+            concurrency=2 * toolset.settings.max_calls,
+            # Its own messages only: nobody else reads this docket.
+            redelivery_timeout=timedelta(minutes=5),
+            reconnection_delay=timedelta(seconds=0.5),
+            schedule_automatic_tasks=False,
+        )
+        node._heard_at = time.monotonic()
+        await node._register()
+        async with worker:
+            work = [
+                asyncio.create_task(one)
+                for one in (
+                    worker.run_forever(),
+                    connection.hear(connection.keys.told(name), node._told),
+                    node._beat(),
+                    node._send(),
+                )
+            ]
+            log.info("worker node", extra={"node": name, "release": release})
+            try:
+                yield node
+            finally:
+                await node._end(work)
+
+    async def drain(self, left_s: float, again: asyncio.Event) -> None:
+        """Take no further call, and let those under way end, for so many seconds or until `again` is set."""
+        self._is_draining = True
+        with contextlib.suppress(*Unreachable):
+            await self.connection.redis.hset(self.connection.keys.node(self.name), "draining", "1")
+        self.toolset.drain.begin(left_s)
+        done, hurry = asyncio.create_task(self._idle()), asyncio.create_task(again.wait())
+        await asyncio.wait({done, hurry}, timeout=left_s + _LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            self.toolset.drain.begin(0)
+            await asyncio.wait({done}, timeout=_LAST_WORDS_S)
+        for task in (done, hurry):
+            task.cancel()
+
+    async def _idle(self) -> None:
+        """Wait until no call runs and all that was to be said is said."""
+        while self._calls:
+            await asyncio.wait({call.task for call in self._calls.values() if call.task is not None})
+            await asyncio.sleep(0)
+        await self._outbox.join()
+
+    async def _register(self) -> None:
+        keys, capacity = self.connection.keys, self.toolset.settings.max_calls
+        facts: dict[Any, Any]
+        facts = {"release": self.release, "capacity": capacity, "draining": int(self._is_draining)}
+        async with self.connection.redis.pipeline() as whole:
+            whole.hset(keys.node(self.name), mapping=facts)
+            whole.pexpire(keys.node(self.name), int(TTL_S * 1000))
+            whole.sadd(keys.nodes(self.release), self.name)
+            await whole.execute()
+
+    async def _taken(self, record: str) -> None:
+        """Take a call out of the docket. What becomes of it, its host is told, and not the docket."""
+        try:
+            said: CallRecord = read(CallRecord, record.encode(), self.connection.key, to=self.name)
+        except Forged as error:
+            log.warning("a record was dropped", extra={"reason": str(error)})
+            return
+        is_ours = said.version == WIRE_VERSION and said.release == self.release
+        is_known = said.call in self._calls
+        if not is_ours or self._is_draining or is_known or self.fenced.is_set():
+            await self._say(said.host, Said(call=said.call, epoch=said.epoch, kind="refused"))
+            return
+        call = NodeCall(record=said, toolset=self.toolset, begin=self._begins, send=self._say)
+        self._calls[said.call] = call
+        await self._say(said.host, Said(call=said.call, epoch=said.epoch, kind="took"))
+        call.task = asyncio.create_task(call.run())
+        call.task.add_done_callback(lambda task: self._over(said.call, task))
+
+    def _over(self, call: str, task: "asyncio.Task[None]") -> None:
+        self._calls.pop(call, None)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            log.error("a call failed on this node", exc_info=fault, extra={"call": call})
+
+    async def _begins(self, record: CallRecord) -> bool:
+        keys = self.connection.keys
+        begun = Said(call=record.call, epoch=record.epoch, kind="begun")
+        sealed = self.connection.key.seal(begun.model_dump(), to=record.host)
+        try:
+            return bool(
+                await BEGIN.run(
+                    self.connection.redis,
+                    [keys.call(record.call), keys.said(record.host)],
+                    self.name,
+                    record.epoch,
+                    sealed,
+                )
+            )
+        except Unreachable as error:
+            # Perhaps it is noted as begun; then its host will say that nobody knows.
+            log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
+            return False
+
+    async def _say(self, host: str, said: Said) -> None:
+        if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:
+            return
+        await self._outbox.put((host, said))
+
+    async def _send(self) -> None:
+        """Send what is to be said, in order; the end of a call as often as it takes."""
+        while True:
+            leave_if_cancelled()
+            waiting = [await self._outbox.get()]
+            while not self._outbox.empty():
+                waiting.append(self._outbox.get_nowait())
+            sealed = [
+                (self.connection.keys.said(host), self.connection.key.seal(said.model_dump(), to=host))
+                for host, said in waiting
+            ]
+            while not await self._sent(sealed):
+                leave_if_cancelled()
+                await asyncio.sleep(_SAY_AGAIN_S)
+            for _ in waiting:
+                self._outbox.task_done()
+
+    async def _sent(self, sealed: list[tuple[str, str]]) -> bool:
+        try:
+            # All or none, so that nothing is said twice.
+            async with self.connection.redis.pipeline(transaction=True) as whole:
+                for stream, text in sealed:
+                    whole.xadd(stream, {"said": text})
+                for stream in {stream for stream, _ in sealed}:
+                    whole.pexpire(stream, _STREAM_MS)
+                await whole.execute()
+        except Unreachable as error:
+            log.warning("nothing can be said to hosts", extra={"fault": str(error)})
+            return False
+        return True
+
+    def _told(self, text: bytes) -> "asyncio.Future[None] | None":
+        try:
+            told: Told = read(Told, text, self.connection.key, to=self.name)
+        except Forged as error:
+            log.warning("a message was dropped", extra={"reason": str(error)})
+            return None
+        call = self._calls.get(told.call)
+        match told.kind:
+            case "cancel" if call is not None and call.task is not None:
+                call.task.cancel()
+            case "answer" if call is not None:
+                call.answered(told.body)
+            case "ended" if isinstance(session := told.body.get("session"), str):
+                return asyncio.ensure_future(self.toolset.end_session(session))
+        return None
+
+    async def _beat(self) -> None:
+        """Say that this node is there, and end calls that nobody waits for; end all of them in time."""
+        while True:
+            leave_if_cancelled()
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(FENCE_S / 2):
+                    await self._look_around()
+                self._heard_at = began
+            except Unreachable as error:
+                log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
+            if time.monotonic() - self._heard_at > FENCE_S - _BEAT_S:
+                log.error("this node is cut off and ends its calls", extra={"calls": len(self._calls)})
+                self.fenced.set()
+                for call in self._calls.values():
+                    if call.task is not None:
+                        call.task.cancel()
+                return
+            await asyncio.sleep(_BEAT_S)
+
+    async def _look_around(self) -> None:
+        keys, calls = self.connection.keys, list(self._calls.values())
+        async with self.connection.redis.pipeline(transaction=False) as all_of_them:
+            all_of_them.pexpire(keys.node(self.name), int(TTL_S * 1000))
+            for call in calls:
+                all_of_them.hmget(keys.call(call.record.call), "state", "node", "epoch")
+            is_known, *states = await all_of_them.execute()
+        if not is_known:
+            await self._register()
+        for call, state in zip(calls, states, strict=True):
+            self._judge(call, state)
+
+    def _judge(self, call: NodeCall, state: list[bytes | None]) -> None:
+        """End a call that its host has taken back, or whose host is gone."""
+        is_mine = state[1:] == [self.name.encode(), str(call.record.epoch).encode()]
+        call.silent = call.silent + 1 if state[0] is None else 0
+        if call.task is None or call.task.done():
+            return
+        is_revoked = state[0] is not None and (not is_mine or state[0] == b"revoked")
+        if is_revoked or call.silent > _SILENT_BEATS:
+            log.info("a call is not wanted any more", extra={"call": call.record.call})
+            call.task.cancel()
+
+    async def _end(self, work: list["asyncio.Task[Any]"]) -> None:
+        """End what is under way, and leave the fleet."""
+        running = [call.task for call in self._calls.values() if call.task is not None]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=_LAST_WORDS_S)
+        if not self.fenced.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self._outbox.join()
+        for task in work:
+            task.cancel()
+        await asyncio.wait(work)
+        keys = self.connection.keys
+        with contextlib.suppress(*Unreachable):
+            await self.connection.redis.srem(keys.nodes(self.release), self.name)
+            await self.connection.redis.delete(
+                keys.node(self.name), keys.load(self.name), keys.told(self.name),
+                f"{keys.queue(self.name)}:stream",
+            )  # fmt: skip

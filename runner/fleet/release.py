@@ -1,0 +1,29 @@
+"""What tells one version of what a fleet serves from another, so that two may run side by side."""
+
+import hashlib
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from runner.fleet.messages import WIRE_VERSION
+from runner.settings.targets import tool_files
+
+__all__ = ["release_of"]
+
+_CHARS = 16
+
+
+def release_of(targets: Sequence[str], *, named: str | None = None) -> str:
+    """Return the release of tool files: the name that the operator gives it, else a digest of what is served.
+
+    Args:
+        targets: The tool files. What they import is not in the digest.
+        named: The name, where the operator gives one.
+    """
+    if named is not None:
+        return named
+    digest = hashlib.sha256(f"{version('toolcell')}\0{WIRE_VERSION}\0".encode())
+    for target, path in zip(targets, tool_files(targets), strict=False):
+        digest.update(f"{Path(target).name}\0".encode())
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()[:_CHARS]

@@ -1,0 +1,321 @@
+"""How a call ended on a worker node, on its way back to the host.
+
+A node has collected the files of a call and put them into the store; it names them by their ids. The host
+believes a node no more than it believes a worker: the value goes through the contract again, every file is
+looked up in the store as its user's own, and what is told of it is what the store says.
+
+Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pybase64
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runner.artifacts.accept import ArtifactFile, Processed
+from runner.artifacts.route import NEVER_INLINE, s3_ref
+from runner.contract.error_messages import Refusal, invalid_result
+from runner.contract.normalise import normalise
+from runner.errors import CallError, Code
+from runner.files.my_files import MyFiles
+from runner.steps.execution import Completed, Request
+from runner.store.protocol import Record
+from runner.toolset.catalog import ToolSpec
+from runner.worker.wire import WireError
+from sandbox.outcome import Denial, Ending, Outcome
+
+__all__ = ["Ended", "completed_of", "ended", "failed", "noted", "read_ended", "wire_failed"]
+
+_FILES = ("artifacts", "deferred_artifacts")
+# What the host says of a file itself, from what the store knows.
+_OURS = ("name", "mime", "size", "b64", "path", "s3_ref", "uri", "sha256", "pending")
+_MOST_FILES = 10_000
+_MOST_DENIALS = 1000
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _File(_Part):
+    id: str = Field(max_length=256)
+    origin: str | None = None
+    block: int | None = None
+    entry: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Failure(_Part):
+    code: str
+    message: str
+    details: dict[str, Any] = Field(default_factory=dict)
+    retryable: bool = False
+    answer: dict[str, Any] | None = None
+    beside: dict[str, Any] | None = None
+
+
+class _Refused(_Part):
+    name: str
+    reason: str
+    error: _Failure
+
+
+class _Denied(_Part):
+    operation: str
+    path: str
+    layer: str
+
+
+class _Fared(_Part):
+    """How its worker fared, for the report, the audit log and the metrics."""
+
+    is_fresh: bool = True
+    goes_on: bool | None = None
+    cpu_s: float | None = None
+    memory_peak_bytes: int | None = None
+    denials: list[_Denied] = Field(default_factory=list, max_length=_MOST_DENIALS)
+    inputs: list[str] = Field(default_factory=list, max_length=_MOST_FILES)
+    ran: bool = False
+
+
+class Ended(_Part):
+    """How a call ended: with a value and files, an interim answer, an error, or, of no tool, with an answer.
+
+    Attributes:
+        value: The contract value without its files.
+        wire: The tool's own result, as its worker wrote it.
+        files: Artifacts that are in the store.
+        deferred: The deferred ones.
+        errors: Files that were left out.
+        texts: Texts of the tool beside the payload.
+        is_own: Whether the tool returned no contract value.
+        generated: What was found in the home and is not in the result.
+        interim: A question or a task, which goes to the client untouched.
+        failure: The error that it ended with.
+        wire_error: The error of JSON-RPC that it ended with.
+        answer: The answer to a request that is no tool call.
+        fared: How its worker fared.
+    """
+
+    value: dict[str, Any] | None = None
+    wire: dict[str, Any] = Field(default_factory=dict)
+    files: list[_File] = Field(default_factory=list, max_length=_MOST_FILES)
+    deferred: list[_File] = Field(default_factory=list, max_length=_MOST_FILES)
+    errors: list[_Refused] = Field(default_factory=list, max_length=_MOST_FILES)
+    texts: list[str] = Field(default_factory=list)
+    is_own: bool = False
+    generated: list[dict[str, Any]] = Field(default_factory=list, max_length=_MOST_FILES)
+    interim: dict[str, Any] | None = None
+    failure: _Failure | None = None
+    wire_error: dict[str, Any] | None = None
+    answer: dict[str, Any] | None = None
+    fared: _Fared = Field(default_factory=_Fared)
+
+    def error(self) -> CallError:
+        """Return the error that it ended with."""
+        return (
+            invalid_result("the worker node", "it says nothing")
+            if self.failure is None
+            else _error(self.failure)
+        )
+
+
+def ended(completed: Completed, request: Request) -> dict[str, Any]:
+    """Return what a node says of a call that has ended."""
+    processed = completed.processed
+    said: dict[str, Any] = {"wire": dict(completed.wire), "fared": noted(request)}
+    if completed.interim is not None:
+        return {**said, "interim": dict(completed.interim)}
+    entries = {key: processed.value.get(key, ()) for key in _FILES}
+    return {
+        **said,
+        "value": {key: item for key, item in processed.value.items() if key not in _FILES},
+        "files": _files(entries["artifacts"], processed.files),
+        "deferred": _files(entries["deferred_artifacts"], processed.deferred),
+        "errors": [
+            {"name": refusal.name, "reason": refusal.reason, "error": _failure(refusal.error)}
+            for refusal in processed.errors
+        ],
+        "texts": list(processed.texts),
+        "is_own": processed.is_own,
+        "generated": [dict(entry) for entry in processed.generated],
+        "failure": None if processed.failure is None else _failure(processed.failure),
+    }
+
+
+def failed(error: CallError, request: Request) -> dict[str, Any]:
+    """Return what a node says of a call that has ended with an error of the contract."""
+    return {"failure": _failure(error), "fared": noted(request)}
+
+
+def wire_failed(error: WireError, request: Request) -> dict[str, Any]:
+    """Return what a node says of a request that its server has answered with an error of JSON-RPC."""
+    return {"wire_error": error.error, "fared": noted(request)}
+
+
+def noted(request: Request) -> dict[str, Any]:
+    """Return how the worker of a call fared."""
+    steps, outcome = request.steps, request.steps.outcome
+    denials = () if outcome is None else outcome.denials[:_MOST_DENIALS]
+    return {
+        "is_fresh": steps.is_fresh,
+        "goes_on": steps.goes_on,
+        "cpu_s": None if outcome is None or outcome.cpu_s is None else float(outcome.cpu_s),
+        "memory_peak_bytes": None if outcome is None else outcome.memory_peak_bytes,
+        "denials": [{"operation": d.operation, "path": d.path, "layer": d.layer} for d in denials],
+        "inputs": [record.id for record in steps.inputs][:_MOST_FILES],
+        "ran": outcome is not None,
+    }
+
+
+def read_ended(body: Mapping[str, Any]) -> Ended:
+    """Return how a call ended, from what a node says.
+
+    Raises:
+        CallError: `E_INVALID_RESULT`: that is nothing that a node may say.
+    """
+    try:
+        return Ended.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise invalid_result("the worker node", f"{where}: {first['msg']}") from error
+
+
+async def completed_of(
+    said: Ended,
+    request: Request,
+    spec: ToolSpec,
+    files: MyFiles,
+    *,
+    results_max_bytes: int,
+    is_observed: bool,
+) -> Completed:
+    """Return how a tool call ended, once everything that a node says of it was checked.
+
+    Args:
+        said: What the node says.
+        request: The call.
+        spec: Its tool.
+        files: My Files of its user.
+        results_max_bytes: Size of `results` above which a warning is logged.
+        is_observed: Whether somebody hears of the files that it was given.
+
+    Raises:
+        CallError: The call ended in an error, or names a file that is not its user's.
+        WireError: The tool's server answered with a JSON-RPC error.
+    """
+    await _adopt(said.fared, request, files if is_observed else None)
+    if said.wire_error is not None:
+        raise WireError(said.wire_error)
+    if said.interim is not None:
+        return Completed(processed=Processed(value={}), wire=said.interim, spec=spec, interim=said.interim)
+    if said.value is None:
+        raise said.error()
+    normalised = normalise(
+        {"structuredContent": said.value}, wrapped=False, results_max_bytes=results_max_bytes
+    )
+    value = {key: item for key, item in normalised.value.items() if key not in _FILES}
+    travel = _Travel(files, left=request.inline_max_bytes)
+    artifacts = [await travel.taken(one) for one in said.files]
+    deferred = [await travel.taken(one, may_be_inline=False) for one in said.deferred]
+    for name, pairs in zip(_FILES, (artifacts, deferred), strict=True):
+        if pairs:
+            value[name] = [entry for entry, _ in pairs]
+    processed = Processed(
+        value=value,
+        files=tuple(file for _, file in artifacts),
+        deferred=tuple(file for _, file in deferred),
+        errors=tuple(Refusal(name=r.name, reason=r.reason, error=_error(r.error)) for r in said.errors),
+        texts=tuple(said.texts),
+        failure=None if said.failure is None else _error(said.failure),
+        is_own=said.is_own,
+        generated=tuple(said.generated),
+    )
+    return Completed(processed=processed, wire=said.wire, spec=spec)
+
+
+@dataclass(slots=True)
+class _Travel:
+    """Decides how each file goes to the client, and takes it from the store."""
+
+    files: MyFiles
+    left: int
+    _seen: set[str] = field(default_factory=set)
+
+    async def taken(self, said: _File, *, may_be_inline: bool = True) -> tuple[dict[str, Any], ArtifactFile]:
+        record = await self.files.by_id(said.id)
+        if record is None:
+            raise CallError(
+                Code.E_STORE,
+                "A worker node names a file that the store does not have for this user",
+                details={"file": said.id, "suggestion": "Let hosts and worker nodes use the same store"},
+            )
+        carried = s3_ref(record)
+        if may_be_inline and self.left > NEVER_INLINE and record.size <= self.left:
+            carried = {"b64": await self._bytes(record)}
+            self.left -= record.size
+        extras = {key: item for key, item in said.entry.items() if key not in _OURS}
+        entry = {"name": record.shown, **carried, "mime": record.mime, "size": record.size, **extras}
+        return entry, ArtifactFile(
+            id=record.id,
+            name=record.shown,
+            mime=record.mime,
+            size=record.size,
+            sha256=record.sha256,
+            origin=said.origin,
+            block=said.block,
+        )
+
+    async def _bytes(self, record: Record) -> str:
+        async with self.files.open(record) as content:
+            return pybase64.b64encode(b"".join([piece async for piece in content])).decode()
+
+
+def _files(entries: Sequence[Mapping[str, Any]], files: Sequence[ArtifactFile]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": file.id,
+            "origin": file.origin,
+            "block": file.block,
+            "entry": {key: item for key, item in entry.items() if key not in _OURS},
+        }
+        for entry, file in zip(entries, files, strict=True)
+    ]
+
+
+def _failure(error: CallError) -> dict[str, Any]:
+    return {
+        "code": error.code.name,
+        "message": error.message,
+        "details": error.details,
+        "retryable": error.retryable,
+        "answer": None if error.answer is None else dict(error.answer),
+        "beside": None if error.beside is None else dict(error.beside),
+    }
+
+
+def _error(said: _Failure) -> CallError:
+    code = Code.__members__.get(said.code)
+    if code is None:
+        return invalid_result("the worker node", f"it names the error {said.code[:64]!r}, which is none")
+    error = CallError(code, said.message, details=said.details, retryable=said.retryable)
+    error.answer, error.beside = said.answer, said.beside
+    return error
+
+
+async def _adopt(fared: _Fared, request: Request, files: MyFiles | None) -> None:
+    """Note how the worker fared, as if it had been one of this machine."""
+    steps = request.steps
+    steps.is_fresh, steps.goes_on = fared.is_fresh, fared.goes_on
+    if fared.ran:
+        denials = tuple(Denial(operation=d.operation, path=d.path, layer=d.layer) for d in fared.denials)
+        steps.outcome = Outcome(
+            ending=Ending.ANSWERED,
+            cpu_s=fared.cpu_s,
+            memory_peak_bytes=fared.memory_peak_bytes,
+            denials=denials,
+        )
+    found = [] if files is None else [await files.by_id(id_) for id_ in fared.inputs]
+    steps.inputs = [record for record in found if record is not None]

@@ -1,0 +1,108 @@
+"""`runner worker`: a worker node, until it is told to stop. Cut off from Redis, it begins anew later."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+from runner.errors import UsageError
+from runner.fleet.connection import Connection, Unreachable, leave_if_cancelled
+from runner.fleet.node import Node
+from runner.fleet.release import release_of
+from runner.observation.metrics_server import metrics_served
+from runner.settings.model import Settings
+from runner.toolset.toolset import Toolset
+
+__all__ = ["check_of_fleet", "serve_node"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.5
+
+
+def check_of_fleet(settings: Settings) -> None:
+    """Refuse settings with which hosts and nodes would not have the same files.
+
+    Raises:
+        UsageError: My Files are on one machine only.
+    """
+    if settings.store_scheme != "s3":
+        raise UsageError(
+            "a fleet keeps My Files in S3, where all its machines have them; give --store s3://BUCKET/PREFIX"
+        )
+    if settings.isolation == "guard":
+        raise UsageError(
+            "--isolation guard stops no tool from reaching the Redis of the fleet; take another tier"
+        )
+    if settings.redis_url is None:
+        raise UsageError("--engine docket needs the address of Redis; give --redis-url or RUNNER_REDIS_URL")
+    if settings.fleet_key_file is None:
+        raise UsageError(
+            "--engine docket needs the key of the fleet, the same file on all its machines; "
+            "give --fleet-key-file (openssl rand -base64 33 makes a key)"
+        )
+
+
+async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
+    """Execute calls of a fleet until a signal comes; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        targets: The tool files.
+
+    Raises:
+        UsageError: The settings do not say which fleet, or its Redis cannot be used.
+        LoadError: A tool file is at fault.
+    """
+    stopped, again = asyncio.Event(), asyncio.Event()
+    came: list[int] = []
+
+    def stop(number: int) -> None:
+        came.append(number)
+        (again if stopped.is_set() else stopped).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    async with Connection.open(settings) as connection:
+        while not stopped.is_set():
+            await _live(settings, targets, connection, stopped, again)
+            await _reachable(connection, stopped)
+    return 128 + signal.SIGINT if signal.SIGINT in came else 0
+
+
+async def _live(
+    settings: Settings,
+    targets: Sequence[str],
+    connection: Connection,
+    stopped: asyncio.Event,
+    again: asyncio.Event,
+) -> None:
+    """Live one life of a node: until it is told to stop, or cut off."""
+    release = release_of(targets, named=settings.fleet_release)
+    async with (
+        Toolset.open(settings, targets, of_fleet=True) as toolset,
+        metrics_served(
+            settings.metrics_address, toolset.observers.metrics, toolset.gauges, hosts=settings.allowed_hosts
+        ),
+        Node.open(toolset, connection, release) as node,
+    ):
+        print(f"worker node {node.name} of {connection.address.shown}", file=sys.stderr, flush=True)  # noqa: T201
+        ends = [asyncio.create_task(stopped.wait()), asyncio.create_task(node.fenced.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for task in ends:
+            task.cancel()
+        if not node.fenced.is_set():
+            await node.drain(settings.drain_s, again)
+
+
+async def _reachable(connection: Connection, stopped: asyncio.Event) -> None:
+    """Wait until Redis answers, or the node is told to stop."""
+    while not stopped.is_set():
+        leave_if_cancelled()
+        try:
+            await connection.redis.time()
+        except Unreachable:
+            await asyncio.sleep(_LOOK_S)
+        else:
+            return

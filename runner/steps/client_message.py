@@ -1,0 +1,356 @@
+"""From a processed result to the `tools/call` message that an MCP client gets.
+
+Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
+asked for them and the whole message stays within what transports carry.
+
+Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance cases; MCP `tools/call`;
+requirements S0-4, S0-19, S0-23, S1-11, S1-21, S2-2, S2-7, S2-9, S2-11, S2-12 and S2-36 to S2-39.
+"""
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.artifacts.accept import ArtifactFile, Processed, without_lost
+from runner.artifacts.route import NEVER_INLINE
+from runner.contract.display import decide
+from runner.contract.jsonable import NotJsonError, jsonable
+from runner.contract.normalise import flag_meta_data
+from runner.steps.model_view import briefed, compact_json, legible, model_view, own_structured
+from runner.steps.replacements import Replacements
+
+__all__ = [
+    "DISPLAY_META",
+    "FACTS_META",
+    "MESSAGE_MAX_BYTES",
+    "RESULT_META",
+    "Delivery",
+    "inline_limit",
+    "is_open_schema",
+    "referenced",
+    "render",
+]
+
+MESSAGE_MAX_BYTES = 900_000
+
+META_PREFIX = "toolcell/"
+RESULT_META = META_PREFIX + "result"
+CANVAS_META = META_PREFIX + "canvas"
+DISPLAY_META = META_PREFIX + "display"
+FACTS_META = META_PREFIX + "meta_data"
+DOWNLOAD_META = META_PREFIX + "download"
+
+_FILES = ("artifacts", "deferred_artifacts")
+# The forms in which a file's entry carries its bytes, or says where they are.
+_CARRIED = ("b64", "s3_ref", "path")
+_NO_FILES = Replacements({})
+_TOO_LARGE = "the message would be too large for the transport"
+_ANNOTATIONS = frozenset(
+    {
+        "type",
+        "additionalProperties",
+        "title",
+        "description",
+        "$schema",
+        "$id",
+        "$comment",
+        "default",
+        "examples",
+    }
+)
+
+
+class Delivery(enum.Enum):
+    """How the bytes of artifacts reach a client."""
+
+    REFERENCE = "reference"
+    INLINE = "inline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """One way to write the message; later ones are smaller."""
+
+    bytes_inline: bool
+    media_inline: bool
+    note: str | None
+
+
+_SMALLEST = _Form(bytes_inline=False, media_inline=False, note=_TOO_LARGE)
+_INLINE = (
+    _Form(bytes_inline=True, media_inline=True, note=None),
+    _Form(bytes_inline=False, media_inline=True, note=_TOO_LARGE),
+    _SMALLEST,
+)
+_REFERENCE = (_Form(bytes_inline=False, media_inline=True, note=None), _SMALLEST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """All that one message is made of."""
+
+    processed: Processed
+    wire: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    closed: bool
+    form: _Form
+    download_url: Callable[[ArtifactFile], str] | None
+    paths: Replacements
+    allowed_origins: Collection[str]
+
+    @property
+    def has_own_texts(self) -> bool:
+        """Whether the tool's own texts stand for the result."""
+        return self.processed.is_own or (self.closed and not self.processed.is_error)
+
+
+def inline_limit(delivery: Delivery, inline_max_bytes: int) -> int:
+    """Return the `inline_max_bytes` with which to process artifacts for an MCP client.
+
+    Encoding what would not be sent costs time and memory for nothing.
+    """
+    return NEVER_INLINE if delivery is Delivery.REFERENCE else min(inline_max_bytes, MESSAGE_MAX_BYTES)
+
+
+def render(
+    processed: Processed,
+    *,
+    wire: Mapping[str, Any],
+    output_schema: Mapping[str, Any] | None,
+    delivery: Delivery,
+    download_url: Callable[[ArtifactFile], str] | None = None,
+    allowed_origins: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the `tools/call` result for a client.
+
+    What is no contract value goes out as the tool's own server would send it, and the contract value that
+    it stands for is in `_meta`. So it is with the structured content of a contract value where the tool's
+    output schema is closed; elsewhere `structuredContent` is the contract value. Facts too large for a model
+    are in `_meta` only. What a tool raised is told in its author's words first.
+
+    Args:
+        processed: The result.
+        wire: What the worker answered; empty if it did not.
+        output_schema: What the tool declares.
+        delivery: How the client takes bytes.
+        download_url: Makes download addresses, over HTTP.
+        allowed_origins: Web origins whose pages a result may open.
+    """
+    closed = not is_open_schema(output_schema)
+    named = (*processed.files, *processed.deferred)
+    paths = Replacements.of((file.origin, _standing_for(file)) for file in named) if named else _NO_FILES
+    sent = _sent(wire)
+    message: dict[str, Any] = {}
+    for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
+        draft = _Draft(
+            processed=processed if form.bytes_inline else without_lost(processed),
+            wire=sent,
+            output_schema=output_schema,
+            closed=closed,
+            form=form,
+            download_url=download_url,
+            paths=paths,
+            allowed_origins=allowed_origins,
+        )
+        message = _message(draft)
+        if len(compact_json(message).encode()) <= MESSAGE_MAX_BYTES:
+            break
+    return message
+
+
+def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
+    """Say whether any object satisfies an output schema, so that the contract value does."""
+    if schema is None:
+        return True
+    return (
+        schema.get("type", "object") == "object"
+        and schema.get("additionalProperties", True) in (True, {})
+        and not any(map(schema.get, schema.keys() - _ANNOTATIONS))
+    )
+
+
+def referenced(processed: Processed) -> dict[str, Any]:
+    """Return a contract value whose artifacts are described, with their URIs, and not carried."""
+    processed = without_lost(processed)
+    return {**processed.value, **_entries(processed, bytes_inline=False)}
+
+
+def _sent(wire: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        sent: dict[str, Any] = jsonable(wire)
+    except NotJsonError:
+        # Then the contract value already says so; nothing of the original can be sent.
+        return {}
+    return sent
+
+
+def _message(draft: _Draft) -> dict[str, Any]:
+    value = flag_meta_data(_client_value(draft))
+    is_error = draft.processed.is_error
+    message: dict[str, Any] = {"content": _content(draft, value), "isError": is_error}
+    meta = _tool_meta(draft.wire) | _display_meta(value, draft.allowed_origins)
+    if not (draft.closed or draft.processed.is_own):
+        message["structuredContent"] = briefed(value)
+        if value.get("canvas") != message["structuredContent"].get("canvas"):
+            meta[CANVAS_META] = value["canvas"]
+        if value.get("meta_data") != message["structuredContent"].get("meta_data"):
+            meta[FACTS_META] = value["meta_data"]
+    else:
+        meta[RESULT_META] = value
+        if draft.has_own_texts and "structuredContent" in draft.wire:
+            own = draft.paths.value(draft.wire["structuredContent"], contents=not draft.form.bytes_inline)
+            structured = own_structured(own, draft.output_schema)
+            if structured is not None:
+                message["structuredContent"] = structured
+    if meta:
+        message["_meta"] = meta
+    if "resultType" in draft.wire:
+        message["resultType"] = draft.wire["resultType"]
+    return message
+
+
+def _display_meta(value: Mapping[str, Any], allowed_origins: Collection[str]) -> dict[str, Any]:
+    """Return the decision what to show, where there is anything to decide."""
+    if not (value.get("artifacts") or value.get("display") or value.get("canvas")):
+        return {}
+    return {DISPLAY_META: decide(value, allowed_origins=allowed_origins).to_json()}
+
+
+def _client_value(draft: _Draft) -> dict[str, Any]:
+    value: dict[str, Any] = draft.paths.value(_without(draft.processed.value, *_FILES), contents=True)
+    entries = _entries(draft.processed, bytes_inline=draft.form.bytes_inline)
+    value |= draft.paths.value(entries, contents=False)
+    if draft.form.note is not None and draft.processed.files:
+        notes = {"delivery": Delivery.REFERENCE.value, "delivery_reason": draft.form.note}
+        value["meta_data"] = {**value.get("meta_data", {}), **notes}
+    return value
+
+
+def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict[str, Any]]]:
+    """Return the lists of files of a value, each file with its bytes or as a reference."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for key, files in zip(_FILES, (processed.files, processed.deferred), strict=True):
+        entries = processed.value.get(key, ())
+        if entries or files:
+            pairs = zip(entries, files, strict=True)
+            found[key] = [_entry(entry, file, bytes_inline=bytes_inline) for entry, file in pairs]
+    return found
+
+
+def _entry(entry: Mapping[str, Any], file: ArtifactFile, *, bytes_inline: bool) -> dict[str, Any]:
+    kept = _without(entry, *_CARRIED)
+    if bytes_inline and "b64" in entry:
+        return {"name": file.name, "b64": entry["b64"], **kept}
+    return {**kept, "uri": file.uri, "sha256": file.sha256}
+
+
+def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
+    own_texts = draft.has_own_texts
+    content: list[dict[str, Any]] = (
+        []
+        if own_texts
+        else [
+            *_said(draft),
+            _text(compact_json(model_view(value))),
+        ]
+    )
+    linked: set[str] = set()
+    by_block = {file.block: file for file in draft.processed.files if file.block is not None}
+    for index, block in enumerate(_list(draft.wire.get("content"))):
+        file = by_block.get(index)
+        if file is not None and not _stays(block, draft.form):
+            content.append(_link(file, draft.download_url))
+            linked.add(file.id)
+        else:
+            if file is not None and draft.processed.is_own:
+                # It is there itself; what else is known of it stands in `_meta`.
+                linked.add(file.id)
+            content += _own_block(block, draft, own=own_texts, accepted=file is not None)
+    if own_texts and draft.processed.errors:
+        content.append(_text("\n".join(_refusal_lines(draft.processed))))
+    entries = value.get("artifacts", [])
+    for entry, file in zip(entries, draft.processed.files, strict=True):
+        if "b64" not in entry and file.id not in linked:
+            content.append(_link(file, draft.download_url))
+            linked.add(file.id)
+    return content
+
+
+def _said(draft: _Draft) -> list[dict[str, Any]]:
+    """Return what the author says where the tool raised an error, for whoever reads the first text only."""
+    if draft.processed.failure is None or draft.wire.get("isError") is not True:
+        return []
+    return [
+        {**block, "text": legible(draft.paths.text(block["text"]), own=True)}
+        for block in _list(draft.wire.get("content"))
+        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+    ]
+
+
+def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> list[dict[str, Any]]:
+    """Return a content block of the tool as the client gets it, or nothing."""
+    if not isinstance(block, dict):
+        return []
+    match block.get("type"):
+        case "text" if isinstance(block.get("text"), str) and (own or block["text"] in draft.processed.texts):
+            return [{**block, "text": legible(draft.paths.text(block["text"]), own=own)}]
+        case "resource_link":
+            return [dict(block)]
+        case "resource" if "blob" not in _mapping(block.get("resource")):
+            return [dict(block)]
+        case "image" | "audio" | "resource" if accepted:
+            return [dict(block)]
+        case _:
+            return []
+
+
+def _stays(block: Mapping[str, Any], form: _Form) -> bool:
+    """Say whether the bytes of a block stay in it: what models see or hear does, other files do not."""
+    return form.media_inline and (form.bytes_inline or block.get("type") != "resource")
+
+
+def _standing_for(file: ArtifactFile) -> str:
+    """Return what stands where a tool named a file; what was not kept has no address."""
+    return file.uri if file.is_kept else file.name
+
+
+def _link(file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None) -> dict[str, Any]:
+    link: dict[str, Any] = {
+        "type": "resource_link",
+        "uri": file.uri,
+        "name": file.name,
+        "mimeType": file.mime,
+        "size": file.size,
+    }
+    if download_url is not None:
+        link["_meta"] = {DOWNLOAD_META: download_url(file)}
+    return link
+
+
+def _tool_meta(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tool's own `_meta` without anything that could pass for ours."""
+    meta = _mapping(wire.get("_meta"))
+    return {key: item for key, item in meta.items() if not key.startswith(META_PREFIX)}
+
+
+def _refusal_lines(processed: Processed) -> list[str]:
+    return [
+        f"Not delivered: {error.name} ({error.reason}): {error.error.message}" for error in processed.errors
+    ]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key not in keys}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

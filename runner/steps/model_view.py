@@ -1,0 +1,102 @@
+"""What a model reads of a result: no bytes, keys or tokens, and no facts that are too large for it.
+
+Source: requirements S0-4, S0-19, S0-23, S2-2, S2-7, S2-9, S2-11 and S2-36 to S2-39.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from runner.contract.normalise import parsed
+from runner.output_guard.schema_fit import satisfies
+from runner.steps.short_meta_data import brief, fitting
+
+__all__ = ["briefed", "compact_json", "legible", "model_view", "own_structured"]
+
+_FILES = ("artifacts", "deferred_artifacts")
+# The two spellings of a page beside the chat.
+_PAGES = ("canvas", "display")
+# The forms in which a file's entry carries its bytes, or says where they are.
+_CARRIED = ("b64", "s3_ref", "path")
+_WITHHELD = "withheld"
+# One for all: making an encoder takes longer than writing a small message.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a contract value a model may read: no bytes, keys, tokens, oversized facts."""
+    view = briefed(value)
+    for key in _FILES:
+        if key in view:
+            entries = _list(view[key])
+            view[key] = [_without(entry, *_CARRIED) for entry in entries if isinstance(entry, Mapping)]
+    return view
+
+
+def briefed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a contract value without tokens and without facts too large for a model."""
+    return _tokenless(brief(value))
+
+
+def own_structured(own: Any, schema: Mapping[str, Any] | None) -> Any:
+    """Return a tool's own structured content as a model may read it; None if nothing such fits its schema."""
+    known = schema or {}
+    is_wrapped = bool(known.get("x-fastmcp-wrap-result")) and _mapping(own).keys() == {"result"}
+    said = own["result"] if is_wrapped else own
+    if not _is_envelope(said):
+        return own
+
+    def outside(value: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"result": value} if is_wrapped else value
+
+    short = fitting(_masked(said), lambda value: satisfies(outside(value), known))
+    return None if short is None else outside(short)
+
+
+def legible(text: str, *, own: bool) -> str:
+    """Return a tool's text as a model may read it, where it is a contract value.
+
+    Args:
+        text: The text, with references in place of the files that were accepted.
+        own: Whether it stands for the result. Files of any other text were not accepted: their bytes go.
+    """
+    said = parsed(text)
+    if not _is_envelope(said):
+        return text
+    view = briefed(said) if own else _without(model_view(said), "returned_file_contents")
+    return text if view == said else compact_json(view)
+
+
+def compact_json(value: object) -> str:
+    """Return a value as JSON in one line, without blanks."""
+    return _ENCODER.encode(value)
+
+
+def _is_envelope(said: object) -> bool:
+    return isinstance(said, dict) and ("results" in said or "artifacts" in said)
+
+
+def _masked(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool's own value with a word in place of a token, so that it still fits the tool's schema."""
+    pages = {key: page for key, page in _pages(own).items() if isinstance(page.get("token"), str)}
+    return {**own} | {key: {**page, "token": _WITHHELD} for key, page in pages.items()}
+
+
+def _tokenless(value: dict[str, Any]) -> dict[str, Any]:
+    return value | {key: _without(page, "token") for key, page in _pages(value).items()}
+
+
+def _pages(value: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {key: value[key] for key in _PAGES if isinstance(value.get(key), Mapping)}
+
+
+def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key not in keys}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,1 @@
+"""One confined server for each user of a file, on one machine, without an orchestrator."""

@@ -1,0 +1,53 @@
+"""Become a user's server: enter its control group, take its limits and its user id, and run its command.
+
+What to become is read from standard input, so that no secret is on a command line. It is the first thing that
+runs in the new process, started by `runner.up.processes`.
+
+Source: credentials(7), setrlimit(2), cgroups(7), PR_SET_NO_NEW_PRIVS(2const).
+"""
+
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from sandbox.layers import identity
+from sandbox.layers.privileges import refuse_new_privileges
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Read what to become, and become it; what fails is said on standard error, and the status is 5."""
+    try:
+        told: dict[str, Any] = json.load(sys.stdin)
+    except ValueError:
+        # The supervisor has ended before it could say what to become.
+        sys.exit(5)
+    try:
+        _become(told)
+    except OSError as error:
+        print(f"runner: the server of a user cannot be started: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(5)
+
+
+def _become(told: dict[str, Any]) -> None:
+    for folder in told["groups"]:
+        Path(folder, "cgroup.procs").write_text("0")
+    for which, value in told["rlimits"]:
+        resource.setrlimit(which, (value, value))
+    os.umask(0o077)
+    os.chdir("/")
+    if told["uid"] is not None:
+        identity.apply(told["uid"])
+    refuse_new_privileges()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    command = told["command"]
+    os.execve(command[0], command, told["environment"])  # noqa: S606 - no shell is wanted
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""The path in an error that names it in words only: libraries in C and Rust, SQLite, programs that were run.
+
+Decides only. What an error says is believed as far as the path goes, and only for the explanation: whoever
+makes up such an error gets the explanation of it, and nothing else.
+
+Source: strerror(3); the messages of pyarrow, polars, SQLite, coreutils and dash.
+"""
+
+import re
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+
+__all__ = ["named_paths", "wants_socket"]
+
+_MOST_CHARS = 16_384
+_DENIED = re.compile(
+    r"permission denied|operation not permitted|read-only file system"
+    r"|unable to open database: |(?:os error|errno) (?:1|13|30)\b",
+    re.IGNORECASE,
+)
+# Node and libuv at their own sockets; Chromium's word for the one of a profile, and the C library's.
+_SOCKET = re.compile(
+    r"\b(?:listen|bind) (?:EACCES|EPERM)\b[^\n]*?/|process_singleton[^\n]{0,200}?permission denied"
+    r"|\b(?:socket|bind)(?:\(\))? failed: (?:permission denied|operation not permitted)"
+    r"|\blistens on a socket, which this call may not\b"
+    r"|\bunix (?:domain )?socket\b[^\n]{0,200}?(?:permission denied|not permitted)",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"['\"\u2018`](/[^'\"\u2019\n]+)['\"\u2019]")
+_BEFORE = re.compile(r"\s(/.+?): (?:permission denied|operation not permitted|read-only file system)", re.I)
+_AT_END = re.compile(r": (/.+)$")
+_BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
+
+
+def wants_socket(said: str) -> bool:
+    """Say whether a text tells of a UNIX socket that could not be made or listened at."""
+    return _SOCKET.search(said[-_MOST_CHARS:]) is not None
+
+
+def named_paths(error: BaseException) -> Iterator[str]:
+    """Yield the absolute paths that an error says were denied, the likeliest first; often there are none."""
+    for line in _said(error)[-_MOST_CHARS:].splitlines():
+        if _DENIED.search(line):
+            yield from _QUOTED.findall(line)
+            yield from _BEFORE.findall(line) or _AT_END.findall(line)
+            # A shell names itself first.
+            yield from reversed(_BARE.findall(line))
+
+
+def _said(error: BaseException) -> str:
+    match error:
+        case subprocess.CalledProcessError(stderr=stderr, output=output):
+            return "\n".join(_text(part) for part in (output, stderr))
+        case OSError() | sqlite3.Error():
+            return str(error)
+    # Anybody may write of permissions; these write of files.
+    return ""
+
+
+def _text(part: object) -> str:
+    if isinstance(part, bytes):
+        return part[-_MOST_CHARS:].decode(errors="replace")
+    return part if isinstance(part, str) else ""

@@ -1,0 +1,720 @@
+"""What clients and people get of a result, and what they never get."""
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from fastmcp import Client, FastMCP
+from fastmcp.utilities.types import Image
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import CallToolResult, Tool
+from pydantic import BaseModel
+from result_fakes import FakeHome, Shelf, contract_like
+
+from runner.artifacts.accept import ArtifactFile, Processed, failed, process_artifacts
+from runner.artifacts.route import NEVER_INLINE
+from runner.contract.error_messages import outside_home, timed_out
+from runner.contract.normalise import normalise
+from runner.errors import CallError, Code
+from runner.formats.human_numbers import human_size
+from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
+from runner.steps.model_view import model_view
+from runner.steps.shell_view import human
+from sandbox.deadlines import Deadlines
+
+OPEN = {"type": "object", "additionalProperties": True}
+WRAPPED = {
+    "type": "object",
+    "properties": {"result": {}},
+    "required": ["result"],
+    "x-fastmcp-wrap-result": True,
+}
+CLOSED = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+def taken(
+    wire: dict[str, Any],
+    home: FakeHome | None,
+    shelf: Any,
+    *,
+    inline_max_bytes: int = 2**20,
+    schema: Any = None,
+) -> Processed:
+    return asyncio.run(
+        process_artifacts(
+            normalise(wire, wrapped=bool((schema or {}).get("x-fastmcp-wrap-result"))),
+            home=home,
+            inline_max_bytes=inline_max_bytes,
+            max_bytes=2**30,
+            keep=shelf,
+        )
+    )
+
+
+def rendered(
+    wire: dict[str, Any],
+    home: FakeHome | None,
+    shelf: Any,
+    *,
+    schema: Any = OPEN,
+    delivery: Delivery = Delivery.REFERENCE,
+    download_url: Any = None,
+    allowed_origins: Any = (),
+) -> dict[str, Any]:
+    return render(
+        taken(wire, home, shelf, schema=schema),
+        wire=wire,
+        output_schema=schema,
+        delivery=delivery,
+        download_url=download_url,
+        allowed_origins=allowed_origins,
+    )
+
+
+def report_wire(home: FakeHome, **value: Any) -> dict[str, Any]:
+    (home.path / "r.html").write_bytes(b"hi")
+    artifact = {"name": "r.html", "path": f"{home.path}/r.html", "mime": "text/html", "category": "report"}
+    structured = {"results": {"rows": 1}, "artifacts": [artifact], **value}
+    return {"structuredContent": structured, "content": [text(json.dumps(structured))], "isError": False}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def texts(message: dict[str, Any]) -> str:
+    return "\n".join(block["text"] for block in message["content"] if block["type"] == "text")
+
+
+# schemas
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_open"),
+    [
+        (None, True),
+        ({}, True),
+        (OPEN, True),
+        ({"type": "object", "title": "x", "properties": {}, "required": []}, True),
+        (WRAPPED, False),
+        (CLOSED, False),
+        ({"type": "object", "additionalProperties": False}, False),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, False),
+        ({"type": "object", "required": ["a"]}, False),
+        ({"anyOf": [{"type": "object"}]}, False),
+        ({"$ref": "#/x"}, False),
+    ],
+    ids=repr,
+)
+def test_a_schema_is_open_if_any_object_satisfies_it(schema: Any, is_open: bool) -> None:
+    assert is_open_schema(schema) is is_open
+
+
+class Place(BaseModel):
+    path: str
+    n: int = 1
+
+
+def test_results_of_every_kind_of_tool_satisfy_what_the_tool_declares(home: FakeHome, shelf: Shelf) -> None:
+    (home.path / "r.html").write_bytes(b"hi")
+    where = f"{home.path}/r.html"
+    app = FastMCP("kinds")
+    returns: dict[str, tuple[Any, Any]] = {
+        "an_int": (int, 3),
+        "a_str": (str, where),
+        "a_list": (list[int], [1, 2]),
+        "a_model": (Place, Place(path=where)),
+        "a_dict": (dict, {"results": 1, "artifacts": [{"name": "r.html", "path": where}]}),
+        "a_map": (dict[str, int], {"a": 1}),
+        "nothing": (None, None),
+    }
+    for name, (kind, value) in returns.items():
+        app.tool(name=name)(_plain(value, kind))
+
+    seen = {}
+    for listed, wire in asyncio.run(_called(app)):
+        message = rendered(wire, home, shelf, schema=listed.output_schema)
+        if listed.output_schema is not None:
+            jsonschema.validate(message["structuredContent"], listed.output_schema)
+        CallToolResult.model_validate(message)
+        seen[listed.name] = message
+
+    assert seen["an_int"]["structuredContent"] == {"result": 3}
+    assert seen["an_int"]["_meta"]["toolcell/result"] == {"results": 3}
+    assert seen["an_int"]["_meta"]["fastmcp"] == {"wrap_result": True}
+    assert seen["a_map"]["structuredContent"] == {"a": 1}
+    assert seen["a_dict"]["structuredContent"]["artifacts"][0]["uri"].startswith("artifact://art_")
+    assert "structuredContent" not in seen["nothing"]
+    assert seen["nothing"]["_meta"]["toolcell/result"] == {"results": None}
+
+
+async def _called(app: FastMCP[Any]) -> list[tuple[Tool, dict[str, Any]]]:
+    async with Client(app) as client:
+        return [
+            (tool, (await client.call_tool_mcp(tool.name, {})).model_dump(by_alias=True, exclude_none=True))
+            for tool in await client.list_tools()
+        ]
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    def tool() -> Any:
+        return value
+
+    tool.__annotations__["return"] = kind
+    return tool
+
+
+# reference
+
+
+def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S2-9 and S2-38."""
+    message = rendered(report_wire(home), home, shelf, download_url=lambda file: f"https://h/{file.id}")
+
+    uri = message["structuredContent"]["artifacts"][0]["uri"]
+    value = {
+        "results": {"rows": 1},
+        "artifacts": [
+            {
+                "name": "r.html",
+                "mime": "text/html",
+                "size": 2,
+                "category": "report",
+                "uri": uri,
+                "sha256": "8f434346648f6b96df89dda901c5176b10a6d83961dd3c1ac88b59b2dc327aa4",
+            }
+        ],
+    }
+    assert uri == "artifact://art_8f434346648f"
+    assert message == {
+        "content": [
+            text(json.dumps(value, separators=(",", ":"))),
+            {
+                "type": "resource_link",
+                "uri": uri,
+                "name": "r.html",
+                "mimeType": "text/html",
+                "size": 2,
+                "_meta": {"toolcell/download": "https://h/art_8f434346648f"},
+            },
+        ],
+        "isError": False,
+        "structuredContent": value,
+        "_meta": {
+            "toolcell/display": {
+                "open": True,
+                "order": ["r.html"],
+                "viewer": "html",
+                "mode": "replace",
+                "storage_action": "store",
+                "stored": True,
+                "scripts_executable": False,
+            }
+        },
+    }
+
+
+def test_a_deferred_file_is_a_reference_too_and_its_bytes_reach_no_text(home: FakeHome, shelf: Shelf) -> None:
+    (home.path / "draft.txt").write_bytes(b"hi")
+    path = f"{home.path}/draft.txt"
+    draft = {"name": "draft.txt", "path": path, "mime": "text/plain", "next_actions": [path]}
+
+    processed = taken({"structuredContent": {"results": 1, "deferred_artifacts": [draft]}}, home, shelf)
+    processed.value["deferred_artifacts"][0]["b64"] = "aGlkZGVu"
+    reference = render(processed, wire={}, output_schema=None, delivery=Delivery.REFERENCE)
+    inline = render(processed, wire={}, output_schema=None, delivery=Delivery.INLINE)
+
+    entry = reference["structuredContent"]["deferred_artifacts"][0]
+    assert entry["uri"] == "artifact://art_8f434346648f"
+    assert entry["next_actions"] == [entry["uri"]]
+    assert not {"path", "b64"} & entry.keys()
+    assert inline["structuredContent"]["deferred_artifacts"][0]["b64"] == "aGlkZGVu"
+    assert "aGlkZGVu" not in texts(inline)
+    assert str(home.path) not in json.dumps([reference, inline])
+
+
+def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home, results={"saved": f"{home.path}/r.html"})
+
+    message = rendered(wire, home, shelf)
+
+    assert message["structuredContent"]["results"] == {"saved": "artifact://art_8f434346648f"}
+    assert str(home.path) not in json.dumps(message)
+
+
+def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S1-11."""
+    result = taken(report_wire(home), home, shelf, inline_max_bytes=NEVER_INLINE)
+    assert "s3_ref" in result.value["artifacts"][0]
+
+    for delivery in Delivery:
+        message = render(result, wire={}, output_schema=OPEN, delivery=delivery)
+        assert "s3_ref" not in json.dumps(message)
+        assert "user-storage" not in json.dumps(message)
+
+
+# inline
+
+
+def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
+    """Source: S0-19, S2-11 and S2-39."""
+    message = rendered(report_wire(home), home, shelf, delivery=Delivery.INLINE)
+
+    entry = {"name": "r.html", "b64": "aGk=", "mime": "text/html", "size": 2, "category": "report"}
+    assert message["structuredContent"]["artifacts"] == [entry]
+    assert len(message["content"]) == 1
+    assert "aGk=" not in texts(message)
+
+
+def test_a_message_too_large_for_transports_falls_back_to_references(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    (home.path / "r.html").write_bytes(b"x" * MESSAGE_MAX_BYTES)
+
+    message = rendered(wire, home, shelf, delivery=Delivery.INLINE)
+
+    value = message["structuredContent"]
+    assert len(json.dumps(message)) < 10_000
+    assert value["meta_data"]["delivery"] == "reference"
+    assert "too large" in value["meta_data"]["delivery_reason"]
+    assert value["artifacts"][0]["uri"].startswith("artifact://")
+    assert message["content"][-1]["type"] == "resource_link"
+
+
+def test_nothing_is_encoded_that_would_not_be_sent() -> None:
+    assert inline_limit(Delivery.REFERENCE, 300) == NEVER_INLINE
+    assert inline_limit(Delivery.INLINE, 300) == 300
+    assert inline_limit(Delivery.INLINE, 2**30) == MESSAGE_MAX_BYTES
+
+
+# closed schemas
+
+
+def test_a_closed_schema_keeps_the_tools_own_value_and_text_with_paths_replaced(
+    home: FakeHome, shelf: Shelf
+) -> None:
+    wire = report_wire(home)
+    wire["content"].append(text(f"Written to {home.path}/r.html."))
+
+    message = rendered(wire, home, shelf, schema=CLOSED)
+
+    uri = "artifact://art_8f434346648f"
+    assert message["structuredContent"]["artifacts"][0]["path"] == uri
+    assert json.loads(message["content"][0]["text"]) == message["structuredContent"]
+    assert message["content"][1]["text"] == f"Written to {uri}."
+    assert message["_meta"]["toolcell/result"]["artifacts"][0]["uri"] == uri
+    assert str(home.path) not in json.dumps(message)
+
+
+def test_a_closed_schema_shows_no_base64_in_text_in_either_delivery(shelf: Shelf) -> None:
+    structured = {"results": "ok", "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
+    wire = {"structuredContent": structured, "content": [text(json.dumps(structured))]}
+
+    inline = rendered(wire, None, shelf, schema=CLOSED, delivery=Delivery.INLINE)
+    reference = rendered(wire, None, shelf, schema=CLOSED)
+
+    assert "aGk=" not in texts(inline) + json.dumps(reference)
+    assert inline["structuredContent"] == structured
+
+
+def test_a_closed_schema_says_in_text_what_was_not_delivered(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    (home.path / "r.html").unlink()
+
+    message = rendered(wire, home, shelf, schema=CLOSED)
+
+    assert "Not delivered: r.html (missing_path)" in texts(message)
+    assert message["isError"] is False
+
+
+def test_a_value_that_equals_a_short_name_by_chance_stays(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    wire["structuredContent"]["artifacts"][0]["path"] = "r.html"
+
+    message = rendered(wire, home, shelf, schema=CLOSED)
+
+    entry = message["structuredContent"]["artifacts"][0]
+    assert (entry["name"], entry["path"]) == ("r.html", "artifact://art_8f434346648f")
+
+
+# errors
+
+
+def test_an_error_is_one_text_with_the_envelope() -> None:
+    error = timed_out(Deadlines(), limit="idle", last_progress=None)
+
+    message = render(failed(error), wire={}, output_schema=OPEN, delivery=Delivery.REFERENCE)
+
+    assert message["isError"] is True
+    assert [json.loads(block["text"]) for block in message["content"]] == [failed(error).value]
+    assert message["structuredContent"] == failed(error).value
+
+
+def test_an_error_of_a_tool_with_a_closed_schema_has_no_structured_content() -> None:
+    error = timed_out(Deadlines(), limit="idle", last_progress=None)
+
+    message = render(failed(error), wire={}, output_schema=CLOSED, delivery=Delivery.REFERENCE)
+
+    assert "structuredContent" not in message
+    assert message["_meta"] == {"toolcell/result": failed(error).value}
+
+
+def test_an_error_that_a_tool_reports_in_its_value_is_an_error_of_the_call(shelf: Shelf) -> None:
+    wire = {"structuredContent": {"results": {"error": "no"}, "meta_data": {"is_error": True}}, "content": []}
+
+    assert rendered(wire, None, shelf)["isError"] is True
+
+
+# blocks
+
+
+def test_images_stay_and_embedded_blobs_become_links(shelf: Shelf) -> None:
+    image = (
+        Image(data=b"\x89PNG", format="png").to_image_content().model_dump(by_alias=True, exclude_none=True)
+    )
+    blob = {"type": "resource", "resource": {"uri": "x://a/b.bin", "mimeType": "x/y", "blob": "AAEC"}}
+    note = {"type": "resource", "resource": {"uri": "x://note", "text": "hi"}}
+    wire = {"content": [text("Look"), image, blob, note, text("!")]}
+
+    message = rendered(wire, None, shelf)
+
+    assert [block["type"] for block in message["content"]] == [
+        "text",
+        "image",
+        "resource_link",
+        "resource",
+        "text",
+    ]
+    assert message["content"][1] == image
+    assert message["content"][2]["name"] == "b.bin"
+    assert message["_meta"]["toolcell/result"]["results"] == "Look\n!"
+    assert [item["name"] for item in message["_meta"]["toolcell/result"]["artifacts"]] == [
+        "image_1.png",
+        "b.bin",
+    ]
+
+
+def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
+    image = {"type": "image", "data": "A" * MESSAGE_MAX_BYTES, "mimeType": "image/png"}
+
+    message = rendered({"content": [image]}, None, shelf)
+
+    assert [block["type"] for block in message["content"]] == ["resource_link"]
+    assert message["_meta"]["toolcell/result"]["meta_data"]["delivery"] == "reference"
+
+
+def test_blocks_that_were_refused_do_not_reach_the_client(shelf: Shelf) -> None:
+    bad = {"type": "image", "data": "TVqQAA==", "mimeType": "application/x-msdownload"}
+
+    message = rendered({"content": [bad, {"type": "hologram"}, 7]}, None, shelf)
+
+    assert message["content"] == []
+
+
+def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
+    """Source: S2-2 and S2-36."""
+    wire = {"structuredContent": {"results": 1}, "content": [text('{"results":1}'), text("Note: rounded")]}
+
+    message = rendered(wire, None, shelf)
+
+    assert [block["text"] for block in message["content"]] == ['{"results":1}', "Note: rounded"]
+
+
+def test_a_second_result_beside_the_payload_is_read_without_the_bytes_of_its_files(shelf: Shelf) -> None:
+    file = {"name": "a.txt", "b64": "c2VjcmV0", "mime": "text/plain"}
+    second = {"results": 2, "artifacts": [file, "junk"], "returned_file_contents": ["c2VjcmV0"]}
+    wire = {"structuredContent": {"results": 1}, "content": [text(json.dumps(second))]}
+
+    message = rendered(wire, None, shelf)
+
+    assert [json.loads(block["text"]) for block in message["content"]] == [
+        {"results": 1},
+        {"results": 2, "artifacts": [{"name": "a.txt", "mime": "text/plain"}]},
+    ]
+
+
+# what never reaches a model, or a client
+
+
+def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
+    """Source: S0-4, S2-7 and S2-37."""
+    canvas = {"open": True, "url": "https://h/x", "token": "secret-capability"}
+    wire = {
+        "structuredContent": {"results": 1, "canvas": canvas, "meta_data": {"k": "x" * 5000}},
+        "content": [],
+    }
+
+    message = rendered(wire, None, shelf)
+
+    assert "secret-capability" not in texts(message) + json.dumps(message["structuredContent"])
+    assert message["_meta"]["toolcell/canvas"] == canvas
+    assert len(texts(message)) < 500
+    assert json.loads(texts(message))["meta_data_truncated"] is True
+
+
+@pytest.mark.parametrize("key", ["canvas", "display"])
+@pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
+def test_no_model_reads_the_token_of_a_page_by_either_spelling(schema: Any, key: str, shelf: Shelf) -> None:
+    page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
+    payload = {"results": 1, key: page}
+    wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf, schema=schema, allowed_origins=["https://h"])
+
+    assert "secret-capability" not in texts(message) + json.dumps(message["structuredContent"])
+    assert "https://h/x" in texts(message)
+    assert message["_meta"]["toolcell/display"]["iframe"]["token"] == "secret-capability"
+
+
+def test_a_token_in_a_closed_schema_is_replaced_by_a_word_of_its_type(shelf: Shelf) -> None:
+    page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
+    wire = {"structuredContent": {"results": 1, "canvas": page}, "content": []}
+
+    message = rendered(wire, None, shelf, schema=CLOSED)
+
+    assert message["structuredContent"]["canvas"] == {**page, "token": "withheld"}
+    assert message["_meta"]["toolcell/result"]["canvas"] == page
+
+
+LARGE = {"k": "x" * 5000}
+
+
+def facts_schema(meta_data: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"results": {}, "meta_data": meta_data},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def test_oversized_facts_are_in_meta_and_in_no_part_that_a_model_reads(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": {"rows": 3, **LARGE}}
+    wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf)
+
+    assert message["structuredContent"] == {"results": 1, "meta_data_truncated": True}
+    assert json.loads(texts(message)) == message["structuredContent"]
+    assert message["_meta"]["toolcell/meta_data"] == payload["meta_data"]
+
+
+def test_small_facts_stay_where_they_are(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": {"rows": 3}}
+
+    message = rendered({"structuredContent": payload}, None, shelf)
+
+    assert message["structuredContent"] == payload
+    assert "_meta" not in message
+
+
+@pytest.mark.parametrize(
+    ("meta_data", "required", "left"),
+    [
+        ({"type": "object"}, (), {}),
+        ({"type": "object"}, ("meta_data",), {"meta_data": {}}),
+        (
+            {"type": "object", "required": ["k", "n"], "properties": {"k": {"type": "string"}}},
+            ("meta_data",),
+            {"meta_data": {"k": "[5000 characters removed, see content]", "n": 1}},
+        ),
+        (
+            {"properties": {"k": {"minItems": 1, "items": {"type": "string"}}}, "required": ["k"]},
+            ("meta_data",),
+            {"meta_data": {"k": ["[5000 characters removed, see content]"] * 2, "n": 1}},
+        ),
+    ],
+    ids=["may be left out", "has to be there", "has to have a text", "has to have an item"],
+)
+def test_a_closed_schema_gets_facts_as_short_as_it_allows(
+    meta_data: dict[str, Any], required: tuple[str, ...], left: dict[str, Any], shelf: Shelf
+) -> None:
+    large = ["x" * 5000] * 3 if "items" in json.dumps(meta_data) else "x" * 5000
+    payload = {"results": 1, "meta_data": {"k": large, "n": 1}}
+    schema = facts_schema(meta_data, "results", *required)
+    jsonschema.validate(payload, schema)
+
+    message = rendered(
+        {"structuredContent": payload, "content": [text(json.dumps(payload))]}, None, shelf, schema=schema
+    )
+
+    assert message["structuredContent"] == {"results": 1, **left}
+    jsonschema.validate(message["structuredContent"], schema)
+    assert message["_meta"]["toolcell/result"]["meta_data"] == payload["meta_data"]
+    assert "x" * 100 not in texts(message)
+
+
+def test_facts_that_a_schema_allows_in_full_only_are_in_no_structured_content(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": LARGE}
+    schema = facts_schema({"const": LARGE}, "meta_data")
+
+    message = rendered({"structuredContent": payload}, None, shelf, schema=schema)
+
+    assert "structuredContent" not in message
+    assert message["_meta"]["toolcell/result"]["meta_data"] == LARGE
+
+
+def test_facts_and_tokens_in_a_wrapped_contract_value_are_withheld_too(shelf: Shelf) -> None:
+    page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
+    payload = {"results": 1, "meta_data": LARGE, "canvas": page}
+    wire = {"structuredContent": {"result": payload}, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf, schema=WRAPPED)
+
+    canvas = {**page, "token": "withheld"}
+    assert message["structuredContent"] == {
+        "result": {"results": 1, "canvas": canvas, "meta_data_truncated": True}
+    }
+    assert "secret-capability" not in texts(message)
+
+
+@pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
+def test_oversized_facts_in_the_older_spelling_are_withheld_too(schema: Any, shelf: Shelf) -> None:
+    payload = {"results": 1, "meta-data": LARGE}
+    wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
+
+    message = rendered(wire, None, shelf, schema=schema)
+
+    assert message["structuredContent"] == {"results": 1, "meta_data_truncated": True}
+    assert "x" * 100 not in texts(message)
+
+
+def test_of_oversized_facts_a_model_still_reads_that_it_failed_and_which_files_are_missing(
+    shelf: Shelf,
+) -> None:
+    payload = {
+        "results": {"error": "no"},
+        "artifacts": [{"name": "a.txt", "b64": "@", "mime": "text/plain"}],
+        "meta_data": {"is_error": True, "error_code": "E_TOOL", "trace": "secret " * 800},
+    }
+
+    message = rendered({"structuredContent": payload}, None, shelf)
+
+    assert json.loads(message["content"][0]["text"]) == {
+        "results": {"error": "no"},
+        "meta_data_truncated": True,
+        "meta_data": {
+            "is_error": True,
+            "error_code": "E_TOOL",
+            "artifact_errors": [{"name": "a.txt", "reason": "invalid_base64"}],
+        },
+    }
+
+
+def test_facts_that_the_runner_adds_count_for_the_budget_too(shelf: Shelf) -> None:
+    payload = {"results": 1, "meta_data": {"a": "x" * 4060}}
+    wire = {"structuredContent": {**payload, "artifacts": [{"name": "a", "b64": "aGk=", "mime": "a/b"}]}}
+    huge = {"type": "image", "mimeType": "image/png", "data": "AAAA" * 300_000}
+
+    small = rendered({"structuredContent": payload}, None, shelf)
+    noted = rendered({**wire, "content": [huge]}, None, shelf)
+
+    assert "meta_data_truncated" not in small["structuredContent"]
+    assert noted["_meta"]["toolcell/meta_data"]["delivery"] == "reference"
+    assert noted["structuredContent"]["meta_data_truncated"] is True
+    assert "x" * 100 not in noted["content"][0]["text"]
+
+
+def test_a_client_is_told_which_file_to_show_where_there_is_any(shelf: Shelf) -> None:
+    payload = {"results": 1, "display": {"type": "iframe", "url": "https://dash.example.com/v"}}
+
+    allowed = rendered(
+        {"structuredContent": payload}, None, shelf, allowed_origins=["https://dash.example.com"]
+    )
+    refused = rendered({"structuredContent": payload}, None, shelf)
+    plain = rendered({"structuredContent": {"results": 1}}, None, shelf)
+
+    assert allowed["_meta"]["toolcell/display"]["iframe"]["src"] == "https://dash.example.com/v"
+    assert "origin" in refused["_meta"]["toolcell/display"]["reason"]
+    assert "_meta" not in plain
+
+
+def test_a_tool_cannot_pass_its_own_facts_for_ours(shelf: Shelf) -> None:
+    wire = {"content": [], "_meta": {"toolcell/result": "forged", "own": 1}}
+
+    assert rendered(wire, None, shelf)["_meta"] == {"own": 1, "toolcell/result": {"results": None}}
+
+
+def test_a_wire_result_that_is_no_utf8_can_still_be_sent(shelf: Shelf) -> None:
+    wire = {"structuredContent": {"a": "\ud800"}, "content": [text("\udfff")], "_meta": {"x": "\ud800"}}
+
+    for schema in (OPEN, CLOSED):
+        json.dumps(rendered(wire, None, shelf, schema=schema), ensure_ascii=False).encode()
+
+
+def test_model_view_of_a_stored_artifact_is_only_its_description() -> None:
+    """Source: S1-64."""
+    entry = {"name": "q.html", "size": 5, "s3_ref": {"bucket": "user-storage", "key": "alice/x"}}
+
+    assert model_view({"results": 1, "artifacts": [entry]}) == {
+        "results": 1,
+        "artifacts": [{"name": "q.html", "size": 5}],
+    }
+
+
+@given(st.dictionaries(st.sampled_from(["structuredContent", "content", "isError", "_meta"]), contract_like))
+def test_any_result_becomes_a_message_that_can_be_sent(wire: dict[str, Any]) -> None:
+    for schema, delivery in itertools.product((OPEN, CLOSED, WRAPPED), Delivery):
+        result = taken(wire, None, Shelf(), schema=schema)
+        message = render(result, wire=wire, output_schema=schema, delivery=delivery)
+
+        json.dumps(message, ensure_ascii=False, allow_nan=False).encode()
+        human(result).encode()
+
+
+# people
+
+
+def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, shelf: Shelf) -> None:
+    wire = report_wire(home)
+    wire["structuredContent"]["artifacts"].append({"name": "p", "path": "/etc/passwd", "mime": "text/plain"})
+    wire["content"] = [text("One file is missing.")]
+
+    said = human(taken(wire, home, shelf))
+
+    assert said == (
+        '{\n  "rows": 1\n}\n'
+        "One file is missing.\n"
+        "r.html  (2B, text/html)\n"
+        "not delivered: p: File operation outside allowed directory"
+    )
+
+
+def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
+    said = human(failed(outside_home("/etc/passwd", home.path)))
+
+    assert said == (
+        "Error: File operation outside allowed directory [E_INVALID_PATH]\n"
+        "  attempted path: /etc/passwd\n"
+        f"  allowed prefix: {home.path}/\n"
+        f"What to do: Use {home.path}/ prefix for file operations: homes are in {home.path.parent} here"
+    )
+
+
+def test_a_person_reads_an_error_without_details() -> None:
+    assert human(failed(CallError(Code.E_CANCELLED, "stopped"))) == "Error: stopped [E_CANCELLED]"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1KB"),
+        (870_400, "850KB"),
+        (2**20 - 1, "1MB"),
+        (2_254_857_830, "2.1GB"),
+        (2**50, "1048576GB"),
+    ],
+)
+def test_sizes_are_written_for_people(size: int, said: str) -> None:
+    assert human_size(size) == said
+
+
+def test_a_file_is_addressed_by_its_id() -> None:
+    file = ArtifactFile(id="art_0123456789ab", name="a", mime="x/y", size=1, sha256="0")
+
+    assert file.uri == "artifact://art_0123456789ab"

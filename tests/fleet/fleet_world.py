@@ -1,0 +1,287 @@
+"""A fleet for tests: a real Redis, a bucket on a real S3, worker nodes as processes, a host in this one."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import redis
+from support import Listening, request
+
+from runner.call import Completed, execute
+from runner.fleet.engine import FleetEngine
+from runner.settings.model import Settings
+from runner.store.s3.bucket import Address
+from runner.toolset.toolset import Toolset
+
+TOOLS = Path(__file__).parents[1] / "tools" / "fleet_tools.py"
+PATIENCE_S = 90.0
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class RedisServer:
+    """A Redis that can be killed, stopped and started again."""
+
+    folder: Path
+    options: Sequence[str] = ()
+    address: str = "127.0.0.1"
+    prefix: Sequence[str] = ()
+    port: int = field(default_factory=free_port)
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://{self.address}:{self.port}/0"
+
+    def start(self) -> None:
+        program = shutil.which("redis-server")
+        assert program, "redis-server is missing: apt-get install redis-server, as scripts/setup does"
+        usual = ["--port", str(self.port), "--bind", self.address, "--dir", str(self.folder), "--save", ""]
+        # As docs/fleet.md has it: what it has acknowledged is there after a restart.
+        durable = ["--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.prefix, program, *usual, *durable, "--protected-mode", "no", *self.options],
+                stdout=log,
+                stderr=log,
+            )
+        if not self.prefix:
+            wait_until(self.answers)
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.client().ping())
+        except redis.exceptions.RedisError:
+            return False
+
+    def client(self) -> "redis.Redis[bytes]":
+        return redis.Redis.from_url(self.url, socket_timeout=5)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@dataclass
+class NodeProcess:
+    """A `runner worker`, and what it has said."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    folder: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def name(self) -> str:
+        """What the node is called in the fleet in its latest life."""
+        return self.said.rsplit("worker node ", 1)[1].split()[0]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def children(self) -> set[int]:
+        """Return the processes below it, those of its sandbox among them."""
+        return below(self.process.pid)
+
+
+@dataclass
+class World:
+    """All of it."""
+
+    folder: Path
+    bucket: Address
+    redis: RedisServer
+    more: dict[str, Any] = field(default_factory=dict)
+    nodes: list[NodeProcess] = field(default_factory=list)
+
+    def settings(self, name: str, **more: Any) -> dict[str, Any]:
+        bucket = self.bucket
+        assert bucket.access_key is not None
+        assert bucket.secret_key is not None
+        (self.folder / name / "homes").mkdir(parents=True, exist_ok=True)
+        key = self.folder / "fleet.key"
+        if not key.exists():
+            key.write_text(secrets.token_hex(32))
+            key.chmod(0o600)
+        return {
+            "engine": "docket",
+            "redis_url": self.redis.url,
+            "fleet_key_file": str(key),
+            "store": f"s3://{bucket.bucket}/{bucket.prefix.rstrip('/')}",
+            "s3_endpoint": bucket.endpoint,
+            "s3_region": "us-east-1",
+            "s3_access_key": bucket.access_key.get_secret_value(),
+            "s3_secret_key": bucket.secret_key.get_secret_value(),
+            "store_unavailable": "fail",
+            "state_dir": str(self.folder / name / "state"),
+            "homes": str(self.folder / name / "homes"),
+            "generated": "ignore",
+            "isolation": "process",
+            **self.more,
+            **more,
+        }
+
+    def environment(self, name: str, **more: Any) -> dict[str, str]:
+        given = self.settings(name, **more)
+        variables = {f"RUNNER_{key.upper()}": str(value) for key, value in given.items()}
+        usual = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
+        return {**usual, **variables}
+
+    def node(
+        self, name: str, *, tools: Path = TOOLS, prefix: Sequence[str] = (), wait: bool = True, **more: Any
+    ) -> NodeProcess:
+        """Start a worker node."""
+        environment = self.environment(name, **more)
+        log = self.folder / name / "log"
+        with log.open("ab") as said:
+            process = subprocess.Popen(
+                [*prefix, sys.executable, "-m", "runner", "worker", str(tools)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
+        node = NodeProcess(process, log, self.folder / name)
+        self.nodes.append(node)
+        if wait:
+            wait_until(lambda: "worker node " in node.said or process.poll() is not None)
+            assert process.poll() is None, node.said
+        return node
+
+    @asynccontextmanager
+    async def host(
+        self, name: str = "host", *, tools: Path = TOOLS, **more: Any
+    ) -> AsyncIterator["HostSide"]:
+        """Be a host, in this process."""
+        settings = Settings(**self.settings(name, **more))
+        async with (
+            Toolset.open(settings, [str(tools)]) as toolset,
+            FleetEngine.open(toolset) as engine,
+        ):
+            yield HostSide(toolset, engine)
+
+    def runs(self, marker: str) -> int:
+        """Return how often the code of a tool has run that notes so below this name."""
+        path = self.folder / "runs" / marker
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@dataclass
+class HostSide:
+    """A host."""
+
+    toolset: Toolset
+    engine: FleetEngine
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        user: str = "ann",
+        client: Any = None,
+        **facts: Any,
+    ) -> Completed:
+        asked = request(user, tool, arguments or {}, client or Listening())
+        if facts:
+            asked = replace(asked, facts=replace(asked.facts, **facts))
+        return await execute(self.toolset, asked, self.engine)
+
+    async def result(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, user: str = "ann"
+    ) -> Any:
+        completed = await self.call(tool, arguments, user=user)
+        assert not completed.processed.is_error, completed.processed.value
+        return completed.processed.value["results"]
+
+
+def code_of(completed: Completed) -> str | None:
+    """Return the error code of a call, if it ended with one."""
+    meta = completed.processed.value.get("meta_data") or {}
+    code: str | None = meta.get("error_code")
+    return code
+
+
+def wait_until(holds: Callable[[], object], *, within_s: float = PATIENCE_S) -> None:
+    """Wait until something holds."""
+    ends = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < ends, f"it did not come to hold within {within_s} seconds"
+        time.sleep(0.02)
+
+
+async def until(holds: Callable[[], object], *, within_s: float = PATIENCE_S) -> None:
+    """Wait until something holds, while the loop goes on."""
+    ends = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < ends, f"it did not come to hold within {within_s} seconds"
+        await asyncio.sleep(0.02)
+
+
+def below(pid: int) -> set[int]:
+    """Return all processes below one."""
+    found = set[int]()
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in tasks.read_text().split():
+                found |= {int(child)} | below(int(child))
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Return which of these processes still run."""
+    running = set[int]()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+                running.add(pid)
+    return running
+
+
+@contextmanager
+def world_in(folder: Path, bucket: Address, *options: str, **more: Any) -> Iterator[World]:
+    """A Redis, and whatever nodes a test starts; all of it ends with the block."""
+    (folder / "runs").mkdir()
+    (folder / "runs").chmod(0o777)
+    server = RedisServer(folder, options)
+    server.start()
+    world = World(folder, bucket, server, {"allow_write": str(folder / "runs"), **more})
+    try:
+        yield world
+    finally:
+        for node in world.nodes:
+            with contextlib.suppress(ProcessLookupError):
+                node.signal(signal.SIGCONT)
+            node.process.terminate()
+        for node in world.nodes:
+            try:
+                node.process.wait(20)
+            except subprocess.TimeoutExpired:
+                node.kill()
+        server.kill()

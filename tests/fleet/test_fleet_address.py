@@ -1,0 +1,96 @@
+"""Which Redis may be used, and what has the seal of a fleet."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.errors import UsageError
+from runner.fleet.address import RedisAddress
+from runner.fleet.key import FleetKey, Forged
+from runner.fleet.messages import Said, read
+
+SECRET = "x" * 40
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://127.0.0.1:6379/0", "redis://localhost", "redis://[::1]:6379/0", "unix:///run/redis.sock",
+     "rediss://:secret@redis.example.com:6379/0"],
+)  # fmt: skip
+def test_a_redis_here_or_behind_a_lock_is_taken(url: str) -> None:
+    assert RedisAddress.checked(url, insecure=False).url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "lacking"),
+    [
+        ("redis://redis.example.com:6379/0", "TLS and a password"),
+        ("redis://:secret@10.0.0.5:6379/0", "TLS"),
+        ("rediss://redis.example.com", "a password"),
+        ("redis://127.0.0.1.example.com", "TLS and a password"),
+    ],
+)
+def test_a_redis_elsewhere_is_refused_without_them_unless_the_operator_says_so(
+    url: str, lacking: str
+) -> None:
+    with pytest.raises(UsageError, match=f"without {lacking};.*--redis-insecure") as refused:
+        RedisAddress.checked(url, insecure=False)
+
+    assert "secret" not in str(refused.value)
+    assert RedisAddress.checked(url, insecure=True).url == url
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1", "redis://", "redis://127.0.0.1:99999", "nonsense"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="redis_url"):
+        RedisAddress.checked(url, insecure=True)
+
+
+def _key(path: Path, text: str = SECRET, mode: int = 0o600) -> FleetKey:
+    path.write_text(text)
+    path.chmod(mode)
+    return FleetKey.read(path)
+
+
+def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
+    key, another = _key(tmp_path / "one"), _key(tmp_path / "two", "y" * 40)
+    said = Said(call="c", epoch=0, kind="note", body={"text": "grüß \ud83d gott"})
+    sealed = key.seal(said.model_dump(), to="host")
+
+    assert read(Said, sealed.encode(), key, to="host") == said
+    for text, reader, receiver in (
+        (sealed, another, "host"),
+        (sealed, key, "another host"),
+        (sealed.replace('"note"', '"end"'), key, "host"),
+        (sealed[64:], key, "host"),
+        ("", key, "host"),
+    ):
+        with pytest.raises(Forged):
+            read(Said, text.encode(), reader, to=receiver)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"call": "c", "epoch": -1, "kind": "note"},
+        {"call": "../c", "epoch": 0, "kind": "note"},
+        {"call": "c", "epoch": 0, "kind": "obey"},
+        {"call": "c", "epoch": 0, "kind": "note", "more": 1},
+        {"call": "c", "epoch": "0", "kind": "note"},
+        {"call": "c", "epoch": 0, "kind": "end", "body": []},
+    ],
+)
+def test_a_sealed_message_that_is_none_is_dropped(tmp_path: Path, record: dict[str, object]) -> None:
+    key = _key(tmp_path / "key")
+
+    with pytest.raises(Forged, match="Said"):
+        read(Said, key.seal(record, to="host").encode(), key, to="host")
+
+
+def test_a_key_that_others_may_read_or_guess_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="chmod 600"):
+        _key(tmp_path / "open", mode=0o644)
+    with pytest.raises(UsageError, match="openssl rand"):
+        _key(tmp_path / "short", "short")
+    with pytest.raises(UsageError, match="cannot be read"):
+        FleetKey.read(tmp_path / "none")

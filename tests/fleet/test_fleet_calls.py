@@ -1,0 +1,104 @@
+"""One call over a fleet, as its client sees it: values, files, errors, progress, questions, cancel."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fleet_world import World, alive, code_of, until
+from support import Listening
+
+pytestmark = pytest.mark.anyio
+
+
+class _Answering(Listening):
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert method == "elicitation/create"
+        return {"action": "accept", "content": {"value": "Bob"}}
+
+
+async def test_a_value_a_file_and_an_error_come_back(world: World) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        summed = await host.result("add", {"a": 1, "b": 2})
+        kept = await host.call("keep", {"username": "x", "text": "hello"})
+        assert not kept.processed.is_error, kept.processed.value
+        read = await host.result("read_file", {"username": "x", "filename": "kept.txt"})
+        failed = await host.call("fails")
+        unknown = await host.call("no_such_tool")
+        stored = await host.toolset.library.of("ann").find("kept.txt")
+
+    assert summed == 3
+    assert [file.name for file in kept.processed.files] == ["kept.txt"]
+    assert stored is not None
+    assert (stored.size, kept.processed.files[0].sha256) == (5, stored.sha256)
+    assert kept.processed.value["artifacts"][0]["b64"] == "aGVsbG8="
+    assert read == "hello"
+    assert code_of(failed) == "E_TOOL"
+    assert "it is what this tool does" in str(failed.processed.value)
+    assert code_of(unknown) == "E_TOOL_NOT_FOUND"
+
+
+async def test_a_worker_stays_with_its_user_and_meets_no_other(world: World) -> None:
+    world.node("one")
+    world.node("two")
+
+    async with world.host() as host:
+        anns = [await host.result("counted") for _ in range(4)]
+        bobs = await host.result("counted", user="bob")
+
+    assert anns == [1, 2, 3, 4]
+    assert bobs == 1
+
+
+async def test_progress_reaches_the_client_in_order_and_before_the_end(world: World) -> None:
+    world.node("one")
+    client = Listening()
+
+    async with world.host() as host:
+        await host.call("steps", {"count": 20}, client=client)
+
+    said = [params["message"] for method, params in client.heard if method == "notifications/progress"]
+    assert said == [f"step {step}" for step in range(20)]
+
+
+async def test_a_notice_of_the_node_reaches_the_client(world: World) -> None:
+    world.more |= {"idle_timeout_s": 2.0}
+    world.node("one")
+    client = Listening()
+
+    async with world.host() as host:
+        ended = await host.call("wait", {"seconds": 60}, client=client)
+
+    assert code_of(ended) == "E_TIMEOUT"
+    assert any(method == "notifications/progress" for method, _ in client.heard)
+
+
+async def test_a_tool_asks_the_client(world: World) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        said = await host.call("ask_name", client=_Answering(), can_send_request=True, protocol="2025-06-18")
+
+    assert said.processed.value["results"] == "hello Bob"
+
+
+async def test_a_cancelled_call_ends_on_its_node_and_leaves_no_process(world: World) -> None:
+    node = world.node("one")
+
+    async with world.host() as host:
+        calling = asyncio.create_task(
+            host.call("once", {"runs": str(world.folder / "runs"), "marker": "c", "seconds": 300})
+        )
+        await until(lambda: world.runs("c"))
+        (worker,) = {int(pid) for pid in (world.folder / "runs" / "c").read_text().split()}
+        before = node.children()
+        calling.cancel()
+        await until(lambda: not host.engine.running)
+        await until(lambda: len(alive(before)) < len(before))
+        after = await host.result("add", {"a": 1, "b": 1})
+
+    assert worker > 0
+    assert after == 2
+    assert world.runs("c") == 1

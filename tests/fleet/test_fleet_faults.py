@@ -1,0 +1,214 @@
+"""What goes wrong with machines, networks, Redis and S3: no call is lost silently, none runs twice.
+
+A call is counted by what its own code writes down.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fleet_world import HostSide, World, alive, code_of, until, wait_until
+
+pytestmark = pytest.mark.anyio
+
+# Redelivery after a dead node, and some for a busy machine.
+SOON_S = 30.0
+
+
+def _slow(world: World, marker: str, seconds: float) -> dict[str, Any]:
+    return {"runs": str(world.folder / "runs"), "marker": marker, "seconds": seconds}
+
+
+async def _begun(host: HostSide, world: World, tool: str, marker: str, seconds: float = 300.0) -> Any:
+    """Begin a call, and return it once its code runs."""
+    calling = asyncio.create_task(host.call(tool, _slow(world, marker, seconds)))
+    await until(lambda: world.runs(marker))
+    return calling
+
+
+def _details(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = value["meta_data"]["details"]
+    return found
+
+
+async def test_a_call_that_had_begun_on_a_killed_node_is_not_run_again(world: World) -> None:
+    node = world.node("one")
+    world.node("two")
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "once", "k")
+        victim = _node_of(world, host)
+        running = victim.children()
+        victim.kill()
+        killed = time.monotonic()
+        ended = await calling
+        took_s = time.monotonic() - killed
+        after = await host.result("add", {"a": 1, "b": 2})
+
+    assert code_of(ended) == "E_CRASHED"
+    assert _details(ended.processed.value)["begun"] is True
+    assert world.runs("k") == 1
+    assert took_s < SOON_S
+    assert after == 3
+    await until(lambda: not alive(running))
+    assert node
+
+
+async def test_an_idempotent_call_on_a_killed_node_is_run_again(world: World) -> None:
+    world.node("one")
+    world.node("two")
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "again", "i", 3.0)
+        _node_of(world, host).kill()
+        ended = await calling
+
+    assert ended.processed.value["results"] == "done"
+    assert world.runs("i") == 2
+
+
+async def test_a_call_that_had_not_begun_goes_to_another_node(world: World) -> None:
+    first = world.node("one")
+
+    async with world.host() as host:
+        await host.result("add", {"a": 1, "b": 2})
+        # It takes no call any more, and hosts do not know that yet.
+        first.signal(signal.SIGSTOP)
+        calling = asyncio.create_task(host.call("once", _slow(world, "p", 0.1)))
+        await until(lambda: host.engine.running)
+        world.node("two")
+        ended = await calling
+        first.signal(signal.SIGCONT)
+        await until(lambda: first.said.count("worker node ") >= 2)
+
+    assert ended.processed.value["results"] == "done"
+    assert world.runs("p") == 1
+
+
+async def test_a_node_whose_redis_is_gone_ends_its_calls_and_comes_back(world: World) -> None:
+    node = world.node("one")
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "once", "f")
+        running = node.children()
+        world.redis.process.send_signal(signal.SIGSTOP)
+        await until(lambda: len(alive(running)) == 0)
+        world.redis.process.send_signal(signal.SIGCONT)
+        ended = await calling
+        await until(lambda: node.said.count("worker node ") == 2)
+        after = await host.result("add", {"a": 1, "b": 2})
+
+    assert code_of(ended) == "E_CRASHED"
+    assert world.runs("f") == 1
+    assert after == 3
+
+
+async def test_a_short_outage_of_redis_ends_no_call(world: World) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "once", "s", 4.0)
+        world.redis.kill()
+        await asyncio.sleep(0.5)
+        world.redis.start()
+        ended = await calling
+        after = await host.result("add", {"a": 1, "b": 2})
+
+    assert ended.processed.value["results"] == "done"
+    assert world.runs("s") == 1
+    assert after == 3
+
+
+async def test_calls_wait_while_redis_is_away_or_are_told(world: World) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        await host.result("add", {"a": 1, "b": 2})
+        world.redis.kill()
+        told = await host.call("once", _slow(world, "a", 0.1))
+        faults = await host.toolset.faults()
+        world.redis.start()
+        await until(lambda: world.redis.answers())
+
+    assert code_of(told) == "E_BUSY"
+    assert _details(told.processed.value)["retry_after_seconds"] > 0
+    assert world.runs("a") == 0
+    assert faults == {}
+
+
+async def test_a_redis_without_memory_takes_no_calls_and_loses_none(world: World) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "once", "m", 4.0)
+        redis = world.redis.client()
+        redis.config_set("maxmemory", redis.info("memory")["used_memory"] - 1)
+        refused = await host.call("add", {"a": 1, "b": 2})
+        await asyncio.sleep(4)
+        redis.config_set("maxmemory", 0)
+        ended = await calling
+        after = await host.result("add", {"a": 1, "b": 2})
+
+    assert code_of(refused) == "E_BUSY"
+    assert "memory" in str(refused.processed.value)
+    assert ended.processed.value["results"] == "done"
+    assert world.runs("m") == 1
+    assert after == 3
+
+
+async def test_a_redis_that_has_lost_everything_loses_no_call_silently(world: World) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "once", "l", 4.0)
+        world.redis.client().flushall()
+        ended = await calling
+        after = await host.result("add", {"a": 1, "b": 2})
+
+    assert ended.processed.value["results"] == "done"
+    assert world.runs("l") == 1
+    assert after == 3
+
+
+async def test_a_stopped_node_lets_its_calls_end_and_takes_no_other(world: World) -> None:
+    first = world.node("one")
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "once", "d", 3.0)
+        world.node("two")
+        first.signal(signal.SIGTERM)
+        await until(lambda: "being stopped" in first.said)
+        others = [await host.result("add", {"a": one, "b": 1}) for one in range(5)]
+        ended = await calling
+        wait_until(lambda: first.process.poll() is not None)
+
+    assert ended.processed.value["results"] == "done"
+    assert others == [1, 2, 3, 4, 5]
+    assert first.process.returncode == 0
+    assert world.runs("d") == 1
+
+
+async def test_calls_of_a_host_that_dies_end_on_their_node(world: World) -> None:
+    node = world.node("one")
+    before = node.children()
+
+    async with world.host() as host:
+        calling = await _begun(host, world, "once", "h")
+        # As if its process were gone: nothing renews what it holds.
+        for task in host.engine.lasting:
+            task.cancel()
+        await until(lambda: "not wanted any more" in node.said)
+        await until(lambda: not world.redis.client().zcard("toolcell:running:all:"))
+        calling.cancel()
+
+    assert before
+    assert world.runs("h") == 1
+
+
+def _node_of(world: World, host: HostSide) -> Any:
+    """Return the node on which the only call of a host runs."""
+    (call,) = host.engine.placed.values()
+    return next(node for node in world.nodes if node.name == call)

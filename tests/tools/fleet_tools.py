@@ -1,0 +1,117 @@
+"""Tools for a fleet: what they keep in memory, how long they take, how often they have run."""
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+
+from fastmcp import Context, FastMCP
+
+mcp = FastMCP("fleet tools")
+_calls = 0
+
+
+def _ran(runs: str, marker: str) -> None:
+    """Note that code of a tool has run, where a test counts it."""
+    with Path(runs, marker).open("a") as noted:
+        noted.write(f"{os.getpid()}\n")
+
+
+@mcp.tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@mcp.tool
+def counted() -> int:
+    """Say how many calls this process has served."""
+    global _calls
+    _calls += 1
+    return _calls
+
+
+@mcp.tool
+def keep(username: str, text: str, name: str = "kept.txt") -> dict:
+    """Write a file and return it."""
+    path = Path.home() / name
+    path.write_text(text)
+    return {"results": "kept", "artifacts": [{"name": name, "path": str(path), "mime": "text/plain"}]}
+
+
+@mcp.tool
+def read_file(username: str, filename: str) -> str:
+    """Read a file of the user."""
+    return Path(filename).read_text()
+
+
+@mcp.tool
+def fails() -> str:
+    """Raise."""
+    raise ValueError("it is what this tool does")
+
+
+@mcp.tool
+async def ask_name(ctx: Context) -> str:
+    """Ask the client."""
+    got = await ctx.elicit("What is your name?", response_type=str)
+    return f"hello {got.data}" if got.action == "accept" else got.action
+
+
+@mcp.tool
+async def steps(count: int, ctx: Context) -> str:
+    """Report each step."""
+    for step in range(count):
+        await ctx.report_progress(step, count, f"step {step}")
+    return "done"
+
+
+@mcp.tool
+def once(runs: str, marker: str, seconds: float) -> str:
+    """Do something that must not be done twice, and take so long for it."""
+    _ran(runs, marker)
+    time.sleep(seconds)
+    return "done"
+
+
+@mcp.tool(annotations={"idempotentHint": True})
+def again(runs: str, marker: str, seconds: float) -> str:
+    """Do something that may be done twice."""
+    _ran(runs, marker)
+    time.sleep(seconds)
+    return "done"
+
+
+@mcp.tool
+async def remember(key: str, value: str, ctx: Context) -> str:
+    """Keep something for the session."""
+    await ctx.set_state(key, value)
+    return "kept"
+
+
+@mcp.tool
+async def recall(key: str, ctx: Context) -> str | None:
+    """Return what was kept."""
+    return await ctx.get_state(key)
+
+
+@mcp.tool
+def knock(host: str, port: int) -> str:
+    """Say PING to a server, and return what it says, or why it cannot be reached."""
+    family = socket.AF_UNIX if host.startswith("/") else socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as line:
+            line.settimeout(5)
+            line.connect(host if family == socket.AF_UNIX else (host, port))
+            line.sendall(b"PING\r\n")
+            return line.recv(100).decode()
+    except OSError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@mcp.tool
+async def wait(seconds: float) -> str:
+    """Wait."""
+    await asyncio.sleep(seconds)
+    return "waited"

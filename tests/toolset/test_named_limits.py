@@ -1,0 +1,214 @@
+"""Limits of calls by name: who counts for them, in what window, and in which order waiting calls start."""
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from support import call, details, error_code, open_toolset, somebody
+
+from runner.errors import CallError, Code
+from runner.settings.named_limits import LimitSettings, counted
+from runner.toolset.fair_queue import FairQueue, Place
+from runner.toolset.rates import Rates
+
+EACH = LimitSettings(per="user", calls_per_minute=2)
+SALES = LimitSettings(tools=["sales_*"], max_calls=1)
+TOOLS = '''
+import time
+from fastmcp import FastMCP
+mcp = FastMCP("t")
+
+@mcp.tool
+def slow() -> float:
+    """Take half a second."""
+    began = time.time()
+    time.sleep(0.5)
+    return began
+
+@mcp.tool
+def busy(seconds: float) -> int:
+    """Use the processor."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return 1
+
+@mcp.tool
+def busy_child(seconds: float) -> int:
+    """Have a child use it."""
+    import subprocess, sys
+    code = f"import time\\nwhile time.process_time() < {seconds}: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return 1
+'''
+
+
+def names(limits: dict[str, LimitSettings], tool: str | None, user: str) -> list[tuple[str, str]]:
+    return [(one.name, one.whose) for one in counted(limits, tool=tool, user=user, whose=f"home-of-{user}")]
+
+
+def test_a_call_counts_for_the_limits_of_its_tool_and_user() -> None:
+    limits = {
+        "all": LimitSettings(calls_per_minute=9),
+        "each": EACH,
+        "sales": SALES,
+        "guests": LimitSettings(users=["guest"], max_calls=1),
+    }
+
+    assert names(limits, "sales_report", "ann") == [("all", ""), ("each", "home-of-ann"), ("sales", "")]
+    assert names(limits, "other", "guest") == [("all", ""), ("each", "home-of-guest"), ("guests", "")]
+    assert names(limits, None, "ann") == [("all", ""), ("each", "home-of-ann")]
+
+
+def test_a_limit_that_limits_nothing_is_refused() -> None:
+    with pytest.raises(ValidationError, match="it limits nothing"):
+        LimitSettings(tools=["a"])
+
+
+def admitted(rates: Rates, user: str, now: float, tool: str = "t") -> bool:
+    try:
+        rates.admit(rates.of(tool=tool, user=user, whose=user), now=now)
+    except CallError:
+        return False
+    return True
+
+
+def test_each_user_has_so_many_calls_in_any_minute_over_all_tools() -> None:
+    rates = Rates(limits={"each": EACH})
+
+    of_ann = [admitted(rates, "ann", now, tool) for now, tool in ((0, "a"), (30, "b"), (59, "c"), (60, "a"))]
+
+    assert of_ann == [True, True, False, True]
+    assert admitted(rates, "bob", 59)
+
+
+def test_a_call_that_one_limit_refuses_counts_for_no_other() -> None:
+    limits = {
+        "all": LimitSettings(calls_per_minute=2),
+        "ann": LimitSettings(users=["ann"], calls_per_minute=1),
+    }
+    rates = Rates(limits=limits)
+
+    assert [admitted(rates, "ann", 0) for _ in range(5)] == [True, False, False, False, False]
+    assert [admitted(rates, "bob", 1) for _ in range(2)] == [True, False]
+
+
+def test_the_error_names_the_limit_and_the_moment_at_which_a_call_would_pass() -> None:
+    rates = Rates(limits={"each": EACH})
+    mine = rates.of(tool="t", user="ann", whose="ann")
+    rates.admit(mine, now=0)
+    rates.admit(mine, now=10)
+
+    with pytest.raises(CallError) as refused:
+        rates.admit(mine, now=20)
+
+    said = refused.value
+    assert (said.code, said.retryable) == (Code.E_BUSY, True)
+    assert said.message == (
+        "2 calls a minute are what this user may have (call_limits.each.calls_per_minute); "
+        "try again in 40 seconds"
+    )
+    assert said.details["retry_after_seconds"] == 40
+    assert said.details["setting"] == "call_limits.each.calls_per_minute"
+    rates.admit(mine, now=60)
+
+
+def test_processor_time_of_the_last_hour_counts_and_is_forgotten_after_it() -> None:
+    rates = Rates(limits={"cpu": LimitSettings(per="user", cpu_s_per_hour=10)})
+    mine = rates.of(tool="t", user="ann", whose="ann")
+    for minute in range(10):
+        rates.admit(mine, now=minute * 60)
+        rates.spend(mine, 1.0, now=minute * 60)
+
+    with pytest.raises(CallError) as refused:
+        rates.admit(mine, now=600)
+
+    assert refused.value.details["retry_after_seconds"] == 3000
+    assert refused.value.details["setting"] == "call_limits.cpu.cpu_s_per_hour"
+    assert admitted(rates, "bob", 600)
+    rates.admit(mine, now=3600)
+
+
+def test_an_hour_of_any_number_of_calls_is_few_numbers_and_idle_users_are_forgotten() -> None:
+    rates = Rates(limits={"cpu": LimitSettings(per="user", cpu_s_per_hour=10**9)})
+    for second in range(7200):
+        rates.spend(rates.of(tool="t", user="ann", whose="ann"), 0.5, now=second)
+    for number in range(1100):
+        rates.spend(rates.of(tool="t", user=f"u{number}", whose=f"u{number}"), 0.5, now=0)
+
+    assert len(rates._cpu["cpu", "ann"].parts) <= 121
+    rates.spend(rates.of(tool="t", user="late", whose="late"), 0.5, now=20_000)
+    assert set(rates._cpu) == {("cpu", "late")}
+
+
+ONE = (Place(("sales", ""), 1),)
+
+
+def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> None:
+    queue: FairQueue[str] = FairQueue(max_calls=9, max_calls_per_user=9, max_queue=9, max_queue_per_user=9)
+    assert queue.starts("ann", ONE)
+    queue.wait("ann", "ann-sales", ONE)
+
+    assert queue.starts("ann")
+    assert not queue.starts("bob", ONE)
+    queue.wait("bob", "bob-sales", ONE)
+
+    assert list(queue.leave("ann")) == []
+    # Bob has had no call yet: with one place for all, one user's waiting calls delay him by one call only.
+    assert list(queue.leave("ann", ONE)) == ["bob-sales"]
+    assert list(queue.leave("bob", ONE)) == ["ann-sales"]
+    assert list(queue.leave("ann", ONE)) == []
+    assert queue._places == {}
+
+
+def test_a_thousand_calls_for_one_place_delay_anothers_by_one_call_at_most() -> None:
+    queue: FairQueue[str] = FairQueue(
+        max_calls=9, max_calls_per_user=9, max_queue=2000, max_queue_per_user=2000
+    )
+    assert queue.starts("ann", ONE)
+    for number in range(1000):
+        queue.wait("ann", f"ann-{number}", ONE)
+    queue.wait("bob", "bob-1", ONE)
+
+    assert list(queue.leave("ann", ONE)) == ["bob-1"]
+    assert list(queue.leave("bob", ONE)) == ["ann-0"]
+
+
+def test_a_waiting_call_of_a_full_place_can_be_withdrawn() -> None:
+    queue: FairQueue[str] = FairQueue(max_calls=9, max_calls_per_user=9, max_queue=9, max_queue_per_user=9)
+    assert queue.starts("ann", ONE)
+    queue.wait("bob", "bob-1", ONE)
+
+    assert queue.withdraw("bob", "bob-1")
+    assert not queue.withdraw("bob", "bob-1")
+    assert list(queue.leave("ann", ONE)) == []
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_limits_by_name_hold_for_calls_at_once_and_for_processor_time(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    file = tmp_path / "limited.py"
+    file.write_text(TOOLS)
+    limits = {
+        "one_slow": LimitSettings(tools=["sl*"], max_calls=1),
+        "cpu": LimitSettings(tools=["busy*"], per="user", cpu_s_per_hour=2),
+    }
+
+    with somebody() as ann, somebody() as bob:
+        async with open_toolset(file, tmp_path, call_limits=limits) as toolset:
+            at_once = await asyncio.gather(*(call(toolset, who, "slow") for who in (ann, bob, ann)))
+            used = [error_code(await call(toolset, ann, "busy", seconds=0.6)) for _ in range(2)]
+            used.append(error_code(await call(toolset, ann, "busy_child", seconds=1.0)))
+            refused = await call(toolset, ann, "busy", seconds=0.1)
+            of_bob = error_code(await call(toolset, bob, "busy", seconds=0.1))
+
+    began = sorted(completed.processed.value["results"] for completed in at_once)
+    assert all(later - earlier > 0.45 for earlier, later in itertools.pairwise(began))
+    assert used == [None, None, None]
+    assert error_code(refused) == "E_BUSY"
+    assert details(refused)["setting"] == "call_limits.cpu.cpu_s_per_hour"
+    assert 3000 < details(refused)["retry_after_seconds"] <= 3600
+    assert of_bob is None
