@@ -24,7 +24,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sh
     with ExitStack() as stack:
 
         def started(
-            command: str = "serve", tools: Path | None = None, config: str = "", **more: str
+            command: str = "serve",
+            tools: Path | None = None,
+            config: str = "",
+            port: str = "0",
+            **more: str,
         ) -> Shown:
             folder = tmp_path_factory.mktemp("shown")
             file = tools or folder / "shown.py"
@@ -45,7 +49,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sh
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "runner.cli.app", command, str(file)),
-                    *(*transport, "--port", "0", "--config", str(settings)),
+                    *(*transport, "--port", port, "--config", str(settings)),
                 ],
                 env={key: value for key, value in environment.items() if value},
                 cwd=ROOT,

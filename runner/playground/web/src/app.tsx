@@ -68,6 +68,11 @@ export function App(): JSX.Element {
   );
 }
 
+/** On narrow screens the menu is longer than the screen is wide. */
+function inSight(link: HTMLElement | null): void {
+  link?.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
 function Top({ here }: { here: string }): JSX.Element {
   const known = info.value;
   return (
@@ -77,7 +82,7 @@ function Top({ here }: { here: string }): JSX.Element {
         <ul>
           {VIEWS.map((view) => (
             <li key={view.id}>
-              <a href={to(view.id)} aria-current={view.id === here ? "page" : undefined}>{view.title}</a>
+              <a href={to(view.id)} aria-current={view.id === here ? "page" : undefined} ref={view.id === here ? inSight : null}>{view.title}</a>
             </li>
           ))}
         </ul>

@@ -114,6 +114,13 @@ function referencesIn(given: Json): Item[] {
       const mime = textOf(ref["mime_type"]) ?? "application/octet-stream";
       found.set(uri, { name, mime, size: Number(ref["size_bytes"] ?? 0), uri, description: textOf(value["summary"]), expires: null, viewer: viewerOf(name, mime, null) });
     }
+    // What another server sent as bytes is a link to where it is kept.
+    if (value["type"] === "resource_link" && typeof value["uri"] === "string" && /^artifact:\/\/\w+$/.test(value["uri"])) {
+      const uri = value["uri"];
+      const name = textOf(value["name"]) ?? uri;
+      const mime = textOf(value["mimeType"]) ?? "application/octet-stream";
+      if (!found.has(uri)) found.set(uri, { name, mime, size: Number(value["size"] ?? 0), uri, description: textOf(value["description"]), expires: null, viewer: viewerOf(name, mime, null) });
+    }
     // The text that a model reads is the same as JSON.
     if (value["type"] === "text" && typeof value["text"] === "string" && value["text"].includes('"artifact"')) look(parsed(value["text"]), depth + 1);
     for (const each of Object.values(value)) look(each, depth + 1);

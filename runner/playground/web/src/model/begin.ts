@@ -1,7 +1,7 @@
 /** What a page does once it is inside: load what it shows, and listen while it is seen. */
 import { computed, effect, untracked } from "@preact/signals";
 import { Connection } from "./connection";
-import { here, loadBeside, risen, way } from "./connections";
+import { here, loadBeside, turned, way } from "./connections";
 import { hasSessions } from "./eras";
 import { door } from "./info";
 import { hearNews, seen } from "./news";
@@ -30,7 +30,7 @@ export async function begin(): Promise<void> {
   // Which server is looked at, and in which era: all that it offers is another then.
   effect(() => {
     void here.value.era.value;
-    void risen.value;
+    void turned.value;
     untracked(() => void met());
   });
   effect(() => (listens.value ? hearNews() : undefined));
@@ -52,15 +52,21 @@ export async function begin(): Promise<void> {
   });
 }
 
+let shown: Connection | null = null;
+
 async function met(): Promise<void> {
+  const connection = here.value;
+  const { state, why } = way(connection);
+  const before = shown;
+  shown = connection;
+  // What it offered can still be read while it is down.
+  if (state === "down" && connection === before && tools.value.length > 0) return;
   tools.value = [];
   prompts.value = [];
   resources.value = [];
   templates.value = [];
   followed.value = [];
   updated.value = new Set();
-  const connection = here.value;
-  const { state, why } = way(connection);
   toolsLoading.value = state !== "down";
   toolsProblem.value = state === "down" ? why : null;
   if (state !== "up") return;

@@ -62,8 +62,8 @@ export function connectionNamed(name: string): Connection | undefined {
 /** Whether this page may have its host connect to others, and to which. */
 export const mayConnect = computed(() => info.value?.connect ?? []);
 
-/** Counts how often the server that is looked at came up, at first or again: what it offers is to be asked for then. */
-export const risen = signal(0);
+/** Counts how often the server that is looked at came up or went down: what it offers is another then. */
+export const turned = signal(0);
 
 /** Whether the host has a way to a server, and if not, why. */
 export function way(connection: Connection): Pick<Beside, "state" | "why"> {
@@ -82,12 +82,11 @@ function toldOf(list: Beside[]): void {
   for (const each of list) {
     const connection = known.get(each.id);
     if (connection === undefined) continue;
-    if (each.state === "up") {
-      if (before.get(each.id) !== "up" && connection === here.value) risen.value += 1;
-      continue;
+    if (each.state !== "up") {
+      connection.state.value = each.state;
+      connection.why.value = each.why;
     }
-    connection.state.value = each.state;
-    connection.why.value = each.why;
+    if (before.get(each.id) !== each.state && connection === here.value) turned.value += 1;
   }
 }
 

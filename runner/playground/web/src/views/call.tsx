@@ -25,7 +25,7 @@ import { Badges } from "./tool_list";
 export function CallView(): JSX.Element {
   const tool = byName.value.get(route.value.rest) ?? (route.value.rest === "" ? tools.value[0] : undefined);
   if (tool === undefined) {
-    if (toolsProblem.value !== null) return <p class="empty">{here.value.state.value === "down" ? "" : plain(toolsProblem.value)}</p>;
+    if (toolsProblem.value !== null) return <div class="empty"><h1>No tools to show</h1><p>{here.value.state.value === "down" ? "" : plain(toolsProblem.value)}</p></div>;
     if (toolsLoading.value) return <p class="empty" role="status">Loading the tools…</p>;
     return (
       <div class="empty">

@@ -39,7 +39,7 @@ export function Completed({ of, name, label, required = false, hint = "", value,
       <input id={id} class="input" list={`${id}-list`} required={required} value={value} autocomplete="off" aria-describedby={hint === "" ? undefined : `${id}-hint`}
         onFocus={() => look(value)} onInput={(event) => { change(event.currentTarget.value); look(event.currentTarget.value); }} />
       <datalist id={`${id}-list`}>{proposed.value.map((each) => <option key={each} value={each} />)}</datalist>
-      {proposed.value.length > 0 && <span class="row proposed">{proposed.value.slice(0, 8).map((each) => <button key={each} type="button" class="button quiet small" onClick={() => change(each)}>{each}</button>)}</span>}
+      {proposed.value.some((each) => each !== value) && <span class="row proposed">{proposed.value.slice(0, 8).map((each) => <button key={each} type="button" class="button quiet small" onClick={() => change(each)}>{each}</button>)}</span>}
       {hint !== "" && <span class="hint" id={`${id}-hint`}>{hint}</span>}
     </div>
   );

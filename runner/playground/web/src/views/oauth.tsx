@@ -22,7 +22,7 @@ export function OAuthView(): JSX.Element {
     <div class="stack">
       <h1>{T.title}</h1>
       <p class="soft">{T.about} {T.secrets}</p>
-      <form class="row" onSubmit={(event) => { event.preventDefault(); void makeAll(); }}>
+      <form class="row low" onSubmit={(event) => { event.preventDefault(); void makeAll(); }}>
         <label class="field grow"><span class="label">{T.server}</span><input class="input mono" type="url" required value={learnt.value.server} onInput={(event) => aim(event.currentTarget.value.trim())} list="known-servers" /></label>
         <datalist id="known-servers">{beside.value.filter((each) => each.kind === "address").map((each) => <option key={each.id} value={each.target} />)}</datalist>
         <button class="button main" disabled={busy.value !== null}>{T.all}</button>

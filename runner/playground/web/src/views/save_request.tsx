@@ -7,6 +7,8 @@ import { here } from "../model/connections";
 import { folders, save, saved, type Kind } from "../model/saved";
 import { T } from "../texts/saved";
 
+const SAID_MS = 4000;
+
 export function SaveRequest({ kind, target, args }: { kind: Kind; target: string; args: () => Params | null }): JSX.Element {
   const open = useSignal(false);
   const name = useSignal("");
@@ -18,6 +20,7 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
       save({ kind, target, args: args() ?? {}, server: here.value.name, name: name.value.trim() || target, folder: folder.value.trim().replaceAll(/^\/+|\/+$/g, "") });
       open.value = false;
       said.value = T.saved;
+      setTimeout(() => { said.value = null; }, SAID_MS);
     } catch (error) {
       said.value = (error as Error).message;
     }

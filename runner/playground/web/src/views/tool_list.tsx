@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { route, to } from "../model/route";
 import { here as looked, ownProblems } from "../model/connections";
 import { plain } from "../model/plain";
-import { tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
+import { loadTools, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
 
 export function ToolList(): JSX.Element {
   const asked = useSignal("");
@@ -16,7 +16,7 @@ export function ToolList(): JSX.Element {
         <label class="unseen" for="search">Search tools</label>
         <input id="search" class="input" type="search" placeholder="Search tools   /" value={asked.value}
           onInput={(event) => { asked.value = event.currentTarget.value; }} />
-        {toolsProblem.value !== null && <p class="problem" role="alert">{toolsProblem.value}</p>}
+        {toolsProblem.value !== null && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>Try again</button></div></div>}
         {looked.value.isOwn && Object.entries(ownProblems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span><b class="mono">{plain(name)}</b> is down: {plain(why.slice(0, 200))}</span></p>)}
         {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">Loading…</p>}
         <ul class="tools strip">

@@ -1,0 +1,253 @@
+"""Work that is kept: requests by name, as a set with expectations, shared, taken along; history with pins.
+
+Source: the issue "The page that tool authors reach for", line 4.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playground_support import Shown
+from playwright.sync_api import Locator
+from web_support import WEB_TOOLS, Seen, browsing, expect, faults
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start(tools=WEB_TOOLS)) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    seen = opened(permissions=["clipboard-read", "clipboard-write"])
+    yield seen
+    seen.page.context.close()
+
+
+def save(seen: Seen, tool: str, arguments: str, name: str, folder: str = "") -> None:
+    seen.tool(tool)
+    seen.write(arguments)
+    main = seen.page.get_by_role("main")
+    main.get_by_role("button", name=re.compile("^Saved?$")).click()
+    form = seen.page.get_by_role("group", name="Save this request")
+    form.get_by_label("Name").fill(name)
+    form.get_by_label("Folder").fill(folder)
+    form.get_by_role("button", name="Keep it").click()
+    expect(main.get_by_role("button", name="Saved")).to_be_visible()
+
+
+def row(seen: Seen, name: str) -> Locator:
+    listed = seen.page.get_by_role("region", name="Saved")
+    return listed.get_by_role("listitem").filter(has=seen.page.get_by_role("button", name=name)).first
+
+
+def expecting(seen: Seen, name: str, **what: str) -> None:
+    row(seen, name).get_by_role("button", name=name).click()
+    group = row(seen, name).get_by_role("group", name="Expectations")
+    labels = {"text": "Its text has", "artifact": "A file named", "schema": "JSON Schema of"}
+    for key, value in what.items():
+        if key == "status":
+            group.get_by_label("It ends").select_option(value)
+            continue
+        field = group.get_by_label(labels[key])
+        field.fill(value)
+        field.blur()
+    row(seen, name).get_by_role("button", name=name).click()
+
+
+def downloaded(seen: Seen, button: str) -> str:
+    with seen.page.expect_download() as download:
+        seen.page.get_by_role("button", name=button).click()
+    return Path(download.value.path()).read_text()
+
+
+def test_requests_are_kept_by_name_and_folder_and_opened_again(seen: Seen) -> None:
+    save(seen, "publish", '{"text": "first"}', "One", "work/deep")
+    save(seen, "publish", '{"text": "second"}', "Two")
+    seen.page.reload()
+    seen.go("saved")
+    expect(row(seen, "One")).to_contain_text("work/deep/")
+    assert faults(seen) == []
+
+    seen.page.get_by_label("Folder").select_option("work")
+    expect(seen.page.get_by_role("region", name="Saved").get_by_role("listitem")).to_have_count(1)
+    row(seen, "One").get_by_role("button", name="Open").click()
+
+    expect(seen.page.locator("h1")).to_have_text("publish")
+    expect(seen.page.get_by_label("Arguments as JSON")).to_have_value(re.compile('"first"'))
+
+
+def test_a_set_is_run_and_says_what_is_not_as_expected(seen: Seen) -> None:
+    save(seen, "publish", '{"text": "hello"}', "text")
+    save(seen, "broken", "{}", "failure")
+    save(seen, "gallery", "{}", "files")
+    save(seen, "publish", '{"text": "x"}', "wrong text")
+    save(seen, "gallery", "{}", "wrong file")
+    save(seen, "echo", '{"value": 3}', "wrong schema")
+    seen.go("saved")
+    expecting(seen, "text", text="/sent [0-9]+/")
+    expecting(seen, "failure", status="failed", text="moon")
+    expecting(seen, "files", artifact="*.csv")
+    expecting(seen, "wrong text", text="not there")
+    expecting(seen, "wrong file", artifact="*.exe")
+    expecting(seen, "wrong schema", schema='{"type": "object", "required": ["nowhere"]}')
+
+    seen.page.get_by_role("button", name="Run all of these").click()
+
+    expect(seen.page.get_by_role("status").filter(has_text="3 of 6 passed")).to_be_visible()
+    for name in ("text", "failure", "files"):
+        expect(row(seen, name).get_by_role("status")).to_contain_text("passed")
+    expect(row(seen, "wrong text")).to_contain_text("its text does not have not there")
+    expect(row(seen, "wrong file")).to_contain_text("no file *.exe among")
+    expect(row(seen, "wrong schema")).to_contain_text("nowhere")
+    assert faults(seen) == []
+
+
+def test_requests_are_shared_by_file_and_link_and_run_nothing_by_themselves(
+    seen: Seen, opened: Callable[..., Seen], tmp_path: Path
+) -> None:
+    save(seen, "publish", '{"text": "shared"}', "Shared", "team")
+    seen.go("saved")
+    text = downloaded(seen, "Save as file")
+    row(seen, "Shared").get_by_role("button", name="Shared").click()
+    row(seen, "Shared").get_by_role("button", name="Copy link").click()
+    link = seen.page.evaluate("navigator.clipboard.readText()")
+
+    other = opened()
+    file = tmp_path / "requests.json"
+    file.write_text(text)
+    other.go("saved")
+    other.page.get_by_label("Take over a file").set_input_files(file)
+    offer = other.page.get_by_role("region", name="Somebody shares requests with you")
+    expect(offer).to_contain_text("team/Shared")
+    assert faults(other) == []
+    offer.get_by_role("button", name="Take over").click()
+    expect(row(other, "Shared")).to_be_visible()
+    other.page.evaluate("link => { location.href = link }", link)
+    expect(offer).to_contain_text('{"text":"shared"}')
+    offer.get_by_role("button", name="Dismiss").click()
+    other.go("history")
+    expect(other.page.get_by_role("main")).to_contain_text("No calls yet")
+    other.page.context.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["no json", "{}", '{"format": "toolcell-requests", "requests": [{"kind": "evil"}]}']
+)
+def test_what_is_no_file_of_requests_is_refused(seen: Seen, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "requests.json"
+    file.write_text(text)
+    seen.go("saved")
+
+    seen.page.get_by_label("Take over a file").set_input_files(file)
+
+    expect(seen.page.get_by_role("alert")).to_be_visible()
+    expect(seen.page.get_by_role("main")).to_contain_text("Nothing is saved yet")
+
+
+def test_a_set_saved_as_pytest_runs_and_finds_the_same(seen: Seen, tmp_path: Path) -> None:
+    save(seen, "publish", '{"text": "hello"}', "good")
+    save(seen, "publish", '{"text": "hello"}', "bad")
+    seen.go("saved")
+    expecting(seen, "good", text="/SENT [0-9]+/i")
+    expecting(seen, "bad", text="not there")
+    made = downloaded(seen, "Save as pytest")
+
+    file = tmp_path / "test_requests.py"
+    runner = str(Path(sys.executable).with_name("runner"))
+    file.write_text(
+        made.replace('"runner"', json.dumps(runner)).replace('"FILE"', json.dumps(str(WEB_TOOLS)))
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "no:randomly",
+            "-p",
+            "no:cacheprovider",
+            str(file),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "FAILED test_requests.py::test_bad_answers" in done.stdout
+
+
+def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
+    seen.tool("publish")
+    seen.write('{"text": "it\'s"}')
+    seen.run()
+    seen.go("history")
+    seen.page.get_by_role("link", name="publish").first.click()
+    forms = seen.page.get_by_role("tablist", name="Forms")
+
+    said = {}
+    for tab in forms.get_by_role("tab").all():
+        tab.click()
+        said[tab.inner_text()] = (
+            seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
+        )
+
+    assert list(said) == ["runner call", "curl", "Python", "TypeScript", "mcp.json", "pytest"]
+    assert json.loads(said["mcp.json"])["mcpServers"]["gallery"]["url"] == f"{seen.shown.base}/mcp"
+    compile(said["Python"], "made", "exec")
+    compile(said["pytest"], "made", "exec")
+    curl = subprocess.run(
+        ["bash", "-c", said["curl"]], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "sent 4 characters" in curl.stdout
+    assert 'client.callTool({ name: "publish", arguments: {"text":"it\'s"} })' in said["TypeScript"]
+
+
+def test_history_is_searched_and_pinned_calls_come_first(seen: Seen) -> None:
+    for text in ("alpha", "beta", "gamma"):
+        seen.tool("publish")
+        seen.write(json.dumps({"text": text}))
+        seen.run()
+    seen.go("history")
+    rows = seen.page.get_by_role("table", name="Calls").get_by_role("row")
+    expect(rows).to_have_count(4)
+
+    seen.page.get_by_label("Search calls").fill("beta")
+    expect(rows).to_have_count(2)
+    seen.page.get_by_role("button", name="Pin", exact=True).click()
+    seen.page.get_by_label("Search calls").fill("")
+
+    expect(rows.nth(1)).to_contain_text("beta")
+    assert faults(seen) == []
+    seen.page.reload()
+    expect(rows.nth(1)).to_contain_text("beta")
+    expect(rows.nth(1).get_by_role("button", name="Pinned")).to_be_visible()
+
+
+def test_the_same_curl_works_in_the_era_with_sessions(seen: Seen) -> None:
+    seen.go("session")
+    seen.page.get_by_label("Version of the protocol").select_option("2025-11-25")
+    seen.tool("publish")
+    seen.write('{"text": "handshake"}')
+    seen.run()
+    seen.go("history")
+    seen.page.get_by_role("link", name="publish").first.click()
+    seen.page.get_by_role("tab", name="curl").click()
+
+    made = seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
+    done = subprocess.run(["bash", "-c", made], capture_output=True, text=True, check=True, timeout=60)
+
+    assert "sent 9 characters" in done.stdout
