@@ -117,6 +117,8 @@ class Keeping:
 
     async def _live(self) -> str:
         """Start it, unless it runs, and wait for its end; say how that was."""
+        # Whoever asks from now on asks of this life, and not of the one that failed.
+        self._tried.clear()
         if self._life is None:
             try:
                 self._life = await asyncio.to_thread(self._start)
