@@ -29,7 +29,7 @@ from runner.fleet.far_call import Again, FarCall, Gone, Limit
 from runner.fleet.key import Forged
 from runner.fleet.keys import Keys
 from runner.fleet.listening import NOTICE
-from runner.fleet.lua import COUNT, PLACE, REVOKE
+from runner.fleet.lua import COUNT, PLACE, RELEASE, REVOKE
 from runner.fleet.messages import WIRE_VERSION, Said, Told, read
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
@@ -50,6 +50,7 @@ LEASE_S = 10.0
 _WATCH_S = 0.5
 _RENEW_S = 2.0
 _TAKEN_S = 5.0
+_MISSED_S = 2.0
 _NODES_S = 10.0
 _PLACE_S = 30.0
 _LOOK_S = 0.25
@@ -96,6 +97,7 @@ class FleetEngine:
     _calls: dict[str, FarCall] = field(default_factory=dict)
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _missed: dict[str, float] = field(default_factory=dict)
     _fault: str | None = None
 
     @classmethod
@@ -135,6 +137,11 @@ class FleetEngine:
     def placed(self) -> Mapping[str, str]:
         """Return the nodes of the requests that have one, by the request."""
         return {call.id: call.node for call in self._calls.values() if call.node is not None}
+
+    @property
+    def begun(self) -> Sequence[str]:
+        """Return the requests of which their nodes have said that their code runs."""
+        return [call.id for call in self._calls.values() if call.has_begun]
 
     async def faults(self) -> Mapping[str, str]:
         """Say why calls cannot be taken now, if it is the fleet's fault."""
@@ -284,6 +291,7 @@ class FleetEngine:
         arguments: list[str | int]
         arguments = [
             keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment,
+            call.avoided,
             *(limit.most for limit in call.limits),
         ]  # fmt: skip
         while True:
@@ -299,7 +307,7 @@ class FleetEngine:
                 await asyncio.sleep(_LOOK_S)
             else:
                 if said == b"placed":
-                    call.placed(what[0].decode(), now=time.monotonic())
+                    call.placed(what[0].decode(), stays=bool(what[1]), now=time.monotonic())
                     request.steps.done("place")
                     return
                 if said == b"full":
@@ -329,6 +337,7 @@ class FleetEngine:
         try:
             while (said := await call.next()).kind != "end":
                 if said.kind == "refused":
+                    call.avoided = call.node or ""
                     raise Again("the node did not take it")
                 if said.kind == "ask":
                     asking.append(asyncio.create_task(self._answer(call, listener, said.body)))
@@ -392,12 +401,19 @@ class FleetEngine:
             await self.connection.redis.ping()
             return
         keys, now = self.connection.keys, time.monotonic()
+        self._missed = {node: since for node, since in self._missed.items() if node in nodes}
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             for node in nodes:
                 all_of_them.exists(keys.node(node))
             alive = dict(zip(nodes, await all_of_them.execute(), strict=True))
+        for node in nodes:
+            if alive[node]:
+                self._missed.pop(node, None)
+            else:
+                self._missed.setdefault(node, now)
         for call in calls:
-            if not alive[str(call.node)]:
+            # One whose name Redis has lost says it again within a second.
+            if now - self._missed.get(str(call.node), now) > _MISSED_S:
                 await self._take_back(call, "the worker node that ran it is gone")
             elif not call.has_taken and now - call.sent_at > _TAKEN_S:
                 await self._take_back(call, "the worker node did not take it")
@@ -410,6 +426,7 @@ class FleetEngine:
             # At the next look; until then it stays where it is.
             return
         node, call.node = call.node, None
+        call.avoided = node or ""
         log.warning("call taken back", extra={"call": call.id, "node": node, "reason": reason})
         has_not_begun = stood == b"placed" and not call.has_begun
         call.over(Again(reason) if has_not_begun or call.is_idempotent else Gone(reason))
@@ -454,28 +471,22 @@ class FleetEngine:
         await self.connection.redis.hset(key, mapping=noted)
         await self.connection.redis.pexpire(key, int(LEASE_S * 1000))
 
-    async def _free(self, call: FarCall) -> None:
-        """Give back the places of a call."""
-        keys, node = self.connection.keys, call.node
+    async def _free(self, call: FarCall, *, is_over: bool = False) -> None:
+        """Give back the places of a call; forget it, where it is over."""
+        keys, load = self.connection.keys, [] if call.node is None else [self.connection.keys.load(call.node)]
+        sets = [*(limit.key for limit in call.limits), *load]
+        names = [keys.call(call.id), keys.eager, *sets]
         with contextlib.suppress(*Unreachable):
-            async with self.connection.redis.pipeline(transaction=False) as all_of_them:
-                for limit in call.limits:
-                    all_of_them.zrem(limit.key, call.id)
-                if node is not None:
-                    all_of_them.zrem(keys.load(node), call.id)
-                all_of_them.publish(keys.freed, "")
-                await all_of_them.execute()
+            await RELEASE.run(self.connection.redis, names, call.id, int(is_over), keys.freed)
 
     async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it first."""
-        with contextlib.suppress(*Unreachable):
-            if not is_over:
+        if not is_over:
+            with contextlib.suppress(*Unreachable):
                 await self._revoke(call)
                 if call.node is not None:
                     await self._tell(call.node, Told(kind="cancel", call=call.id))
-            else:
-                await self.connection.redis.delete(self.connection.keys.call(call.id))
-        await self._free(call)
+        await self._free(call, is_over=is_over)
 
     async def _listen_for_room(self) -> None:
         """Hear that places have become free; whoever hears nothing looks now and then."""

@@ -46,6 +46,8 @@ class FarCall:
         id: What it is called in the fleet.
         epoch: How often it was placed before.
         node: Which node has it.
+        avoided: Which node did not take it.
+        stays: Whether its user's calls went to that node before.
         sent_at: When it was sent there, in seconds of the monotonic clock.
         has_taken: Whether the node has said that it has it.
         has_begun: Whether it has said that its code runs.
@@ -58,6 +60,8 @@ class FarCall:
     id: str = ""
     epoch: int = 0
     node: str | None = None
+    avoided: str = ""
+    stays: bool = False
     sent_at: float = 0.0
     has_taken: bool = False
     has_begun: bool = False
@@ -85,11 +89,12 @@ class FarCall:
             facts=request.facts.to_json(),
             levels=sorted(request.levels),
             is_awaited=request.is_awaited,
+            stays=self.stays,
         )
 
-    def placed(self, node: str, *, now: float) -> None:
+    def placed(self, node: str, *, stays: bool, now: float) -> None:
         """Note that a node gets it."""
-        self.node, self.sent_at = node, now
+        self.node, self.stays, self.sent_at = node, stays, now
         self.has_taken = self.has_begun = False
         self._said = asyncio.Queue(_MOST_SAID)
 

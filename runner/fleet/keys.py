@@ -25,6 +25,11 @@ class Keys:
         """Return the channel on which is said that a place has become free."""
         return f"{self.fleet}:freed"
 
+    @property
+    def eager(self) -> str:
+        """Return what is there while a host waits for a place."""
+        return f"{self.fleet}:eager"
+
     def queue(self, node: str) -> str:
         """Return the name of the docket from which a node takes calls."""
         return f"{self.fleet}:queue:{node}"

@@ -12,7 +12,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-__all__ = ["BEGIN", "COUNT", "PLACE", "REVOKE", "Script"]
+__all__ = ["BEGIN", "COUNT", "PLACE", "RELEASE", "REVOKE", "SPEND", "Script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +40,7 @@ class Script:
 
 PLACE = Script("place")
 BEGIN = Script("begin")
+RELEASE = Script("release")
 REVOKE = Script("revoke")
+SPEND = Script("spend")
 COUNT = Script("count")

@@ -44,6 +44,7 @@ class CallRecord(_Message):
         facts: What the tool may learn of the request: `RequestFacts`.
         levels: Levels of log messages that the client wants.
         is_awaited: Whether its client waits for the answer.
+        stays: Whether the user's calls went to this node before, and to no other since.
     """
 
     version: int
@@ -59,6 +60,7 @@ class CallRecord(_Message):
     facts: Object
     levels: list[str]
     is_awaited: bool
+    stays: bool
 
 
 class Said(_Message):

@@ -9,11 +9,12 @@ Source: `docs/decisions/0044-a-fleet-over-redis.md`.
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,29 +23,32 @@ from typing import Any
 from docket import Worker
 
 from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
+from runner.fleet.far_state import FarState
 from runner.fleet.key import Forged
-from runner.fleet.lua import BEGIN
+from runner.fleet.lua import BEGIN, SPEND
 from runner.fleet.messages import WIRE_VERSION, CallRecord, Said, Told, read
 from runner.fleet.node_call import NodeCall
+from runner.settings.named_limits import Counted
 from runner.toolset.toolset import Toolset
 
-__all__ = ["FENCE_S", "Node"]
+__all__ = ["FENCE_S", "TTL_S", "Node"]
 
 log = logging.getLogger(__name__)
 
-TTL_S = 8.0
+TTL_S = 7.0
 """After how long without a word hosts take a node for dead, in seconds."""
 
 FENCE_S = 5.0
 """After how long without an answer of Redis a node ends its calls, in seconds: before hosts give up on it."""
 
+_HOUR_MS = 3_600_000
 _BEAT_S = 1.0
 _SAY_AGAIN_S = 0.2
 _MOST_WAITING = 2000
 _MOST_NOTE_BYTES = 1024 * 1024
 _SILENT_BEATS = 6
-_STREAM_MS = 3_600_000
 _LAST_WORDS_S = 5.0
+_LEAVE_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -66,8 +70,19 @@ class Node:
     fenced: asyncio.Event = field(default_factory=asyncio.Event)
     _calls: dict[str, NodeCall] = field(default_factory=dict)
     _outbox: "asyncio.Queue[tuple[str, Said]]" = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
+    _spending: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _state: FarState = field(init=False)
     _is_draining: bool = False
     _heard_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._state = FarState(
+            redis=self.connection.redis,
+            keys=self.connection.keys,
+            state=self.toolset.state,
+            stay_s=self.toolset.settings.session_idle_s,
+        )
+        self.toolset.rates.told = self._spent
 
     @classmethod
     @asynccontextmanager
@@ -88,21 +103,26 @@ class Node:
         )
         node._heard_at = time.monotonic()
         await node._register()
-        async with worker:
-            work = [
-                asyncio.create_task(one)
-                for one in (
-                    worker.run_forever(),
-                    connection.hear(connection.keys.told(name), node._told),
-                    node._beat(),
-                    node._send(),
-                )
-            ]
-            log.info("worker node", extra={"node": name, "release": release})
-            try:
-                yield node
-            finally:
-                await node._end(work)
+        # pydocket leaves in the context in which it was entered, and in no other.
+        within = contextvars.copy_context()
+        await asyncio.create_task(worker.__aenter__(), context=within)
+        work = [
+            asyncio.create_task(one)
+            for one in (
+                worker.run_forever(),
+                connection.hear(connection.keys.told(name), node._told),
+                node._beat(),
+                node._send(),
+            )
+        ]
+        log.info("worker node", extra={"node": name, "release": release})
+        try:
+            yield node
+        finally:
+            await node._end(work)
+            # Where Redis says nothing, it would wait for that.
+            leaving = asyncio.create_task(worker.__aexit__(None, None, None), context=within)
+            await asyncio.wait({leaving}, timeout=_LEAVE_S)
 
     async def drain(self, left_s: float, again: asyncio.Event) -> None:
         """Take no further call, and let those under way end, for so many seconds or until `again` is set."""
@@ -147,9 +167,10 @@ class Node:
         if not is_ours or self._is_draining or is_known or self.fenced.is_set():
             await self._say(said.host, Said(call=said.call, epoch=said.epoch, kind="refused"))
             return
-        call = NodeCall(record=said, toolset=self.toolset, begin=self._begins, send=self._say)
+        call = NodeCall(
+            record=said, toolset=self.toolset, begin=self._begins, send=self._say, state=self._state
+        )
         self._calls[said.call] = call
-        await self._say(said.host, Said(call=said.call, epoch=said.epoch, kind="took"))
         call.task = asyncio.create_task(call.run())
         call.task.add_done_callback(lambda task: self._over(said.call, task))
 
@@ -159,23 +180,31 @@ class Node:
             log.error("a call failed on this node", exc_info=fault, extra={"call": call})
 
     async def _begins(self, record: CallRecord) -> bool:
-        keys = self.connection.keys
-        begun = Said(call=record.call, epoch=record.epoch, kind="begun")
-        sealed = self.connection.key.seal(begun.model_dump(), to=record.host)
+        key = self.connection.keys.call(record.call)
         try:
-            return bool(
-                await BEGIN.run(
-                    self.connection.redis,
-                    [keys.call(record.call), keys.said(record.host)],
-                    self.name,
-                    record.epoch,
-                    sealed,
-                )
-            )
+            return bool(await BEGIN.run(self.connection.redis, [key], self.name, record.epoch))
         except Unreachable as error:
             # Perhaps it is noted as begun; then its host will say that nobody knows.
             log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
             return False
+
+    def _spent(self, limits: Sequence[Counted], cpu_s: float) -> None:
+        """Count the processor time of a call for the whole fleet."""
+        keys = [
+            self.connection.keys.cpu(one.name, one.whose)
+            for one in limits
+            if one.limit.cpu_s_per_hour is not None
+        ]
+        if keys and cpu_s > 0:
+            task = asyncio.create_task(self._spend(keys, cpu_s))
+            self._spending.add(task)
+            task.add_done_callback(self._spending.discard)
+
+    async def _spend(self, keys: Sequence[str], cpu_s: float) -> None:
+        try:
+            await SPEND.run(self.connection.redis, keys, cpu_s, _HOUR_MS, secrets.token_hex(8))
+        except Unreachable as error:
+            log.warning("processor time was not counted", extra={"cpu_s": cpu_s, "fault": str(error)})
 
     async def _say(self, host: str, said: Said) -> None:
         if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:
@@ -201,12 +230,14 @@ class Node:
 
     async def _sent(self, sealed: list[tuple[str, str]]) -> bool:
         try:
+            if len(sealed) == 1:
+                ((stream, text),) = sealed
+                await self.connection.redis.xadd(stream, {"said": text})
+                return True
             # All or none, so that nothing is said twice.
             async with self.connection.redis.pipeline(transaction=True) as whole:
                 for stream, text in sealed:
                     whole.xadd(stream, {"said": text})
-                for stream in {stream for stream, _ in sealed}:
-                    whole.pexpire(stream, _STREAM_MS)
                 await whole.execute()
         except Unreachable as error:
             log.warning("nothing can be said to hosts", extra={"fault": str(error)})
@@ -253,13 +284,18 @@ class Node:
         keys, calls = self.connection.keys, list(self._calls.values())
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             all_of_them.pexpire(keys.node(self.name), int(TTL_S * 1000))
+            for host in {call.record.host for call in calls}:
+                # Of a host that is gone nothing stays.
+                all_of_them.pexpire(keys.said(host), _HOUR_MS)
             for call in calls:
                 all_of_them.hmget(keys.call(call.record.call), "state", "node", "epoch")
-            is_known, *states = await all_of_them.execute()
+            is_known, *replies = await all_of_them.execute()
+            states = replies[len(replies) - len(calls) :]
         if not is_known:
             await self._register()
         for call, state in zip(calls, states, strict=True):
             self._judge(call, state)
+            await call.tell_how_far()
 
     def _judge(self, call: NodeCall, state: list[bytes | None]) -> None:
         """End a call that its host has taken back, or whose host is gone."""
@@ -285,7 +321,10 @@ class Node:
                     await self._outbox.join()
         for task in work:
             task.cancel()
-        await asyncio.wait(work)
+        await asyncio.wait(work, timeout=_LEAVE_S)
+        if self.fenced.is_set():
+            # What it has in Redis ends by itself.
+            return
         keys = self.connection.keys
         with contextlib.suppress(*Unreachable):
             await self.connection.redis.srem(keys.nodes(self.release), self.name)

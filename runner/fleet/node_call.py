@@ -6,12 +6,13 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from runner.artifacts.route import NEVER_INLINE
 from runner.call import execute_admitted, relay
 from runner.contract.error_messages import cancelled
 from runner.errors import CallError
+from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener
 from runner.fleet.messages import CallRecord, Said, facts_of
 from runner.fleet.results import ended, failed, noted, wire_failed
@@ -46,6 +47,7 @@ class NodeCall:
         toolset: What executes it.
         begin: Asks whether it may begin, and notes that it does.
         send: Sends its host what is said of it.
+        state: Session state of its user.
         task: What runs it.
         silent: How often in a row Redis knew nothing of it.
     """
@@ -54,10 +56,19 @@ class NodeCall:
     toolset: Toolset
     begin: Callable[[CallRecord], Awaitable[bool]]
     send: Send
+    state: FarState
     task: "asyncio.Task[None] | None" = None
     silent: int = 0
     has_begun: bool = False
+    _told: str = ""
     _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
+
+    async def tell_how_far(self) -> None:
+        """Tell its host that it was taken, or has begun, once it has lasted for a moment: most have not."""
+        far: Literal["took", "begun"] = "begun" if self.has_begun else "took"
+        if far != self._told:
+            self._told = far
+            await self._say(far)
 
     async def run(self) -> None:
         """Run it, and tell its host how it ended."""
@@ -80,8 +91,11 @@ class NodeCall:
             id=record.call.partition(".")[0],
             begins=self._begins,
         )
+        await self.state.fetch(user.segment, stays=record.stays)
         with contextlib.suppress(Unwanted):
-            await self._say("end", await self._end_of(request))
+            said = await self._end_of(request)
+            await self.state.store(user.segment)
+            await self._say("end", said)
 
     def answered(self, body: Mapping[str, Any]) -> None:
         """Take what the client has answered."""

@@ -141,6 +141,7 @@ async def serve(
     transport: Transport,
     opened: AbstractAsyncContextManager[Toolset],
     reread: Callable[[], Settings],
+    *,
     connecting: Connecting,
     engine: "Callable[[Toolset], AbstractAsyncContextManager[Fleet]] | None" = None,
 ) -> int:

@@ -5,7 +5,7 @@ has ended, so the calls under way at the limit still end in order.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.contract.error_messages import over_rate
@@ -66,9 +66,11 @@ class Rates:
 
     Attributes:
         limits: The limits; others may come in their place while calls run.
+        told: Hears of the processor time of each call, where it is counted elsewhere.
     """
 
     limits: Mapping[str, LimitSettings] = field(default_factory=dict)
+    told: "Callable[[Sequence[Counted], float], None] | None" = None
     _calls: dict[_Key, _Window] = field(init=False, default_factory=dict)
     _cpu: dict[_Key, _Window] = field(init=False, default_factory=dict)
 
@@ -96,6 +98,9 @@ class Rates:
 
     def spend(self, mine: Sequence[Counted], cpu_s: float, *, now: float) -> None:
         """Add the processor time of a call that has ended, in seconds."""
+        if self.told is not None:
+            self.told(mine, cpu_s)
+            return
         for one in mine:
             if one.limit.cpu_s_per_hour is not None and cpu_s > 0:
                 _window(self._cpu, one, HOUR_S, now).add(cpu_s, now=now, step_s=_STEP_S)

@@ -123,9 +123,9 @@ class Toolset:
     rates: Rates = field(default_factory=Rates)
     drain: Drain = field(default_factory=Drain)
     observers: Observers = field(default_factory=Observers)
-    problems: dict[str, str] = field(default_factory=dict)
     further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     session_ended: Callable[[str], Awaitable[None]] | None = None
+    problems: dict[str, str] = field(default_factory=dict)
     upkeep: Upkeep = field(init=False)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)

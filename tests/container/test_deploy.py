@@ -20,8 +20,8 @@ KUBERNETES = "1.34"
 POD_KINDS = {"StatefulSet": "template", "SandboxTemplate": "podTemplate"}
 DRAIN_S = Settings.model_fields["drain_s"].default
 TOTAL_TIMEOUT_S = Settings.model_fields["total_timeout_s"].default
-# Kinds of kubernetes-sigs/agent-sandbox and of kustomize, for which Kubernetes publishes no schema.
-OTHERS = {"SandboxTemplate", "SandboxWarmPool", "SandboxClaim", "Kustomization"}
+# Kinds of kubernetes-sigs/agent-sandbox, KEDA and kustomize, for which Kubernetes publishes no schema.
+OTHERS = {"SandboxTemplate", "SandboxWarmPool", "SandboxClaim", "Kustomization", "ScaledObject"}
 
 
 def manifests() -> list[tuple[Path, dict[str, Any]]]:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fleet_world import HostSide, World, alive, code_of, until, wait_until
+from fleet_world import HostSide, World, alive, code_of, until
+
+from runner.fleet.node import TTL_S
 
 pytestmark = pytest.mark.anyio
 
@@ -75,12 +77,10 @@ async def test_a_call_that_had_not_begun_goes_to_another_node(world: World) -> N
 
     async with world.host() as host:
         await host.result("add", {"a": 1, "b": 2})
+        await asyncio.to_thread(world.node, "two")
         # It takes no call any more, and hosts do not know that yet.
         first.signal(signal.SIGSTOP)
-        calling = asyncio.create_task(host.call("once", _slow(world, "p", 0.1)))
-        await until(lambda: host.engine.running)
-        world.node("two")
-        ended = await calling
+        ended = await host.call("once", _slow(world, "p", 0.1))
         first.signal(signal.SIGCONT)
         await until(lambda: first.said.count("worker node ") >= 2)
 
@@ -95,12 +95,18 @@ async def test_a_node_whose_redis_is_gone_ends_its_calls_and_comes_back(world: W
         calling = await _begun(host, world, "once", "f")
         running = node.children()
         world.redis.process.send_signal(signal.SIGSTOP)
-        await until(lambda: len(alive(running)) == 0)
+        stopped = time.monotonic()
+        await until(lambda: "is cut off" in node.said)
+        fenced_s = time.monotonic() - stopped
+        # All of its sandbox, while Redis is still silent.
+        await until(lambda: not alive(running))
         world.redis.process.send_signal(signal.SIGCONT)
         ended = await calling
         await until(lambda: node.said.count("worker node ") == 2)
         after = await host.result("add", {"a": 1, "b": 2})
 
+    # Before a host takes it for dead.
+    assert fenced_s < TTL_S
     assert code_of(ended) == "E_CRASHED"
     assert world.runs("f") == 1
     assert after == 3
@@ -163,7 +169,8 @@ async def test_a_redis_that_has_lost_everything_loses_no_call_silently(world: Wo
     world.node("one")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "l", 4.0)
+        calling = await _begun(host, world, "once", "l", 12.0)
+        await until(lambda: host.engine.begun)
         world.redis.client().flushall()
         ended = await calling
         after = await host.result("add", {"a": 1, "b": 2})
@@ -178,12 +185,12 @@ async def test_a_stopped_node_lets_its_calls_end_and_takes_no_other(world: World
 
     async with world.host() as host:
         calling = await _begun(host, world, "once", "d", 3.0)
-        world.node("two")
+        await asyncio.to_thread(world.node, "two")
         first.signal(signal.SIGTERM)
         await until(lambda: "being stopped" in first.said)
         others = [await host.result("add", {"a": one, "b": 1}) for one in range(5)]
         ended = await calling
-        wait_until(lambda: first.process.poll() is not None)
+        await until(lambda: first.process.poll() is not None)
 
     assert ended.processed.value["results"] == "done"
     assert others == [1, 2, 3, 4, 5]

@@ -3,11 +3,12 @@
 -- KEYS 1 the call, 2 the node of its user, 3 the nodes of its release, 4 users that wait, 5 when each last
 --      asked, 6 turns, then one sorted set of calls for each limit
 -- ARGV 1 prefix, 2 call, 3 epoch, 4 host, 5 lease in ms, 6 how long a user stays with a node in ms, 7 user,
---      then how many each limit allows
--- Returns {'placed', node}, {'full', which limit, from 1, or 0: the nodes} or {'none'}: no node is there.
+--      8 a node that did not take it and is passed over where there is another, then how many each limit allows
+-- Returns {'placed', node, whether its user had a place there before}, {'full', which limit, from 1, or 0: the nodes} or {'none'}: no node is there.
 local prefix, call, epoch, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lease_ms, stay_ms, user = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local FIRST_LIMIT, FIRST_MOST = 7, 8
+local avoided = ARGV[8]
+local FIRST_LIMIT, FIRST_MOST = 7, 9
 local WAITS_MS = 2000
 
 -- The clock of Redis alone counts: those of hosts and nodes may differ.
@@ -22,12 +23,17 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now)) do
   redis.call('ZREM', KEYS[4], gone)
 end
 
+local function eager(which)
+  redis.call('SET', prefix .. 'eager', '1', 'PX', WAITS_MS)
+  return {'full', which}
+end
+
 local function wait(which)
   redis.call('ZADD', KEYS[4], turn, user)
   redis.call('ZADD', KEYS[5], now + WAITS_MS, user)
   redis.call('PEXPIRE', KEYS[4], WAITS_MS * 2)
   redis.call('PEXPIRE', KEYS[5], WAITS_MS * 2)
-  return {'full', which}
+  return eager(which)
 end
 
 for index = FIRST_LIMIT, #KEYS do
@@ -37,7 +43,7 @@ for index = FIRST_LIMIT, #KEYS do
     local which = index - FIRST_LIMIT + 1
     -- The first one is of all users together: they take turns. At another one nobody else has to wait.
     if which == 1 then return wait(which) end
-    return {'full', which}
+    return eager(which)
   end
 end
 
@@ -51,8 +57,9 @@ end
 
 local chosen = redis.call('GET', KEYS[2])
 local free, capacity = nil, nil
-if chosen then free, capacity = state(chosen) end
+if chosen and chosen ~= avoided then free, capacity = state(chosen) end
 local others_free = 0
+local stays = free and 1 or 0
 if not free then
   -- The node of this user is gone, or there was none.
   chosen = nil
@@ -62,6 +69,7 @@ if not free then
     if its_free then
       others_free = others_free + math.max(its_free, 0)
       local share = its_free / its_capacity
+      if node == avoided then share = -0.5 end
       if share > best then chosen, free, capacity, best = node, its_free, its_capacity, share end
     elseif redis.call('EXISTS', prefix .. 'node:' .. node) == 0 then
       redis.call('SREM', KEYS[3], node)
@@ -89,4 +97,4 @@ redis.call('ZREM', KEYS[4], user)
 redis.call('ZREM', KEYS[5], user)
 redis.call('HSET', KEYS[6], '', tostring(turn), user, tostring(turn + 1))
 redis.call('PEXPIRE', KEYS[6], 60000)
-return {'placed', chosen}
+return {'placed', chosen, stays}

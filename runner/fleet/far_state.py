@@ -1,0 +1,105 @@
+"""Session state of tools in a fleet: where its user goes, it goes along.
+
+A node has the state of its users in memory, as a host of one machine has. It looks before each call whether
+another node has changed it, and writes down after each call what that has changed. Of a user's calls all run
+on one node, so nobody else changes it meanwhile.
+
+Times are counted by the clock of Redis.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.asyncio import Redis
+
+from runner.fleet.connection import Unreachable
+from runner.fleet.keys import Keys
+from runner.toolset.session_state import Kept, SessionState
+from sandbox import strict_json
+
+__all__ = ["FarState"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FarState:
+    """Keeps the session state of users in Redis.
+
+    Attributes:
+        redis: Where.
+        keys: What is called how there.
+        state: What the node has in memory.
+        stay_s: How long it is kept after the last call, in seconds.
+    """
+
+    redis: Redis
+    keys: Keys
+    state: SessionState
+    stay_s: float
+    _versions: dict[str, bytes] = field(default_factory=dict)
+
+    async def fetch(self, user: str, *, stays: bool) -> None:
+        """Have the state of a user as the last call has left it, on whichever node.
+
+        Args:
+            user: The user.
+            stays: Whether all calls since the last one here ran here.
+        """
+        if stays and user in self._versions:
+            return
+        key = self.keys.state(user)
+        try:
+            version: Any = await self.redis.hget(key, "")
+            if (version or b"") == self._versions.setdefault(user, b""):
+                return
+            entries: Any = await self.redis.hgetall(key)
+            seconds, micros = await self.redis.time()
+        except Unreachable as error:
+            log.warning("session state as this node knows it", extra={"user": user, "fault": str(error)})
+            return
+        version = entries.pop(b"", b"")
+        self.state.take_over(user, _read(entries, now=seconds + micros / 1e6))
+        self._versions[user] = version
+
+    async def store(self, user: str) -> None:
+        """Write down what a call has changed of its user's state."""
+        changes = self.state.take_changes(user)
+        if not changes:
+            return
+        key = self.keys.state(user)
+        try:
+            seconds, micros = await self.redis.time()
+            now = seconds + micros / 1e6
+            async with self.redis.pipeline(transaction=True) as whole:
+                for name, kept in changes.items():
+                    if kept is None:
+                        whole.hdel(key, name)
+                    else:
+                        ends = "" if kept.left_s is None else repr(now + kept.left_s)
+                        whole.hset(key, name, f"{ends}\n{kept.text}")
+                whole.hincrby(key, "", 1)
+                whole.pexpire(key, int(self.stay_s * 1000))
+                replies = await whole.execute()
+        except Unreachable as error:
+            log.warning("session state is on this node only", extra={"user": user, "fault": str(error)})
+            return
+        self._versions[user] = str(replies[-2]).encode()
+
+
+def _read(entries: Mapping[bytes, bytes], *, now: float) -> Mapping[str, Kept]:
+    """Return values as Redis has them; what is none is left out."""
+    found: dict[str, Kept] = {}
+    for name, text in entries.items():
+        ends, _, value = text.decode(errors="replace").partition("\n")
+        try:
+            left_s = float(ends) - now if ends else None
+            known: Any = strict_json.loads(name.decode())
+            strict_json.loads(value)
+        except ValueError:
+            continue
+        if isinstance(known, list) and len(known) == 2 and (left_s is None or left_s > 0):
+            found[name.decode()] = Kept(value, left_s)
+    return found

@@ -1,0 +1,122 @@
+"""What `deploy/kubernetes/overlays/fleet` holds: it keeps the rules, and its settings make a fleet."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner.fleet.serve_node import check_of_fleet
+from runner.http.health import PATHS
+from runner.observation.metrics import Gauges, Metrics
+from runner.settings.model import Settings
+from runner.settings.sources import load
+
+FLEET = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays" / "fleet"
+ROLES = ("host", "node")
+# What another object of the cluster gives in their place.
+SECRETS = {"RUNNER_REDIS_URL": "rediss://:secret@redis.redis.svc:6379/0"}
+
+
+def manifests() -> list[dict[str, Any]]:
+    return [one for path in sorted(FLEET.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())]
+
+
+def of(kind: str, name: str) -> dict[str, Any]:
+    (found,) = (
+        one for one in manifests() if one["kind"] == kind and one.get("metadata", {}).get("name") == name
+    )
+    return found
+
+
+def pod(role: str) -> dict[str, Any]:
+    return of("Deployment", f"toolcell-{role}")["spec"]["template"]["spec"]
+
+
+def settings(role: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    (container,) = pod(role)["containers"]
+    for each in container["env"]:
+        monkeypatch.setenv(each["name"], each.get("value") or SECRETS[each["name"]])
+    return load({})
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_its_pods_are_restricted_read_only_and_limited(role: str) -> None:
+    spec = pod(role)
+    (container,) = spec["containers"]
+
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert not [one for one in spec["volumes"] if "hostPath" in one]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"cpu", "memory", "ephemeral-storage"} <= set(container["resources"]["limits"])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_its_variables_are_settings_of_a_fleet(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = settings(role, monkeypatch)
+
+    check_of_fleet(read)
+    waited = pod(role)["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod(role)["terminationGracePeriodSeconds"] >= waited + read.drain_s + 5
+
+
+def test_hosts_and_nodes_are_told_the_same_of_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = ("engine", "redis_url", "fleet", "fleet_key_file", "fleet_release", "store", "s3_endpoint")
+    host, node = (settings(role, monkeypatch) for role in ROLES)
+
+    assert [getattr(host, name) for name in shared] == [getattr(node, name) for name in shared]
+    assert node.max_calls * node.call_memory_mb <= 3 * 1024
+
+
+def test_a_host_is_asked_what_it_answers_and_a_node_for_its_metrics() -> None:
+    probes = {
+        role: [
+            (name, pod(role)["containers"][0][f"{name}Probe"]["httpGet"]["path"])
+            for name in ("startup", "readiness", "liveness")
+            if f"{name}Probe" in pod(role)["containers"][0]
+        ]
+        for role in ROLES
+    }
+
+    health, ready = PATHS
+    assert probes == {
+        "host": [("startup", health), ("readiness", ready), ("liveness", health)],
+        "node": [("startup", "/metrics"), ("liveness", "/metrics")],
+    }
+
+
+def test_nodes_reach_names_redis_and_the_store_and_nobody_reaches_them_but_prometheus() -> None:
+    policy = of("NetworkPolicy", "toolcell-node")["spec"]
+
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [
+        [53, 53],
+        [6379],
+        [7070],
+    ]
+    assert all("to" in rule for rule in policy["egress"])
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["ingress"]] == [[9464]]
+    deny = of("NetworkPolicy", "deny-all")["spec"]
+    assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def test_nodes_are_scaled_by_metrics_that_hosts_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled = of("ScaledObject", "toolcell-node")["spec"]
+    (trigger,) = scaled["triggers"]
+    named = re.findall(r"toolcell_\w+", re.sub(r'"[^"]*"', "", trigger["metadata"]["query"]))
+
+    exposed = Metrics().exposition(Gauges()).decode()
+    node = settings("node", monkeypatch)
+
+    assert scaled["scaleTargetRef"]["name"] == of("Deployment", "toolcell-node")["metadata"]["name"]
+    assert "replicas" not in of("Deployment", "toolcell-node")["spec"]
+    assert named == ["toolcell_calls_running", "toolcell_calls_waiting"]
+    assert all(f"\n{name} " in exposed for name in named)
+    assert 0 < int(trigger["metadata"]["threshold"]) <= node.max_calls

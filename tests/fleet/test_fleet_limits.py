@@ -1,0 +1,167 @@
+"""What holds for one machine holds for a fleet: limits, rates, sessions, versions, and who may speak."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_world import TOOLS, World, code_of, until
+from support import Listening
+
+from runner.fleet.messages import Said
+from runner.settings.named_limits import LimitSettings
+
+pytestmark = pytest.mark.anyio
+
+
+def _waiting(world: World, marker: str, seconds: float) -> dict[str, Any]:
+    return {"runs": str(world.folder / "runs"), "marker": marker, "seconds": seconds}
+
+
+async def test_a_limit_of_calls_at_once_holds_over_hosts_and_nodes(world: World) -> None:
+    world.more |= {"max_calls_per_user": 2}
+    world.node("one")
+    world.node("two")
+
+    async with world.host("host1") as first, world.host("host2") as second:
+        calls = [
+            asyncio.create_task(host.call("once", _waiting(world, "n", 2.0)))
+            for host in (first, second)
+            for _ in range(2)
+        ]
+        await until(lambda: world.runs("n") == 2)
+        at_once = int(world.redis.client().zcard("toolcell:running:user:ann"))
+        # Nobody of another user has to wait for them.
+        other = await second.result("add", {"a": 1, "b": 2}, user="bob")
+        while_two_ran = world.runs("n")
+        ended = await asyncio.gather(*calls)
+
+    assert at_once == 2
+    assert other == 3
+    assert while_two_ran == 2
+    assert [one.processed.value["results"] for one in ended] == ["done"] * 4
+    assert world.runs("n") == 4
+
+
+async def test_rates_are_those_of_the_fleet(world: World) -> None:
+    limits = {
+        "adding": LimitSettings(tools=("add",), calls_per_minute=3),
+        "work": LimitSettings(tools=("counted",), cpu_s_per_hour=1),
+    }
+    world.node("one")
+
+    async with (
+        world.host("host1", call_limits=limits) as first,
+        world.host("host2", call_limits=limits) as second,
+    ):
+        said = [code_of(await host.call("add", {"a": 1, "b": 1})) for host in (first, second) * 2]
+        refused = await first.call("add", {"a": 1, "b": 1})
+
+    assert said == [None, None, None, "E_BUSY"]
+    details = refused.processed.value["meta_data"]["details"]
+    assert 0 < details["retry_after_seconds"] <= 60
+    assert details["limit"] == "call_limits.adding.calls_per_minute"
+
+
+async def test_session_state_goes_where_its_user_goes(world: World) -> None:
+    first = world.node("one")
+
+    async with world.host() as host:
+        await host.call("remember", {"key": "k", "value": "v"})
+        here = await host.result("recall", {"key": "k"})
+        await asyncio.to_thread(world.node, "two")
+        first.process.terminate()
+        await asyncio.to_thread(first.process.wait, 60)
+        there = await host.result("recall", {"key": "k"})
+        of_another = await host.result("recall", {"key": "k"}, user="bob")
+
+    assert (here, there, of_another) == ("v", "v", None)
+
+
+async def test_two_releases_run_side_by_side(world: World, tmp_path: Path) -> None:
+    newer = tmp_path / "fleet_tools.py"
+    newer.write_text(TOOLS.read_text().replace("return a + b", "return a + b + 1000"))
+    world.node("old")
+    world.node("new", tools=newer)
+
+    async with world.host("host1") as old, world.host("host2", tools=newer) as new:
+        said = [await host.result("add", {"a": 1, "b": 2}) for host in (old, new) * 3]
+
+    assert said == [3, 1003] * 3
+
+
+async def test_a_host_whose_release_nobody_serves_says_so(world: World) -> None:
+    world.node("one", fleet_release="1.0")
+
+    async with world.host("host1", fleet_release="2.0") as host:
+        told = await host.call("add", {"a": 1, "b": 2})
+
+    assert code_of(told) == "E_BUSY"
+    assert "No worker node serves this version (2.0)" in told.processed.value["results"]["error"]
+
+
+async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
+    node = world.node("one")
+
+    async with world.host() as host:
+        calling = asyncio.create_task(host.call("once", _waiting(world, "s", 3.0)))
+        await until(lambda: world.runs("s"))
+        ((call, name),) = host.engine.placed.items()
+        forged = Said(call=call, epoch=0, kind="end", body={"value": {"results": "forged"}})
+        stranger = "0" * 64 + json.dumps(forged.model_dump())
+        redis = world.redis.client()
+        redis.xadd(f"toolcell:said:{host.engine.host}", {"said": stranger})
+        redis.xadd(f"toolcell:told:{name}", {"said": "0" * 64 + '{"kind":"cancel","call":"' + call + '"}'})
+        ended = await calling
+
+    assert ended.processed.value["results"] == "done"
+    assert "without the seal" in node.said
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
+        ({"value": {"results": 1}, "more": 1}, "E_INVALID_RESULT"),
+        ({"failure": {"code": "E_NONE", "message": "m"}}, "E_INVALID_RESULT"),
+        ({}, "E_INVALID_RESULT"),
+    ],
+)
+async def test_a_node_is_believed_no_more_than_a_worker(
+    world: World, said: dict[str, Any], code: str
+) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        calling = asyncio.create_task(host.call("once", _waiting(world, "b", 60.0)))
+        await until(lambda: world.runs("b"))
+        ((call, _),) = host.engine.placed.items()
+        # As a node that was taken over would say it: with the seal of the fleet.
+        sealed = host.engine.connection.key.seal(
+            Said(call=call, epoch=0, kind="end", body=said).model_dump(), to=host.engine.host
+        )
+        world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
+        ended = await calling
+
+    assert code_of(ended) == code
+
+
+async def test_a_node_cannot_hand_over_a_file_of_another_user(world: World) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        theirs = await host.call("keep", {"username": "x", "text": "secret of bob"}, user="bob")
+        (file,) = theirs.processed.files
+        calling = asyncio.create_task(host.call("once", _waiting(world, "o", 60.0), client=Listening()))
+        await until(lambda: world.runs("o"))
+        ((call, _),) = host.engine.placed.items()
+        body = {"value": {"results": 1}, "files": [{"id": file.id}]}
+        sealed = host.engine.connection.key.seal(
+            Said(call=call, epoch=0, kind="end", body=body).model_dump(), to=host.engine.host
+        )
+        world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
+        ended = await calling
+
+    assert code_of(ended) == "E_STORE"
+    assert "secret of bob" not in str(ended.processed.value)
