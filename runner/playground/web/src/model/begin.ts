@@ -8,6 +8,7 @@ import { hearNews, seen } from "./news";
 import { loadPrompts, prompts } from "./prompts";
 import { ask } from "./questions";
 import { followed, hear, loadResources, resources, stay, templates, updated } from "./resources";
+import { route } from "./route";
 import { loadRuns } from "./runs";
 import { loadTools, tools, toolsLoading, toolsProblem } from "./tools";
 
@@ -71,7 +72,13 @@ async function met(): Promise<void> {
   toolsProblem.value = state === "down" ? why : null;
   if (state !== "up") return;
   // Without an answer to this the lists are asked for all the same, and say what is wrong.
-  await Promise.all([connection.state.value === "up" ? undefined : connection.meet().catch(() => undefined), loadTools()]);
+  await Promise.all([
+    connection.state.value === "up" ? undefined : connection.meet().catch(() => undefined),
+    loadTools(),
+    // Who looks at these already has asked before the server was there, or for what is forgotten above.
+    route.value.view === "prompts" ? loadPrompts() : undefined,
+    route.value.view === "resources" ? loadResources() : undefined,
+  ]);
 }
 
 export async function loadAll(): Promise<void> {
