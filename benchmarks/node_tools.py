@@ -1,5 +1,6 @@
 """Tools for `benchmarks.nodes`: one that does nothing, and two that take their time."""
 
+import asyncio
 import ctypes
 import time
 
@@ -21,10 +22,10 @@ def echo(text: str) -> str:
 
 
 @mcp.tool
-def sleep(seconds: float) -> str:
-    """Wait."""
+async def sleep(seconds: float) -> str:
+    """Wait, in the first thread of the process, whose name is that of the process."""
     _named()
-    time.sleep(seconds)
+    await asyncio.sleep(seconds)
     return "done"
 
 

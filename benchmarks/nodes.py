@@ -147,7 +147,8 @@ class _Machines:
 
 async def _measured(machines: _Machines, calls: int, cancels: int, deaths: int) -> list[Target]:
     await asyncio.to_thread(machines.start)
-    settings = Settings(**machines.named("host"))
+    # Of the whole fleet: each node takes 16.
+    settings = Settings(**machines.named("host", max_calls=64))
     async with Toolset.open(settings, [str(_TOOLS)]) as toolset, FleetEngine.open(toolset) as engine:
         adds = await _adds(toolset, engine, machines, calls)
         cancel = await _cancel(toolset, engine, cancels)

@@ -72,7 +72,8 @@ class Relay:
         self._ends: list[socket.socket] = []
         self.closed = False
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._threads = [threading.Thread(target=self._serve, daemon=True)]
+        self._threads[0].start()
 
     def cut(self) -> None:
         """End all connections, and answer no new ones."""
@@ -89,6 +90,8 @@ class Relay:
         self.cut()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
         self._listener.close()
 
     def _serve(self) -> None:
@@ -100,8 +103,16 @@ class Relay:
                     continue
                 server = socket.create_connection(self._target)
                 self._ends += [client, server]
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+                thread = threading.Thread(target=self._join, args=(client, server), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            back = threading.Thread(target=self._carry, args=(server, client), daemon=True)
+            back.start()
+            self._carry(client, server)
+            back.join()
 
     @staticmethod
     def _carry(source: socket.socket, sink: socket.socket) -> None:

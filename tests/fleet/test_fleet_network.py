@@ -55,6 +55,11 @@ class Load:
             if await self._done(client, "keep", {"username": "x", "text": text, "name": name}):
                 self.files[user, name] = hashlib.sha256(text.encode()).hexdigest()
 
+    async def long(self, client: Client, user: str, marker: str) -> None:
+        """Make a call that lasts until its node breaks."""
+        arguments = {"runs": str(self.world.folder / "runs"), "marker": marker, "seconds": 300}
+        self.once[marker] = await self._done(client, "once", arguments)
+
     async def _done(self, client: Client, tool: str, arguments: dict[str, object]) -> bool:
         said = await client.call_tool(tool, arguments, raise_on_error=False)
         code = "ok"
@@ -138,15 +143,26 @@ async def _under_load(
         before = load.ended["ok"]
         await until(lambda: load.ended["ok"] >= before + 12, within_s=180)
 
+    async def victim(number: int, marker: str) -> tuple[int, asyncio.Task[None]]:
+        """Begin a long call of a user; return which node has it."""
+        calling = asyncio.create_task(load.long(clients[number], USERS[number], marker))
+        await until(lambda: world.runs(marker))
+        name = world.redis.client().get(f"toolcell:user:{release}:{USERS[number]}")
+        return next(at for at, node in enumerate(world.nodes) if node.name == name.decode()), calling
+
+    (key,) = world.redis.client().keys("toolcell:nodes:*")
+    release = key.decode().rpartition(":")[2]
     await goes_on()
-    nodes[0].kill()
-    await goes_on()
-    net.cut(places[1])
-    await until(lambda: "is cut off" in nodes[1].said)
-    await goes_on()
-    net.mend(places[1])
-    await until(lambda: nodes[1].said.count("worker node ") == 2)
-    await asyncio.to_thread(world.node, "node0", prefix=places[0])
+    at, calling_long = await victim(0, "long-killed")
+    nodes[at].kill()
+    await asyncio.gather(goes_on(), calling_long)
+    at, calling_long = await victim(1, "long-cut")
+    cut = nodes[at]
+    net.cut(places[at])
+    await until(lambda: "is cut off" in cut.said)
+    await asyncio.gather(goes_on(), calling_long)
+    net.mend(places[at])
+    await until(lambda: cut.said.count("worker node ") == 2)
     world.redis.kill()
     world.redis.start()
     await until(world.redis.answers)
@@ -155,9 +171,12 @@ async def _under_load(
     await asyncio.sleep(5)
     relay.mend()
     await goes_on()
-    # An upgrade: another node comes, and one is told to go.
-    nodes[2].process.terminate()
-    await until(lambda: nodes[2].process.poll() is not None)
+    # As in an upgrade: another node comes, and the one that has the calls is told to go.
+    await asyncio.to_thread(world.node, "node3", prefix=places[0])
+    name = world.redis.client().get(f"toolcell:user:{release}:ann").decode()
+    leaving = next(node for node in world.nodes if node.process.poll() is None and node.name == name)
+    leaving.process.terminate()
+    await until(lambda: leaving.process.poll() is not None)
     await goes_on()
     load.running = False
     await asyncio.gather(*calling)
@@ -169,7 +188,11 @@ async def _is_as_promised(world: World, load: Load) -> None:
     runs = {marker: world.runs(marker) for marker in (*load.once, *load.again)}
     assert set(load.ended) <= {"ok", "E_CRASHED", "E_BUSY", "E_STORE", "E_CANCELLED"}
     # Something did break.
-    assert load.ended["E_CRASHED"] >= 1
+    assert load.ended["E_CRASHED"] >= 2
+    assert {marker: runs[marker] for marker in ("long-killed", "long-cut")} == {
+        "long-killed": 1,
+        "long-cut": 1,
+    }
     assert [marker for marker in load.once if runs[marker] > 1] == []
     assert [marker for marker, is_done in load.once.items() if is_done and runs[marker] != 1] == []
     assert [marker for marker, is_done in load.again.items() if is_done and runs[marker] < 1] == []
