@@ -9,6 +9,9 @@ What is put is in the user's My Files at once, and the reference is small enough
 The bytes go through a file in the call's home, never through the pipe of the call. In a sync tool, which
 FastMCP runs in a thread: `anyio.from_thread.run(artifacts.put_bytes, pdf)`.
 
+A tool that has a `Context` says `ctx.artifacts.put_bytes(...)` as well; only under the runner, so a file that
+is to run without it imports `artifacts`.
+
 Without the runner, under plain FastMCP for example, nothing is kept: the reference says `truncated` in
 its `source`, and a warning says so once.
 

@@ -15,13 +15,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from runner.artifacts.accept import Processed
-from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.error_messages import lost, no_process, tool_not_found
-from runner.contract.normalise import Normalised
 from runner.errors import CallError, Code
-from runner.homes.changes import Change, Changes
+from runner.homes.changes import Changes
 from runner.homes.homes import HomeLease
 from runner.homes.leftovers import Leftovers
 from runner.settings.lendable import flag_for
@@ -32,7 +29,6 @@ from runner.steps.execution import (
     SHORT_BYTES,
     Completed,
     Executed,
-    Left,
     Place,
     Request,
     conclude,
@@ -45,6 +41,7 @@ from runner.steps.inputs import check_json
 from runner.steps.listener import CallListener, Nobody, widened
 from runner.steps.rewriting import Inputs
 from runner.steps.timing import Steps, wants_report
+from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge
 from runner.system.logging_setup import CallScope
 from runner.toolset.catalog import ToolSpec
@@ -382,7 +379,7 @@ async def _in_a_worker(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes
         )
         is_last = changes is not None and changes.end()
-    left = _left(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+    left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
     try:
         try:
             wire = judge(
@@ -396,7 +393,7 @@ async def _in_a_worker(
             )
         except CallError as error:
             if is_last and home is not None:
-                error.beside = await _left_by_others(toolset, request, spec, home, lease)
+                error.beside = await left_by_others(toolset, request, spec, home, lease)
             raise
         yield Executed(
             wire=wire,
@@ -555,85 +552,6 @@ async def _entered(manager: contextlib.AbstractContextManager[None]) -> AsyncIte
 
 def _listener(toolset: Toolset, request: Request, tool: str | None) -> CallListener:
     return listener_of(toolset, request, tool, toolset.effective(tool).deadlines)
-
-
-def _left(
-    toolset: Toolset,
-    request: Request,
-    spec: ToolSpec,
-    home: HomeLease | None,
-    changes: Changes | None,
-    puts: RunningPuts,
-    lease: Lease,
-    *,
-    is_last: bool,
-) -> Left | None:
-    """Return what becomes of files that calls have changed in a home and do not return, if any are.
-
-    Args:
-        toolset: The tools.
-        request: The call.
-        spec: Its tool.
-        home: The home, if the tool may write into one.
-        changes: What has changed there.
-        puts: What the tool has put into My Files itself.
-        lease: The worker.
-        is_last: Whether no other call is under way there; else the one that is then has what changed.
-    """
-    if home is None or changes is None:
-        return None
-    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
-    given = toolset.secrets.of(spec.name, request.user.name)
-    found = [] if mode == "ignore" else _nameable(changes.found, given)
-
-    def of(normalised: Normalised) -> list[Change]:
-        if not is_last:
-            during = [] if mode == "ignore" else _nameable(changes.found_since_begin, given)
-            toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
-            return []
-        seen = {change.file for change in found}
-        others = [each for each in toolset.handed_over.take(home) if each.file not in seen]
-        return not_returned([*found, *others], normalised, home, put=puts.kept)
-
-    if not (found or toolset.handed_over.seen(home.segment)):
-        return None
-    rules = _rules(toolset, request, spec, home, lease)
-    return Left(
-        of=of, keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond)
-    )
-
-
-def _nameable(found: Sequence[Change], given: CallSecrets) -> list[Change]:
-    """Return what may be told of: no file that has a secret for its name."""
-    return [change for change in found if given.masked_text(change.file) == change.file]
-
-
-async def _left_by_others(
-    toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
-) -> Mapping[str, Any] | None:
-    """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
-    others = toolset.handed_over.take(home)
-    if not others:
-        return None
-    await lease.at_rest()
-    rules = replace(_rules(toolset, request, spec, home, lease), as_seen=True)
-    processed = await keep_generated(Processed(value={}), others, rules)
-    said: Mapping[str, Any] | None = processed.value.get("meta_data")
-    return said
-
-
-def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease) -> Generated:
-    """Return how files that are not returned are kept, where any call says that they are."""
-    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
-    return Generated(
-        # Of a tool whose files are ignored those of others come here only.
-        mode="report" if "report" in (mode, toolset.settings.generated) and mode != "keep" else "keep",
-        home=home,
-        files=toolset.files(request.user, trace=request.id),
-        max_bytes=toolset.settings.max_artifact_bytes,
-        total_max_bytes=toolset.settings.max_call_bytes,
-        why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
-    )
 
 
 def _noted(toolset: Toolset, outcome: Outcome) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from needs import SLOW, needs_of_fixtures, needs_of_module
 from other_processes import Start
+from somebody import somebody
 
 # What hangs is ended by pytest-timeout.
 settings.register_profile("busy", deadline=None)
@@ -53,6 +54,18 @@ def start() -> Iterator[Start]:
     for process in running:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def user() -> Iterator[str]:
+    """A user nobody else has; the home is removed afterwards."""
+    with somebody() as name:
+        yield name
 
 
 @pytest.fixture

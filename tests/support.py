@@ -4,12 +4,10 @@ import asyncio
 import fcntl
 import json
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -17,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.call import Completed, Request, execute
+from runner.files.my_files import open_library
 from runner.settings.isolation import AUTO
 from runner.settings.model import Settings
 from runner.steps.listener import ClientRefusal
+from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
@@ -86,6 +86,12 @@ async def open_toolset(
         yield toolset
 
 
+async def put_file(folder: Path, user: str, name: str, content: bytes) -> str:
+    """Put a file into My Files, as a shell does beside a server whose state is in `folder`; return its id."""
+    files = open_library(settings_in(folder)).of(user)
+    return (await files.put(content, name=name, origin=Origin.UPLOADED)).id
+
+
 async def call(toolset: Toolset, user: str, tool: str, /, **arguments: Any) -> Completed:
     return await execute(toolset, request(user, tool, arguments))
 
@@ -110,14 +116,6 @@ class Ran:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
-
-
-@contextmanager
-def somebody() -> Iterator[str]:
-    """Yield the name of a user that nobody else has; the home is removed afterwards."""
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    yield name
-    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 def until(condition: Callable[[], bool]) -> bool:

@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import statistics
 import subprocess
 import sys
@@ -177,11 +178,22 @@ def main() -> None:
     parser.add_argument("--part", choices=_PARTS, action="append", help="only this")
     parser.add_argument("--checkout", type=Path, default=ROOT, help="whose runner is measured")
     options = parser.parse_args()
+    _need(options)
     _say(f"load average at the start: {load_average()}")
     with tempfile.TemporaryDirectory(prefix="toolcell-scale-") as made:
         for part in options.part or _PARTS:
             _PARTS[part](_made(Path(made), part), options)
     _say(f"load average at the end: {load_average()}")
+
+
+def _need(options: argparse.Namespace) -> None:
+    """End with a sentence where something is missing that is measured."""
+    for program in ("redis-server", "redis-cli", "redis-benchmark"):
+        if shutil.which(program) is None:
+            sys.exit(f"scripts/scale: {program} is missing; apt-get install redis-server redis-tools")
+    asked = [str(_python(options.checkout)), "-c", "import docket, runner.fleet"]
+    if subprocess.run(asked, capture_output=True, check=False, cwd=options.checkout).returncode:
+        sys.exit(f"scripts/scale: {options.checkout} has no engine over pydocket; name one with --checkout")
 
 
 def _of_first(folder: Path, options: argparse.Namespace) -> None:

@@ -216,15 +216,20 @@ def _dearest(*names: str) -> dict[str, float]:
 
 def busy_curve() -> Curve:
     """Return how busy the parts of one fleet are as its users become more."""
-    fleet = replace(NODE, hosts=4, nodes=32)
+    fleet = replace(NODE, hosts=6, nodes=32)
     busy = Panel(over="users at once, one fleet", shows="% busy")
     answer = Panel(over="users at once, one fleet", shows="mean answer, ms")
-    for users in (100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 100_000):
+    load = Panel(over="users at once, one fleet", shows="a second")
+    for users in (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000):
         found = predict(work(users), fleet, costs())
         for part in ("redis", "host", "memory", "cores", "places"):
             busy.add(PARTS[part], users, 100 * found.busy[part])
         answer.add("model", users, 1000 * found.answer_s)
-    return Curve(key="scale_busy", title="Busy", about="", headings=(), panels=(busy, answer))
+        load.add("commands of Redis", users, found.redis_commands)
+        load.add("calls", users, found.rate)
+        load.add("requests to S3", users, found.s3_requests)
+        load.add("MiB to and from S3", users, found.s3_bytes / MIB)
+    return Curve(key="scale_busy", title="Busy", about="", headings=(), panels=(busy, load, answer))
 
 
 def needs_curve() -> Curve:

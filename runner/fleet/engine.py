@@ -50,6 +50,7 @@ LEASE_S = 10.0
 _WATCH_S = 0.5
 _RENEW_S = 2.0
 _TAKEN_S = 5.0
+_MISSED_S = 2.0
 _NODES_S = 10.0
 _PLACE_S = 30.0
 _LOOK_S = 0.25
@@ -96,6 +97,7 @@ class FleetEngine:
     _calls: dict[str, FarCall] = field(default_factory=dict)
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _missed: dict[str, float] = field(default_factory=dict)
     _fault: str | None = None
 
     @classmethod
@@ -399,12 +401,19 @@ class FleetEngine:
             await self.connection.redis.ping()
             return
         keys, now = self.connection.keys, time.monotonic()
+        self._missed = {node: since for node, since in self._missed.items() if node in nodes}
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             for node in nodes:
                 all_of_them.exists(keys.node(node))
             alive = dict(zip(nodes, await all_of_them.execute(), strict=True))
+        for node in nodes:
+            if alive[node]:
+                self._missed.pop(node, None)
+            else:
+                self._missed.setdefault(node, now)
         for call in calls:
-            if not alive[str(call.node)]:
+            # One whose name Redis has lost says it again within a second.
+            if now - self._missed.get(str(call.node), now) > _MISSED_S:
                 await self._take_back(call, "the worker node that ran it is gone")
             elif not call.has_taken and now - call.sent_at > _TAKEN_S:
                 await self._take_back(call, "the worker node did not take it")

@@ -9,6 +9,7 @@ Source: `docs/decisions/0044-a-fleet-over-redis.md`.
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import secrets
 import socket
@@ -34,7 +35,7 @@ __all__ = ["FENCE_S", "TTL_S", "Node"]
 
 log = logging.getLogger(__name__)
 
-TTL_S = 8.0
+TTL_S = 7.0
 """After how long without a word hosts take a node for dead, in seconds."""
 
 FENCE_S = 5.0
@@ -102,7 +103,9 @@ class Node:
         )
         node._heard_at = time.monotonic()
         await node._register()
-        await worker.__aenter__()
+        # pydocket leaves in the context in which it was entered, and in no other.
+        within = contextvars.copy_context()
+        await asyncio.create_task(worker.__aenter__(), context=within)
         work = [
             asyncio.create_task(one)
             for one in (
@@ -118,7 +121,7 @@ class Node:
         finally:
             await node._end(work)
             # Where Redis says nothing, it would wait for that.
-            leaving = asyncio.create_task(worker.__aexit__(None, None, None))
+            leaving = asyncio.create_task(worker.__aexit__(None, None, None), context=within)
             await asyncio.wait({leaving}, timeout=_LEAVE_S)
 
     async def drain(self, left_s: float, again: asyncio.Event) -> None:

@@ -19,6 +19,7 @@ from runner.settings.model import Settings
 from runner.system import locks
 from runner.system.state_files import open_lock
 from runner.system.uids import Uids
+from runner.up.bounds import kill_group, remove_groups
 from runner.up.folders import Folders
 from runner.up.keeping import Keeping
 from runner.up.plan import Server, planned
@@ -70,6 +71,11 @@ class Supervisor:
         for name, entry in list(self._left.items()):
             if process_of(entry) is not None:
                 self._kept[name] = Keeping(entry, self._folders, self._record, server=None)
+            else:
+                # It died while nobody watched: what it left in its group goes, and the group.
+                groups = tuple(map(Path, entry.groups))
+                kill_group(groups)
+                remove_groups(groups)
 
     async def up(self, path: Path) -> dict[str, Any]:
         """Make the servers those of a file of users: start, start anew, end; say what was done.

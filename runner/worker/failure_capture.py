@@ -4,6 +4,7 @@ FastMCP turns an exception into a text. The contract wants to know more: its typ
 frames, the denial behind it, the limit that it ran into.
 """
 
+import asyncio
 import errno
 import mmap
 import re
@@ -70,20 +71,13 @@ class FailureCapture(Middleware):
         except MCPError:
             # An error of the protocol, which the tool wants its client to get as it is.
             raise
-        except Exception as error:
-            self.raised = _describe(error, self._folder)
-            if tool is not None and self.raised["kind"] == "not found":
-                self.raised["tool"] = tool
-            denial = self.channel.explain(error) if self.channel is not None else None
-            if denial is not None:
-                self.raised["denied"] = {
-                    "operation": denial.operation,
-                    "path": denial.path,
-                    "wants": denial.wants,
-                }
-            if self.masks or _MASKED.fullmatch(str(error)):
-                self.raised["told"] = str(error)[:_MAX_TEXT]
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
             raise
+        except Exception as error:
+            self._note(error, tool)
+            raise
+        except BaseException as error:  # noqa: BLE001 - told to whoever waits, instead of ending the worker
+            raise self._left(error, tool) from None
         used = least_bytes(result) if isinstance(result, ToolResult) else 0
         if self.most_bytes is not None and used > self.most_bytes:
             # Written as JSON it would take many times its memory and seconds, to be refused all the same.
@@ -91,8 +85,42 @@ class FailureCapture(Middleware):
             raise ToolError("the result is too long")
         return result
 
+    def _note(self, error: Exception, tool: str | None) -> None:
+        """Remember an error."""
+        self.raised = _describe(error, self._folder)
+        if tool is not None and self.raised["kind"] == "not found":
+            self.raised["tool"] = tool
+        denial = self.channel.explain(error) if self.channel is not None else None
+        if denial is not None:
+            self.raised["denied"] = {
+                "operation": denial.operation,
+                "path": denial.path,
+                "wants": denial.wants,
+            }
+        if self.masks or _MASKED.fullmatch(str(error)):
+            self.raised["told"] = str(error)[:_MAX_TEXT]
 
-def _describe(error: Exception, folder: Path) -> dict[str, object]:
+    def _left(self, error: BaseException, tool: str | None) -> ToolError:
+        """Remember what is no error to Python, which nobody in the framework catches; return one for it."""
+        said = _left_by(error)
+        self.raised = {**_describe(error, self._folder), "message": said}
+        told = "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
+        if not self.masks:
+            return ToolError(f"{told}: {said}")
+        self.raised["told"] = told
+        return ToolError(told)
+
+
+def _left_by(error: BaseException) -> str:
+    """Return a sentence for what is no error to Python, and so passes all that catches errors."""
+    if isinstance(error, SystemExit):
+        shown = "" if error.code is None else repr(error.code)
+        return f"the tool called exit({shown[:200]}), which ends a program: return a value, or raise an error"
+    text = f": {error}"[:_MAX_TEXT] if str(error) else ""
+    return f"the tool raised {type(error).__name__}, which is no Exception{text}"
+
+
+def _describe(error: BaseException, folder: Path) -> dict[str, object]:
     """Say in JSON what a tool raised; the cause that the author wrote, not FastMCP's wrapping."""
     is_of_arguments = isinstance(error, ValidationError) or type(error) is SdkToolError
     if is_of_arguments and isinstance(error.__cause__, PydanticValidationError):
@@ -114,7 +142,7 @@ def _describe(error: Exception, folder: Path) -> dict[str, object]:
     }
 
 
-def _is_unknown(error: Exception) -> bool:
+def _is_unknown(error: BaseException) -> bool:
     """Say whether a server of the SDK says so of a name that it does not know."""
     return type(error) is SdkToolError and error.__cause__ is None and str(error).startswith("Unknown tool: ")
 

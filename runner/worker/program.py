@@ -26,7 +26,11 @@ from runner.settings.targets import entry_of
 from runner.worker.asked_route import answer_route
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import HostLine, Waiting, strict
-from runner.worker.internals.patches import ask_one_provider_directly, make_spans_if_recorded
+from runner.worker.internals.patches import (
+    ask_one_provider_directly,
+    give_contexts_artifacts,
+    make_spans_if_recorded,
+)
 from runner.worker.internals.server import mend_returned_texts, serve_raw
 from runner.worker.long_answers import FOLDED, folded
 from runner.worker.rehearsal import Rehearsal
@@ -63,6 +67,7 @@ class Program:
     def begin(self) -> None:
         """Walk the way of a call on a server of our own: zygotes share what that imports and builds."""
         ask_one_provider_directly()
+        give_contexts_artifacts()
         make_spans_if_recorded()
         asyncio.run(REHEARSAL.prepare())
 

@@ -10,7 +10,7 @@ from runner.cli.app import app
 from runner.cli.options import Address, Bounds, Logs, Transport, Whose, given, grouped
 
 BOUNDS = {
-    *("--isolation", "--allow-net", "--allow-env", "--allow-run", "--deny-run"),
+    *("--isolation", "--allow-net", "--allow-env", "--allow-run", "--allow-sockets", "--deny-run"),
     *("--allow-read", "--allow-write"),
 }
 WHOSE = {"--user", "--store"}

@@ -1,10 +1,9 @@
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,6 @@ from runner.users.identity import User
 ROOT = Path(__file__).parents[2]
 
 Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def user() -> Iterator[str]:
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    yield name
-    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 @pytest.fixture

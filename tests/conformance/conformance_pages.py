@@ -13,7 +13,8 @@ from typing import Any
 
 import conformance_path  # noqa: F401  (first: tests import each other by their folders)
 from playground_support import Shown
-from support import ROOT, playground_address, somebody, stop
+from somebody import somebody
+from support import ROOT, playground_address, stop
 from web_support import browsing
 
 __all__ = ["OPERATIONS"]

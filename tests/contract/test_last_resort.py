@@ -16,8 +16,9 @@ from direct_cases import META
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 from mcp.shared.exceptions import MCPError
+from somebody import somebody
 from starlette.testclient import TestClient
-from support import settings_in, somebody
+from support import settings_in
 
 from runner.files.my_files import MyFiles, open_library
 from runner.http.context import Site

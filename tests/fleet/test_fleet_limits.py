@@ -49,7 +49,7 @@ async def test_rates_are_those_of_the_fleet(world: World) -> None:
         "adding": LimitSettings(tools=("add",), calls_per_minute=3),
         "work": LimitSettings(tools=("counted",), cpu_s_per_hour=1),
     }
-    world.node("one", call_limits=json.dumps({}))
+    world.node("one")
 
     async with (
         world.host("host1", call_limits=limits) as first,

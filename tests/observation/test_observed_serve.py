@@ -19,7 +19,8 @@ import pytest
 from fastmcp import Client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
-from support import becomes, settings_in, somebody, stop
+from somebody import somebody
+from support import becomes, settings_in, stop
 
 from runner.observation.audit_chain import verify
 

@@ -11,7 +11,7 @@ from subprocess import PIPE, Popen
 
 import pytest
 from mcp_types import JSONRPCResponse
-from support import somebody
+from somebody import somebody
 
 from runner.protocol.messages import DEPTH_MAX, Unreadable, read_message
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import somebody
+from somebody import somebody
 
 TOOLS = """
 from fastmcp import FastMCP

@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eras import NEWEST, SESSION, proposed
 from fastmcp import Client
-from mcp.client import session
-from support import ROOT, settings_in, stop, until
+from support import ROOT, put_file, settings_in, stop, until
 
 from runner.files.my_files import open_library
-from runner.store.protocol import Origin
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
-SESSION, NEWEST = "2025-06-18", "2026-07-28"
 VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
 
 
@@ -43,8 +41,7 @@ class Front:
 
     async def put(self, name: str, content: bytes, *, user: str | None = None) -> str:
         """Put a file into somebody's My Files; return its id."""
-        files = open_library(settings_in(self.folder)).of(user or self.user)
-        return (await files.put(content, name=name, origin=Origin.UPLOADED)).id
+        return await put_file(self.folder, user or self.user, name, content)
 
     async def files(self) -> set[str]:
         """Return the names of the user's My Files."""
@@ -140,13 +137,10 @@ def command(*, isolation: str | None = None) -> list[str]:
 async def client_of(front: Front, version: str, **options: Any) -> AsyncIterator[Any]:
     """A client of the SDK that speaks one version of the protocol."""
     mode = "legacy" if version < "2026" else version
-    newest, session.LATEST_HANDSHAKE_VERSION = session.LATEST_HANDSHAKE_VERSION, min(version, "2025-11-25")
-    try:
+    with proposed(version):
         async with Client(front.url, mode=mode, **options) as client:
             assert client.session.protocol_version == version
             yield client
-    finally:
-        session.LATEST_HANDSHAKE_VERSION = newest
 
 
 async def value_of(client: Any, tool: str, /, **arguments: Any) -> dict[str, Any]:

@@ -12,11 +12,6 @@ OPENING = "[SYSTEM: Available files in current session:"
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def front() -> Iterator[Front]:
     with front_of(*command(), settings='files_block = "descriptions"\n') as running:
         yield running

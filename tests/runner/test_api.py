@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from support import ROOT, somebody
+from somebody import somebody
+from support import ROOT
 
 from runner.api import Runner
 from runner.errors import UsageError

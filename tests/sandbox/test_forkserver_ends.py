@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import Listening, becomes, call, details, error_code, open_toolset, request, somebody
+from somebody import somebody
+from support import Listening, becomes, call, details, error_code, open_toolset, request
 
 from runner.call import execute, relay
 from runner.toolset.toolset import Toolset

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import TOOLS, becomes, call, open_toolset, somebody
+from somebody import somebody
+from support import TOOLS, becomes, call, open_toolset
 
 from sandbox.probe.machine import Tier, missing
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -249,10 +249,10 @@ class Machine(RuleBasedStateMachine):
         async def end() -> None:
             for user in list(self.stacks):
                 await self._close(user)
-            assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), "a process is left"
-            assert await becomes(lambda: not _in_folder(self.folder)), "what a process began is left"
+            assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), _said_of(self.pids)
+            assert await becomes(lambda: not _in_folder(self.folder)), _said_of(_in_folder(self.folder))
             assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= self.descriptors), (
-                "descriptors leak"
+                f"more than {self.descriptors} descriptors: {_open_files()}"
             )
 
         try:
@@ -311,6 +311,23 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return any(_thread_runs(thread / "status") for thread in threads)
+
+
+def _said_of(pids: Iterable[int]) -> list[str]:
+    """Return what the kernel says of the processes that run, for whoever reads of a failure."""
+    found = []
+    for pid in filter(_runs, pids):
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{pid}/stat").read_text() + Path(f"/proc/{pid}/wchan").read_text())
+    return found
+
+
+def _open_files() -> list[str]:
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(entry.readlink()))
+    return sorted(found)
 
 
 def _thread_runs(status: Path) -> bool:

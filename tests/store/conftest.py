@@ -16,11 +16,6 @@ from runner.store.s3.bucket import Address
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()

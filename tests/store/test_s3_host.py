@@ -3,11 +3,9 @@
 import json
 import logging
 import os
-import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,14 +43,6 @@ def settings_for(address: Address, folder: Path, **more: object) -> Settings:
             **more,
         }
     )
-
-
-@pytest.fixture
-def user() -> Iterator[str]:
-    """A user nobody else has; the home is removed afterwards."""
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    yield name
-    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 async def test_a_call_keeps_its_file_in_the_bucket_and_shows_no_address_of_it(

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import ROOT, somebody
+from somebody import somebody
+from support import ROOT
 
 pytestmark = pytest.mark.kernel
 

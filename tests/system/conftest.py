@@ -8,19 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import Ran, server_url, somebody, stop
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def user() -> Iterator[str]:
-    """A user nobody else has; the home is removed afterwards."""
-    with somebody() as name:
-        yield name
+from somebody import somebody
+from support import Ran, server_url, stop
 
 
 @pytest.fixture

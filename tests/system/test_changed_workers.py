@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, open_toolset, request, somebody
+from somebody import somebody
+from support import TOOLS, open_toolset, request
 
 from runner.call import execute, relay
 from runner.toolset.toolset import Toolset

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support import TOOLS, call, details, error_code, open_toolset, somebody
+from somebody import somebody
+from support import TOOLS, call, details, error_code, open_toolset
 
 from runner.toolset.toolset import Toolset
 

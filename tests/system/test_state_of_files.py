@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from support import call, settings_in, somebody
+from somebody import somebody
+from support import call, settings_in
 
 from runner.toolset.toolset import Toolset
 

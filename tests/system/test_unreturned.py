@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import TOOLS, Ran, becomes, call, open_toolset, somebody
+from somebody import somebody
+from support import TOOLS, Ran, becomes, call, open_toolset
 
 from runner.call import Completed
 from runner.settings.model import Settings

@@ -307,6 +307,7 @@ def test_a_recorded_number_that_is_another_process_now_is_left_alone(installed):
 
             assert ended == []
             assert stranger.poll() is None
+            assert not any(map(os.path.exists, said[name]["groups"]))
         finally:
             stranger.kill()
 

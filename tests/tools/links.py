@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 
 import httpx2
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
 
 from runner.author import ArtifactError, artifacts
 
@@ -96,6 +96,15 @@ def reach_without_links(host: str, port: int) -> dict:
 async def put(text: str, username: str) -> dict:
     """Put text while running."""
     ref = await artifacts.put_text(text, filename="note.txt", meta={"why": "test"})
+    return {"results": {"ref": ref.model_dump()}}
+
+
+@mcp.tool
+async def put_by_context(text: str, username: str, ctx: Context) -> dict:
+    """Put bytes by what the context has for that."""
+    ref = await ctx.artifacts.put_bytes(
+        text.encode(), mime_type="text/plain", filename="note.txt", meta={"why": "test"}
+    )
     return {"results": {"ref": ref.model_dump()}}
 
 

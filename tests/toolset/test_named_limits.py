@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from support import call, details, error_code, open_toolset, somebody
+from somebody import somebody
+from support import call, details, error_code, open_toolset
 
 from runner.errors import CallError, Code
 from runner.settings.named_limits import LimitSettings, counted

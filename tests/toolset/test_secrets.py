@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, Listening, call, error_code, open_toolset, request, somebody
+from somebody import somebody
+from support import TOOLS, Listening, call, error_code, open_toolset, request
 
 from runner.call import execute
 from runner.errors import UsageError

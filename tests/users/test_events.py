@@ -9,11 +9,6 @@ from runner.users.events import Events, Subscription
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def event(number: int, **more: object) -> dict[str, Any]:
     return {"type": "tool_progress", "number": number, **more}
 

@@ -2,9 +2,7 @@
 
 import base64
 import json
-import shutil
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +38,6 @@ async def everywhere(ctx: Context, encoded: str) -> dict:
     display = {"notification": "made " + encoded}
     return {"results": 1, "artifacts": [entry], "deferred_artifacts": [], "display": display}
 '''
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def user() -> Iterator[str]:
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    yield name
-    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

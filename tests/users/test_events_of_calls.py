@@ -1,7 +1,5 @@
 import re
-import shutil
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +15,6 @@ from runner.users.identity import User
 LINK = re.compile(r"(https?://[^/]+)?/api/files/download/art_[0-9a-f]{12}\?token=[\w.-]+")
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def user() -> Iterator[str]:
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    yield name
-    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,6 @@
 
 import json
 import os
-import shutil
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +98,6 @@ async def test_errors_of_a_tool_pass_it(file: str) -> None:
 
     assert result.is_error
     assert "as always" in result.content[0].text
-
-
-@pytest.fixture
-def user() -> Iterator[str]:
-    name = f"t-{uuid.uuid4().hex[:12]}"
-    yield name
-    shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
 @pytest.mark.kernel

@@ -12,7 +12,8 @@ from fastmcp import FastMCP
 from fastmcp.server.providers import aggregate
 from fastmcp.utilities.async_utils import gather
 from opentelemetry import trace
-from support import call, open_toolset, somebody
+from somebody import somebody
+from support import call, open_toolset
 
 from runner.worker.internals.patches import ask_one_provider_directly, make_spans_if_recorded
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import TOOLS, call, open_toolset, somebody
+from somebody import somebody
+from support import TOOLS, call, open_toolset
 
 from runner.toolset.toolset import Toolset
 

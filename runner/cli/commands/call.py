@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.cli.exits import end_with
+from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import AsJson, Bounds, Config, File, Logs, Whose, Workers, given
 from runner.cli.start import explained, start
 from runner.settings.targets import check_targets
@@ -50,7 +50,7 @@ def call(
         "as_json": as_json,
     }
     told |= {"out": out, "session": session}
-    end_with(lambda: _call(file, flags, config, told, context.obj))
+    end_with(lambda: _call(file, flags, config, told, context.obj), interrupted=end_at_once)
 
 
 def _call(

@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib
+import logging
+import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runner.cli.exits import EXIT_INTERRUPTED, end_with
+from runner.cli.exits import EXIT_INTERRUPTED, end_at_once, end_with
 from runner.cli.options import (
     Address,
     AsJson,
@@ -63,7 +65,7 @@ def serve(
 ) -> None:
     """Serve tool files over MCP: stdio when standard input is a pipe, HTTP when it is a terminal."""
     flags = given(address, whose, bounds, workers, fleet, logs, transport=transport)
-    end_with(lambda: _serve(files, flags, config, context.obj))
+    end_with(lambda: _serve(files, flags, config, context.obj), interrupted=end_at_once)
 
 
 def worker(
@@ -78,7 +80,7 @@ def worker(
 ) -> None:
     """Execute calls of hosts that serve the same files with --engine docket, on this machine."""
     flags = given(bounds, workers, fleet, logs, store=store)
-    end_with(lambda: _worker(files, flags, config))
+    end_with(lambda: _worker(files, flags, config), interrupted=end_at_once)
 
 
 def dev(
@@ -94,7 +96,7 @@ def dev(
 ) -> None:
     """Serve tool files with the Playground, and load them anew when they change."""
     flags = given(address, whose, bounds, workers, logs, transport="http")
-    end_with(lambda: _dev(files, flags, config, context.obj))
+    end_with(lambda: _dev(files, flags, config, context.obj), interrupted=end_at_once)
 
 
 def proxy(
@@ -112,7 +114,7 @@ def proxy(
 ) -> None:
     """Stand in front of other MCP servers: their tools are treated like our own, or their results guarded."""
     flags = given(address, whose, bounds, logs, transport=transport, contract=contract)
-    end_with(lambda: _proxy(target, flags, config))
+    end_with(lambda: _proxy(target, flags, config), interrupted=end_at_once)
 
 
 def reload(
@@ -229,7 +231,10 @@ async def _stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
     try:
         return await serving
     except asyncio.CancelledError:
-        return EXIT_INTERRUPTED if signal.SIGINT in came else 0
+        # The server has left in order what it had begun. What goes on is a thread that imports, which nobody
+        # can interrupt and which takes many seconds where the machine is busy.
+        logging.shutdown()
+        os._exit(EXIT_INTERRUPTED if signal.SIGINT in came else 0)
 
 
 def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:

@@ -1,1 +1,1 @@
-"""Private names of FastMCP and the MCP SDK around the endpoint over HTTP, each with its reason."""
+"""Modules of the MCP SDK that it does not document, for the login in the Playground."""

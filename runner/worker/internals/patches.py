@@ -1,4 +1,6 @@
-"""What a worker leaves out of FastMCP's way to a tool, because nobody would notice it.
+"""What a worker adds to FastMCP, and what it leaves out of its way to a tool, because nobody would notice it.
+
+A tool's context has `artifacts`, as the contract says of it; plain FastMCP's has none.
 
 An empty tool is reached through some seven hundred calls of Python functions, and a worker walks each of them
 for the first time: on cold caches, on pages that it must copy. Two parts of the way do nothing in nearly all
@@ -15,11 +17,13 @@ from itertools import chain, islice
 from typing import Any
 
 import fastmcp
+from fastmcp import Context
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
+from runner.author import artifacts
 from runner.worker.internals.providers import ask_providers_with, gather
 
-__all__ = ["ask_one_provider_directly", "make_spans_if_recorded"]
+__all__ = ["ask_one_provider_directly", "give_contexts_artifacts", "make_spans_if_recorded"]
 
 
 class _Spans:
@@ -40,6 +44,15 @@ def make_spans_if_recorded() -> None:
     elif not is_recorded and fastmcp.settings.telemetry_mode == "native":
         fastmcp.settings.telemetry_mode = "propagation_only"
         _Spans.left_out = True
+
+
+def give_contexts_artifacts() -> None:
+    """Let a tool say `ctx.artifacts.put_bytes(...)`, unless FastMCP has something of that name.
+
+    Source: requirements S4-3, S4-63.
+    """
+    if not hasattr(Context, "artifacts"):
+        Context.artifacts = artifacts  # type: ignore[attr-defined]
 
 
 def ask_one_provider_directly() -> None:

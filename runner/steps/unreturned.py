@@ -1,0 +1,104 @@
+"""What calls leave in a home without returning it: which files, whose they are to tell of, and what is kept.
+
+The last call that is under way in a home tells of all that changed there; the others hand over to it what
+they have seen.
+
+Source: requirements S1-24, S1-27; `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from runner.artifacts.accept import Processed
+from runner.artifacts.generated import Generated, keep_generated, not_returned
+from runner.artifacts.put_while_running import RunningPuts
+from runner.contract.normalise import Normalised
+from runner.homes.changes import Change, Changes
+from runner.homes.homes import HomeLease
+from runner.settings.secrets import CallSecrets
+from runner.steps.execution import Left, Request
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Toolset
+from sandbox.host.lease import Lease
+
+__all__ = ["left_by_others", "left_of"]
+
+
+def left_of(
+    toolset: Toolset,
+    request: Request,
+    spec: ToolSpec,
+    home: HomeLease | None,
+    changes: Changes | None,
+    puts: RunningPuts,
+    lease: Lease,
+    *,
+    is_last: bool,
+) -> Left | None:
+    """Return what becomes of files that calls have changed in a home and do not return, if any are.
+
+    Args:
+        toolset: The tools.
+        request: The call.
+        spec: Its tool.
+        home: The home, if the tool may write into one.
+        changes: What has changed there.
+        puts: What the tool has put into My Files itself.
+        lease: The worker.
+        is_last: Whether no other call is under way there; else the one that is then has what changed.
+    """
+    if home is None or changes is None:
+        return None
+    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
+    given = toolset.secrets.of(spec.name, request.user.name)
+    found = [] if mode == "ignore" else _nameable(changes.found, given)
+
+    def of(normalised: Normalised) -> list[Change]:
+        if not is_last:
+            during = [] if mode == "ignore" else _nameable(changes.found_since_begin, given)
+            toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
+            return []
+        seen = {change.file for change in found}
+        others = [each for each in toolset.handed_over.take(home) if each.file not in seen]
+        return not_returned([*found, *others], normalised, home, put=puts.kept)
+
+    if not (found or toolset.handed_over.seen(home.segment)):
+        return None
+    rules = _rules(toolset, request, spec, home, lease)
+    return Left(
+        of=of, keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond)
+    )
+
+
+def _nameable(found: Sequence[Change], given: CallSecrets) -> list[Change]:
+    """Return what may be told of: no file that has a secret for its name."""
+    return [change for change in found if given.masked_text(change.file) == change.file]
+
+
+async def left_by_others(
+    toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
+) -> Mapping[str, Any] | None:
+    """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
+    others = toolset.handed_over.take(home)
+    if not others:
+        return None
+    await lease.at_rest()
+    rules = replace(_rules(toolset, request, spec, home, lease), as_seen=True)
+    processed = await keep_generated(Processed(value={}), others, rules)
+    said: Mapping[str, Any] | None = processed.value.get("meta_data")
+    return said
+
+
+def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease) -> Generated:
+    """Return how files that are not returned are kept, where any call says that they are."""
+    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
+    return Generated(
+        # Of a tool whose files are ignored those of others come here only.
+        mode="report" if "report" in (mode, toolset.settings.generated) and mode != "keep" else "keep",
+        home=home,
+        files=toolset.files(request.user, trace=request.id),
+        max_bytes=toolset.settings.max_artifact_bytes,
+        total_max_bytes=toolset.settings.max_call_bytes,
+        why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
+    )

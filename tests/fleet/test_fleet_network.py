@@ -1,0 +1,184 @@
+"""Two hosts and three worker nodes in network namespaces, under load, while one thing after the other breaks.
+
+No acknowledged call is lost silently, none runs twice unless its tool allows it, no process is left, and
+every file that a call has named is whole. These tests run as root.
+"""
+
+import asyncio
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StdioTransport
+from fleet_network import Network, Relay, network
+from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, until
+
+from runner.files.my_files import open_library
+from runner.settings.model import Settings
+from runner.store.s3.bucket import Address
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(900)]
+
+USERS = ("ann", "bob")
+
+
+@dataclass
+class Load:
+    """Calls without end, of several kinds, and how each of them ended."""
+
+    world: World
+    running: bool = True
+    ended: Counter[str] = field(default_factory=Counter)
+    files: dict[tuple[str, str], str] = field(default_factory=dict)
+    once: dict[str, bool] = field(default_factory=dict)
+    again: dict[str, bool] = field(default_factory=dict)
+
+    async def of_user(self, client: Client, user: str, number: int) -> None:
+        turn = 0
+        while self.running:
+            turn += 1
+            marker = f"{user}{number}-{turn}"
+            runs = {"runs": str(self.world.folder / "runs"), "marker": marker, "seconds": 0.05}
+            self.once[f"once-{marker}"] = await self._done(
+                client, "once", {**runs, "marker": f"once-{marker}"}
+            )
+            self.again[f"again-{marker}"] = await self._done(
+                client, "again", {**runs, "marker": f"again-{marker}"}
+            )
+            text, name = f"file {marker} " * 50, f"{marker}.txt"
+            if await self._done(client, "keep", {"username": "x", "text": text, "name": name}):
+                self.files[user, name] = hashlib.sha256(text.encode()).hexdigest()
+
+    async def _done(self, client: Client, tool: str, arguments: dict[str, object]) -> bool:
+        said = await client.call_tool(tool, arguments, raise_on_error=False)
+        code = "ok"
+        if said.is_error:
+            code = next(part for part in str(said.content).replace('"', " ").split() if part[:2] == "E_")
+        self.ended[code.strip("\\',.:")] += 1
+        return not said.is_error
+
+
+@pytest.fixture
+def net() -> "Network":
+    with network() as made:
+        yield made
+
+
+@asynccontextmanager
+async def _host(world: World, prefix: list[str], user: str) -> AsyncIterator[Client]:
+    command = [*prefix, sys.executable, "-m", "runner", "serve", "--transport", "stdio", "--user", user]
+    transport = StdioTransport(
+        command=command[0],
+        args=[*command[1:], str(TOOLS)],
+        env=world.environment(f"host-{user}"),
+        log_file=world.folder / f"host-{user}.log",
+    )
+    async with Client(transport, timeout=120) as client:
+        yield client
+
+
+async def test_a_fleet_outlives_what_breaks(tmp_path: Path, fleet_bucket: Address, net: Network) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs").chmod(0o777)
+    endpoint = str(fleet_bucket.endpoint).removeprefix("http://").split(":")
+    relay = Relay(net.address, (endpoint[0], int(endpoint[1])))
+    server = RedisServer(tmp_path, address=net.address)
+    server.start()
+    part = replace(fleet_bucket, prefix=f"{fleet_bucket.prefix}net{net.token}/")
+    more = {
+        "allow_write": str(tmp_path / "runs"),
+        "redis_insecure": True,
+        "s3_endpoint": f"http://{net.address}:{relay.port}",
+    }
+    world = World(tmp_path, part, server, more)
+    places = [net.machine() for _ in range(5)]
+    try:
+        nodes = [
+            await asyncio.to_thread(world.node, f"node{number}", prefix=place)
+            for number, place in enumerate(places[:3])
+        ]
+        async with _host(world, places[3], "ann") as ann, _host(world, places[4], "bob") as bob:
+            load = await _under_load(world, net, relay, nodes, places, (ann, bob))
+        left = [node.children() for node in world.nodes]
+    finally:
+        for node in world.nodes:
+            node.process.terminate()
+        for node in world.nodes:
+            await asyncio.to_thread(node.process.wait, 60)
+        server.kill()
+        relay.close()
+    await until(lambda: not any(alive(pids) for pids in left))
+    await _is_as_promised(world, load)
+
+
+async def _under_load(
+    world: World,
+    net: Network,
+    relay: Relay,
+    nodes: list[NodeProcess],
+    places: list[list[str]],
+    clients: tuple[Client, Client],
+) -> Load:
+    """Break one thing after the other while calls come; return how they ended."""
+    load = Load(world)
+    calling = [
+        asyncio.create_task(load.of_user(client, user, number))
+        for client, user in zip(clients, USERS, strict=True)
+        for number in range(2)
+    ]
+
+    async def goes_on() -> None:
+        """Wait until calls of both users are answered again."""
+        before = load.ended["ok"]
+        await until(lambda: load.ended["ok"] >= before + 12, within_s=180)
+
+    await goes_on()
+    nodes[0].kill()
+    await goes_on()
+    net.cut(places[1])
+    await until(lambda: "is cut off" in nodes[1].said)
+    await goes_on()
+    net.mend(places[1])
+    await until(lambda: nodes[1].said.count("worker node ") == 2)
+    await asyncio.to_thread(world.node, "node0", prefix=places[0])
+    world.redis.kill()
+    world.redis.start()
+    await until(world.redis.answers)
+    await goes_on()
+    relay.cut()
+    await asyncio.sleep(5)
+    relay.mend()
+    await goes_on()
+    # An upgrade: another node comes, and one is told to go.
+    nodes[2].process.terminate()
+    await until(lambda: nodes[2].process.poll() is not None)
+    await goes_on()
+    load.running = False
+    await asyncio.gather(*calling)
+    return load
+
+
+async def _is_as_promised(world: World, load: Load) -> None:
+    print("ended", dict(load.ended), "files", len(load.files))
+    runs = {marker: world.runs(marker) for marker in (*load.once, *load.again)}
+    assert set(load.ended) <= {"ok", "E_CRASHED", "E_BUSY", "E_STORE", "E_CANCELLED"}
+    # Something did break.
+    assert load.ended["E_CRASHED"] >= 1
+    assert [marker for marker in load.once if runs[marker] > 1] == []
+    assert [marker for marker, is_done in load.once.items() if is_done and runs[marker] != 1] == []
+    assert [marker for marker, is_done in load.again.items() if is_done and runs[marker] < 1] == []
+    settings = Settings(**(world.settings("look") | {"s3_endpoint": str(world.bucket.endpoint)}))
+    library = open_library(settings)
+    for (user, name), digest in load.files.items():
+        record = await library.of(user).find(name)
+        assert record is not None, (user, name)
+        assert record.sha256 == digest
+        async with library.of(user).open(record) as content:
+            read = b"".join([piece async for piece in content])
+        assert hashlib.sha256(read).hexdigest() == digest

@@ -1,0 +1,92 @@
+"""A tool that leaves by what is no error is answered like one that raises, on its author's own lines."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support import call, details, error_code, open_toolset
+
+from runner.toolset.toolset import Toolset
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = '''
+import sys
+from fastmcp import FastMCP
+
+mcp = FastMCP("leaves", mask_error_details=False)
+
+
+class Stop(BaseException):
+    """Passes all that catches errors."""
+
+
+def deeper(code):
+    sys.exit(code)
+
+
+@mcp.tool
+def exits() -> str:
+    deeper(3)
+
+
+@mcp.tool
+async def exits_with_words() -> str:
+    deeper("no more")
+
+
+@mcp.tool
+def stops() -> str:
+    raise Stop("here")
+
+
+@mcp.tool
+def answers() -> str:
+    return "yes"
+'''
+
+
+@pytest.fixture(scope="module")
+async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
+    folder = tmp_path_factory.mktemp("leaves")
+    (folder / "leaves.py").write_text(FILE)
+    async with open_toolset(folder / "leaves.py", folder) as it:
+        yield it
+
+
+@pytest.mark.parametrize(
+    ("tool", "said", "frames"),
+    [
+        ("exits", "the tool called exit(3), which ends a program", ["in exits", "in deeper: sys.exit(code)"]),
+        ("exits_with_words", "the tool called exit('no more')", ["in exits_with_words", "in deeper"]),
+        ("stops", "the tool raised Stop, which is no Exception: here", ["in stops: raise Stop"]),
+    ],
+)
+async def test_it_is_told_in_a_sentence_with_the_lines_of_its_author(
+    tool: str, said: str, frames: list[str], toolset: Toolset, user: str
+) -> None:
+    completed = await call(toolset, user, tool)
+    told = details(completed)
+
+    assert error_code(completed) == "E_TOOL"
+    assert said in told["message"]
+    assert len(told["frames"]) == len(frames)
+    assert all(part in frame for part, frame in zip(frames, told["frames"], strict=True))
+    assert "fastmcp" not in str(completed.processed.value)
+
+
+async def test_its_process_goes_on_and_answers_the_next_call(toolset: Toolset, user: str) -> None:
+    await call(toolset, user, "exits")
+    completed = await call(toolset, user, "answers")
+
+    assert completed.processed.value["results"] == "yes"
+
+
+async def test_a_server_that_masks_errors_masks_these_too(tmp_path: Path, user: str) -> None:
+    file = tmp_path / "masks.py"
+    file.write_text(FILE.replace("mask_error_details=False", "mask_error_details=True"))
+    async with open_toolset(file, tmp_path) as toolset:
+        completed = await call(toolset, user, "exits_with_words")
+
+    assert "no more" not in str(completed.processed.value)
+    assert completed.processed.value["results"]["error"] == "Error calling tool 'exits_with_words'"
