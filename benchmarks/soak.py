@@ -6,6 +6,7 @@ be left, and the host may not have grown.
 
 usage: scripts/soak [--calls N] [--hostile SHARE] [--isolation TIER] [--users N] [--seed N] [--minutes M]
        scripts/soak --crowd USERS [--each N] [--descriptors N] [--flood]
+       scripts/soak --many USERS [--calls N] [--hostile SHARE] [--at-once N] [--quiet-calls N]
 """
 
 import argparse
@@ -40,19 +41,24 @@ from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 
 __all__ = [
     "META",
+    "SYSV_KEY",
+    "UIDS",
     "Count",
     "Server",
     "contract_value",
     "disturbed_or_grown",
+    "forkserver_of",
     "late_growth",
     "main",
+    "post",
     "serving",
+    "stop",
 ]
 
 TOOLS = Path(__file__).with_name("soak_tools.py")
 # Two soaks may run at the same time, and each must know what is its own.
-_FIRST_UID = 2_000_000_000 + 500 * (os.getpid() % 200_000)
-UIDS = range(_FIRST_UID, _FIRST_UID + 500)
+_FIRST_UID = 2_000_000_000 + 1000 * (os.getpid() % 200_000)
+UIDS = range(_FIRST_UID, _FIRST_UID + 1000)
 SYSV_KEY = 0x50000000 + os.getpid()
 PARKED = 2
 SAMPLES = 40
@@ -100,12 +106,16 @@ def main() -> None:
         from benchmarks.crowd import crowd  # noqa: PLC0415 - which serves as this module does
 
         crowd(options)
+    if options.many:
+        from benchmarks.many import many  # noqa: PLC0415 - as above
+
+        many(options)
     # Whatever loses its parent becomes a child of this process, and is found here in the end.
     adopt_orphans()
     token = f"soak-{secrets.token_hex(6)}"
     count, samples = Count(), list[tuple[int, float, Measured]]()
     with serving(options.isolation, users=options.users) as server:
-        forkserver = _forkserver(server.process.pid)
+        forkserver = forkserver_of(server.process.pid)
         drawn = calls(options.seed, hostile_share=options.hostile, token=token, key=SYSV_KEY)
         warm_up = max(options.calls // 20, 40)
         until = time.monotonic() + 60 * options.minutes
@@ -117,7 +127,7 @@ def main() -> None:
         asyncio.run(run(itertools.islice(drawn, rest), first=(), every=every))
         end = wait_until_quiet(server.process.pid, parked_each=PARKED)
         traces = Traces(forkserver=forkserver, uids=UIDS, folder=server.folder, token=token, key=SYSV_KEY)
-        _stop(server)
+        stop(server)
         left = traces.left()
         said = (server.folder / "log").read_text(errors="replace").splitlines()[1:]
     faults = [*disturbed_or_grown(count, warm, end, late=late_growth(samples)), *left]
@@ -130,26 +140,35 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__.partition("\n")[0])
     parser.add_argument("--calls", type=int, default=20_000)
-    parser.add_argument("--hostile", type=float, default=0.1, help="which part of the calls is hostile")
+    parser.add_argument("--hostile", type=float, help="which part of the calls is hostile: 0.1; of many 0.01")
     parser.add_argument("--isolation", default="auto", help="the tier, as for runner serve")
     parser.add_argument("--users", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=24 * 60, help="when to stop, if it takes so long")
+    parser.add_argument("--many", type=int, help="instead: so many users, most of them honest")
+    parser.add_argument("--at-once", type=int, default=32, help="calls under way, of the many")
+    parser.add_argument("--quiet-calls", type=int, help="calls of the round without hostile ones")
     parser.add_argument("--crowd", type=int, help="instead: so many users who call at once")
     parser.add_argument("--each", type=int, default=4, help="calls of each of the crowd")
     parser.add_argument("--descriptors", type=int, default=1024, help="hard limit of the crowd's server")
     parser.add_argument("--flood", action="store_true", help="let one more user flood beside the crowd")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.hostile is None:
+        options.hostile = 0.01 if options.many else 0.1
+    return options
 
 
 @contextmanager
-def serving(isolation: str, *, users: int, prepare: Callable[[], None] = lambda: None) -> Iterator[Server]:
+def serving(
+    isolation: str, *, users: int, prepare: Callable[[], None] = lambda: None, keeps: bool = False
+) -> Iterator[Server]:
     """Serve the tools until the block ends; remove all that belongs to the server then.
 
     Args:
         isolation: The tier, as for runner serve.
         users: How many users there are.
         prepare: Is called in the server's process before it begins.
+        keeps: Whether workers stay with their users, as they do without settings.
     """
 
     def begin() -> None:
@@ -163,7 +182,7 @@ def serving(isolation: str, *, users: int, prepare: Callable[[], None] = lambda:
     (folder / "homes").mkdir()
     (folder / "tokens.json").write_text(json.dumps(tokens))
     (folder / "tokens.json").chmod(0o600)
-    (folder / "runner.toml").write_text(_settings(folder, isolation))
+    (folder / "runner.toml").write_text(_settings(folder, isolation, keeps=keeps))
     log = folder / "log"
     command = [sys.executable, "-m", "runner", "serve", str(TOOLS), "--transport", "http"]
     with log.open("wb") as errors:
@@ -185,18 +204,22 @@ def serving(isolation: str, *, users: int, prepare: Callable[[], None] = lambda:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _settings(folder: Path, isolation: str) -> str:
-    return f"""
-isolation = "{isolation}"
+_FRESH = f"""
 # Honest calls look for what others may have left in their process, so each has one of its own.
 worker_reuse = "call"
+idle_workers = {PARKED}
+max_idle_workers = {PARKED}
+"""
+
+
+def _settings(folder: Path, isolation: str, *, keeps: bool) -> str:
+    return f"""{"" if keeps else _FRESH}
+isolation = "{isolation}"
 uid_range = "{UIDS[0]}-{UIDS[-1]}"
 port = 0
 homes = "{folder}/homes"
 state_dir = "{folder}/state"
 store = "file://{folder}/store"
-idle_workers = {PARKED}
-max_idle_workers = {PARKED}
 user_processes = 200
 playground = false
 log_level = "error"
@@ -299,12 +322,32 @@ async def _call(client: httpx2.AsyncClient, url: str, call: Call, count: Count) 
     number = count.done
     count.done += 1
     count.hostile += call.hostile
+    ending, fault = await post(client, url, call, number)
+    count.endings[f"{call.kind.tool}: {ending}"] += 1
+    if fault is not None:
+        count.faults.append(f"call {number}, {call.kind.tool}: {fault}")
+
+
+async def post(
+    client: httpx2.AsyncClient, url: str, call: Call, number: int, *, token: str | None = None
+) -> tuple[str, str | None]:
+    """Make a call; return how it ended, and what was wrong with that, if anything.
+
+    Args:
+        client: Makes requests.
+        url: The address of MCP.
+        call: The call.
+        number: Of the call.
+        token: Of its user, where the client has none.
+    """
     params = {"name": call.kind.tool, "arguments": dict(call.arguments), "_meta": META}
     body = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
     headers = {
         "MCP-Protocol-Version": "2026-07-28",
         "MCP-Method": "tools/call",
         "MCP-Name": call.kind.tool,
+        "Accept": "application/json, text/event-stream",
+        **({} if token is None else {"Authorization": f"Bearer {token}"}),
     }
     try:
         async with asyncio.timeout(call.kind.gone_after_s or _ANSWER_S):
@@ -316,9 +359,7 @@ async def _call(client: httpx2.AsyncClient, url: str, call: Call, count: Count) 
         fault, answer = f"{type(error).__name__}: {error}", {}
     else:
         fault = call.kind.fault(call.arguments, answer)
-    count.endings[f"{call.kind.tool}: {_ending(answer)}"] += 1
-    if fault is not None:
-        count.faults.append(f"call {number}, {call.kind.tool}: {fault}")
+    return _ending(answer), fault
 
 
 def contract_value(text: str) -> Mapping[str, Any]:
@@ -336,12 +377,14 @@ def _ending(answer: Mapping[str, Any]) -> str:
     return str(meta.get("error_code") or "answered") if isinstance(meta, Mapping) else "answered"
 
 
-def _forkserver(host: int) -> int:
+def forkserver_of(host: int) -> int:
+    """Return the process id of the forkserver of a host."""
     children = Path(f"/proc/{host}/task/{host}/children").read_text().split()
     return int(children[0])
 
 
-def _stop(server: Server) -> None:
+def stop(server: Server) -> None:
+    """End a server as its operator would."""
     server.process.terminate()
     try:
         server.process.wait(30)

@@ -138,7 +138,7 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
         if spec is None:
             raise tool_not_found(request.tool, list(toolset.catalog.tools))
         check_json(request.params)
-        return await _executed(toolset, request, spec, listener, at)
+        return await _executed(toolset, _with_limits(toolset, request, spec), spec, listener, at)
 
 
 async def _execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | None) -> Completed:
@@ -164,18 +164,18 @@ async def _admitted(
     authorize_scopes(name, toolset.settings.scopes(name), request.facts)
     authorize(spec, request.facts)
     authorize_widget(name, spec.widgets, request.params)
-    limits = _limits(toolset, request, spec)
+    request = _with_limits(toolset, request, spec)
     if elsewhere is not None:
-        await elsewhere.count(request, name, limits)
+        await elsewhere.count(request, name, request.counted)
     else:
         most = toolset.effective(name).calls_per_minute
         toolset.throttle.admit(request.user.segment, name, most=most, now=now)
-        toolset.rates.admit(limits, now=now)
+        toolset.rates.admit(request.counted, now=now)
     check_json(request.params)
     if elsewhere is None:
         return await _executed(toolset, request, spec, listener, at)
-    async with toolset.drain.call(listener.tell), _counted(toolset, request, spec):
-        return await elsewhere.call(request, spec, listener, limits)
+    async with toolset.drain.call(listener.tell), _counted(toolset, request):
+        return await elsewhere.call(request, spec, listener, request.counted)
 
 
 async def _executed(
@@ -191,20 +191,22 @@ async def _executed(
 
 
 @contextlib.asynccontextmanager
-async def _counted(toolset: Toolset, request: Request, spec: ToolSpec | None) -> AsyncIterator[None]:
+async def _counted(toolset: Toolset, request: Request) -> AsyncIterator[None]:
     """Hold a place of this host for a request that is executed elsewhere, whose user's session goes on."""
     async with (
-        toolset.admission.admit(request.user.segment, _limits(toolset, request, spec)),
+        toolset.admission.admit(request.user.segment, request.counted),
         toolset.upkeep.in_use(request.user),
     ):
         request.steps.done("admit")
         yield
 
 
-def _limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Sequence[Counted]:
-    """Return the limits by name that a request counts for; one without a tool for those of all tools."""
+def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
+    """Return a request with the limits by name that it counts for; without a tool those of all tools."""
     tool = None if spec is None else spec.name
-    return toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
+    mine = toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
+    # Most servers have none.
+    return replace(request, counted=mine) if mine else request
 
 
 async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
@@ -256,7 +258,7 @@ async def _in_a_user_pool(
 ) -> Completed:
     key = at or toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     async with (
-        toolset.admission.admit(request.user.segment, _limits(toolset, request, spec)),
+        toolset.admission.admit(request.user.segment, request.counted),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -286,8 +288,9 @@ async def relay(
     check_json(request.params)
     listener = listener or _listener(toolset, request, None)
     if elsewhere is not None:
-        async with toolset.drain.call(listener.tell, of_tool=False), _counted(toolset, request, None):
-            return await elsewhere.relay(request, listener, _limits(toolset, request, None))
+        request = _with_limits(toolset, request, None)
+        async with toolset.drain.call(listener.tell, of_tool=False), _counted(toolset, request):
+            return await elsewhere.relay(request, listener, request.counted)
     try:
         async with toolset.drain.call(listener.tell, of_tool=False):
             outcome = await _begun(partial(_relayed, toolset, request, listener), request.user)
@@ -327,8 +330,9 @@ async def ask_route(
 
 async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
     key = toolset.apart(request.user) or toolset.key(request.user)
+    request = _with_limits(toolset, request, None)
     async with (
-        toolset.admission.admit(request.user.segment, _limits(toolset, request, None)),
+        toolset.admission.admit(request.user.segment, request.counted),
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
@@ -453,8 +457,8 @@ async def _lease(
     request.steps.is_fresh = lease.is_fresh
     if wants_job or lease.worker.goes_on:
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
-    mine = _limits(toolset, request, spec)
-    lease.measured = wants_report(request.params) or any(one.limit.cpu_s_per_hour for one in mine)
+    spends = any(one.limit.cpu_s_per_hour for one in request.counted)
+    lease.measured = wants_report(request.params) or spends
     request.steps.done("lease")
     try:
         await request.begins()
@@ -467,7 +471,7 @@ async def _lease(
         await lease.retire("abandoned")
         raise
     finally:
-        toolset.rates.spend(mine, lease.spent_cpu_s, now=time.monotonic())
+        toolset.rates.spend(request.counted, lease.spent_cpu_s, now=time.monotonic())
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)

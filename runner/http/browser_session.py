@@ -107,11 +107,17 @@ class BrowserSession:
         )
 
 
-async def begin_session(site: Site, user: User) -> BrowserSession:
-    """Begin a browser's session of a user, or prolong the one the user speaks in."""
+async def begin_session(site: Site, user: User, token: AccessToken | None = None) -> BrowserSession:
+    """Begin a browser's session of a user, or prolong the one the user speaks in.
+
+    Args:
+        site: The server.
+        user: The user.
+        token: With which the session ends; by default the one of the request.
+    """
     speaking = User(user.name, user.session or secrets.token_hex(16))
     now = site.clock()
-    login, signed = await run_sync(_noted, site, speaking, get_access_token(), now)
+    login, signed = await run_sync(_noted, site, speaking, token or get_access_token(), now)
     return BrowserSession(site=site, session=str(speaking.session), signed=signed, now=now, end=login.end)
 
 

@@ -18,6 +18,7 @@ import re
 from functools import partial
 
 from anyio.to_thread import run_sync
+from fastmcp.server.auth import AccessToken
 from fastmcp.server.dependencies import get_access_token
 from starlette.requests import Request
 
@@ -37,6 +38,7 @@ __all__ = [
     "check_page",
     "cookie_name",
     "login_of",
+    "named",
     "of_cookie",
     "of_page",
     "who",
@@ -70,7 +72,7 @@ async def who(site: Site, request: Request) -> User:
         if site.settings.auth.kind == "gateway":
             # A browser's cookie for the gateway is all it took: any page could have sent this.
             check_page(site, request)
-        return _named(site, request, {"client_id": token.client_id, **token.claims})
+        return User(named(site, token).name, _session(request))
     if site.settings.auth.kind != "none" and "authorization" in request.headers:
         raise Refusal(
             401,
@@ -79,7 +81,7 @@ async def who(site: Site, request: Request) -> User:
         )
     check_page(site, request)
     known = await of_cookie(site, request)
-    return known or _named(site, request, None)
+    return known or User(_resolved(site, None).name, _session(request))
 
 
 async def with_session(site: Site, request: Request) -> User:
@@ -181,11 +183,20 @@ async def of_cookie(site: Site, request: Request) -> User | None:
     return known if served == known.name else None
 
 
-def _named(site: Site, request: Request, claims: dict[str, object] | None) -> User:
+def named(site: Site, token: AccessToken) -> User:
+    """Return whom a token names, which has been checked.
+
+    Raises:
+        Refusal: 403; it names nobody who is served here.
+    """
+    return _resolved(site, {"client_id": token.client_id, **token.claims})
+
+
+def _session(request: Request) -> str | None:
     session = request.headers.get("mcp-session-id")
     if session is not None and not _SESSION.fullmatch(session):
         raise Refusal(400, "Mcp-Session-Id must be 1 to 128 visible ASCII characters")
-    return User(_resolved(site, claims).name, session)
+    return session
 
 
 def _resolved(site: Site, claims: dict[str, object] | None) -> User:

@@ -14,10 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.responses import refused
 from runner.http.wrong_keys import of_address
+from runner.users.resource import PAGE_LOGIN
 
 __all__ = ["LoginPace"]
 
-_PATHS = frozenset({"/register", "/authorize", "/consent", "/auth/callback"})
+_PATHS = frozenset({"/register", "/authorize", "/consent", "/auth/callback", PAGE_LOGIN})
 _WINDOW_S = 60.0
 _MOST = 60
 

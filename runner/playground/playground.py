@@ -24,6 +24,7 @@ from runner.settings.isolation import in_force
 from runner.settings.model import Settings
 from runner.system.listening import QuietServer, listen_on
 from runner.users.identity import is_loopback
+from runner.users.resource import LOGINS
 
 __all__ = ["About", "open_playground"]
 
@@ -101,6 +102,7 @@ def _facts(site: Site, about: About) -> Mapping[str, Any]:
         "deadlines": asdict(settings.deadlines()),
         "tools": {tool: {"deadlines": asdict(settings.deadlines(tool))} for tool in settings.tools},
         "login": settings.auth.kind != "none",
+        "provider": settings.auth.kind in LOGINS,
         "dashboards": list(settings.iframe_origins),
         "upload_max_bytes": settings.max_upload_bytes,
         "user_max_bytes": settings.max_user_bytes,

@@ -5,6 +5,7 @@ Source: the design's notes on the security of shown content; decision 15.
 
 from dataclasses import dataclass
 
+from fastmcp.server.auth import AuthProvider, OAuthProxy
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -17,15 +18,24 @@ from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
 from runner.playground.beside import Beside
 from runner.playground.config import Playground, frames_origin
+from runner.playground.internals import provider_login
 from runner.playground.oauth import OAuthSteps
+from runner.users.resource import LOGINS, PAGE_LOGIN
 
 __all__ = ["playground_address", "routes"]
 
 
-def routes(site: Site, playground: Playground) -> list[Route]:
-    """Return the routes."""
+def routes(site: Site, playground: Playground, auth: AuthProvider | None = None) -> list[Route]:
+    """Return the routes.
+
+    Args:
+        site: What they work with.
+        playground: The Playground.
+        auth: What checks the tokens of this server, and perhaps logs users in.
+    """
     own = _Routes(site, playground)
     return [
+        *(provider_login.routes(site, auth) if isinstance(auth, OAuthProxy) else ()),
         Route("/", own.page, methods=["GET"]),
         Route("/play/assets/{name}", own.asset, methods=["GET"]),
         Route("/play/info", own.info, methods=["GET"]),
@@ -67,7 +77,7 @@ class _Routes:
         return found
 
     async def info(self, request: Request) -> JSONResponse:
-        user = await of_page(self.site, request, closed=_closed(self.playground))
+        user = await of_page(self.site, request, closed=_closed(self.site, self.playground))
         of_user = {"user": user.name, "session": user.session, "frames": self._frames(request)}
         return JSONResponse({**self.playground.facts(), **of_user}, headers=SAFE_HEADERS)
 
@@ -90,7 +100,9 @@ class _Routes:
         return frames_origin(self.site.settings, host, self.playground.frames_port)
 
 
-def _closed(playground: Playground) -> str:
+def _closed(site: Site, playground: Playground) -> str:
+    if site.settings.auth.kind in LOGINS:
+        return f"log in at {PAGE_LOGIN}"
     if playground.key is None:
         return "log in with your token"
     return (

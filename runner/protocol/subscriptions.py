@@ -13,15 +13,16 @@ requirements S0-68, S4-12 and S4-37.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, cast
 
 import mcp_types
 from fastmcp import FastMCP
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
     InMemorySubscriptionBus,
     ListenHandler,
     PromptsListChanged,
@@ -35,16 +36,17 @@ from mcp.shared.exceptions import MCPError
 from runner.errors import RunnerError
 from runner.files.file_events import FILES_URI, REMOVED, STORED
 from runner.protocol.artifact_resources import SCHEME
-from runner.protocol.internals.connection import connection_of, is_ready
+from runner.protocol.internals.connection import connection_of, is_ready, notify_client
 from runner.protocol.internals.host import come_first, serve_subscriptions
 from runner.protocol.internals.types import Connection
 from runner.protocol.sender import has_sessions
 from runner.users.events import LIST_CHANGED, LISTENERS_PER_USER, UPDATED, Events, Subscription
 from runner.users.identity import User
 
-__all__ = ["Beyond", "announced", "offer_subscriptions"]
+__all__ = ["Beyond", "Tasks", "announced", "offer_subscriptions"]
 
 _STATE = "toolcell_subscriptions"
+_MOST_TASKS = 100
 _LISTS: Mapping[object, ServerEvent] = {
     "tools": ToolsListChanged(),
     "prompts": PromptsListChanged(),
@@ -64,6 +66,21 @@ class Beyond(Protocol):
         """Publish none any more."""
 
 
+class Tasks(Protocol):
+    """Calls whose clients do not wait for them, and may be told how they are."""
+
+    def check(self, method: str, params: Mapping[str, Any]) -> None:
+        """Refuse a client that has not said that it knows of tasks."""
+
+    def known(self, user: User, names: Sequence[str]) -> list[str]:
+        """Return which of these are tasks of a user."""
+
+    def watched(
+        self, user: User, names: Sequence[str]
+    ) -> AbstractContextManager[AsyncIterator[dict[str, Any]]]:
+        """Tell of changes of a user's tasks while the block lasts."""
+
+
 async def _has_none(ctx: _Context, uri: str) -> bool:
     del ctx, uri
     return False
@@ -77,6 +94,7 @@ def offer_subscriptions(
     *,
     lists_files: bool = False,
     has: Callable[[_Context, str], Awaitable[bool]] = _has_none,
+    tasks: Tasks | None = None,
 ) -> None:
     """Let clients of `app` subscribe.
 
@@ -87,8 +105,9 @@ def offer_subscriptions(
         beyond: Resources that are not ours, if there are any.
         lists_files: Whether the list of tools names the user's files, so that it changes with them.
         has: Says whether a file that we serve has a resource, whose changes its tools may tell of.
+        tasks: Tasks that clients may listen for, if there are any.
     """
-    offered = _Subscriptions(events, user_of, beyond, lists_files, has)
+    offered = _Subscriptions(events, user_of, beyond, lists_files, has, tasks)
     serve_subscriptions(
         app, subscribe=offered.subscribe, unsubscribe=offered.unsubscribe, listen=offered.listen
     )
@@ -121,6 +140,7 @@ class _Subscriptions:
     beyond: Beyond | None
     lists_files: bool
     has: Callable[[_Context, str], Awaitable[bool]]
+    tasks: Tasks | None
 
     async def subscribe(
         self, ctx: _Context, params: mcp_types.SubscribeRequestParams
@@ -180,12 +200,33 @@ class _Subscriptions:
         bus = InMemorySubscriptionBus()
         stream = ListenHandler(bus)
         async with self._hearing(ctx, [uri for uri in wanted if not _is_ours(uri)]):
-            with self.events.subscribe(user=user.segment, session=user.session) as heard:
+            with (
+                self._telling_of_tasks(ctx, params, user) as ctx,
+                self.events.subscribe(user=user.segment, session=user.session) as heard,
+            ):
                 passing = asyncio.create_task(_pass_on(heard, bus, stream, lists_files=self.lists_files))
                 try:
                     return await stream(ctx, params)
                 finally:
                     passing.cancel()
+
+    @contextmanager
+    def _telling_of_tasks(
+        self, ctx: _Context, params: mcp_types.SubscriptionsListenRequestParams, user: User
+    ) -> Iterator[_Context]:
+        """Yield the request; where it names tasks, one on whose stream its user is told of them."""
+        asked = (params.notifications.model_extra or {}).get("taskIds")
+        if self.tasks is None or not isinstance(asked, list) or not asked:
+            yield ctx
+            return
+        self.tasks.check(ctx.method, ctx.params or {})
+        # Of others' it is said no more than of none: they are left out.
+        names = self.tasks.known(user, [str(name) for name in asked[:_MOST_TASKS]])
+        session = _WithTasks(ctx, self.tasks, user, names)
+        try:
+            yield replace(ctx, session=cast("Any", session))
+        finally:
+            session.end()
 
     @asynccontextmanager
     async def _hearing(self, ctx: _Context, uris: list[str]) -> AsyncIterator[None]:
@@ -210,6 +251,38 @@ class _Subscriptions:
             message = f"{LISTENERS_PER_USER} subscriptions of this user are open; end one first"
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
         return user
+
+
+class _WithTasks:
+    """A session for one stream, on which changes of tasks are told of, too, once it has been acknowledged."""
+
+    def __init__(self, ctx: _Context, tasks: Tasks, user: User, names: Sequence[str]) -> None:
+        self._ctx = ctx
+        self._tasks = tasks
+        self._user = user
+        self._names = names
+        self._telling: asyncio.Task[None] | None = None
+
+    async def send_notification(self, notification: Any, **more: Any) -> None:
+        """Send what the SDK sends there."""
+        if not isinstance(notification, mcp_types.SubscriptionsAcknowledgedNotification):
+            await self._ctx.session.send_notification(notification, **more)
+            return
+        said = notification.model_dump(by_alias=True, mode="json", exclude_none=True)
+        said["params"]["notifications"]["taskIds"] = list(self._names)
+        await notify_client(self._ctx, said["method"], said["params"])
+        self._telling = asyncio.create_task(self._tell())
+
+    def end(self) -> None:
+        """Tell no more."""
+        if self._telling is not None:
+            self._telling.cancel()
+
+    async def _tell(self) -> None:
+        meta = {"_meta": {SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}}
+        with self._tasks.watched(self._user, self._names) as changes:
+            async for task in changes:
+                await notify_client(self._ctx, "notifications/tasks", {**task, **meta})
 
 
 async def _tell(heard: Subscription, watch: _Watch, connection: Connection) -> None:

@@ -211,6 +211,7 @@ class Calls:
             tool=tool,
             backend=backend,
             spec=spec,
+            counted=upstreams.rates.of(tool=request.tool, user=request.user.name, whose=request.user.segment),
             contract=contract_of(
                 wish,
                 spec,

@@ -50,6 +50,7 @@ class RemoteCall:
         tool: The name that the tool has there.
         backend: The connection to it.
         spec: The tool, if the server lists it.
+        counted: The limits by name that it counts for.
         contract: Whether it is treated like a tool of our own.
     """
 
@@ -60,6 +61,7 @@ class RemoteCall:
     tool: str
     backend: Backend
     spec: ToolSpec | None
+    counted: Sequence[Counted]
     contract: Contract
 
     @property
@@ -86,11 +88,7 @@ class RemoteCall:
         most = self.upstreams.settings.calls_per_minute(tool)
         now = time.monotonic()
         self.upstreams.throttle.admit(user.segment, tool, most=most, now=now)
-        self.upstreams.rates.admit(self._limits(), now=now)
-
-    def _limits(self) -> Sequence[Counted]:
-        user = self.request.user
-        return self.upstreams.rates.of(tool=self.request.tool, user=user.name, whose=user.segment)
+        self.upstreams.rates.admit(self.counted, now=now)
 
     def listener(self, client: Client) -> CallListener:
         """Return who listens to it on behalf of its client.
@@ -114,7 +112,7 @@ class RemoteCall:
         """
         upstreams, request, client = self.upstreams, self.request, self.request.client
         user, params = request.user, request.params
-        async with upstreams.admission.admit(user.segment, self._limits()):
+        async with upstreams.admission.admit(user.segment, self.counted):
             # A server that has to start first is not silent: connecting has a limit of its own.
             modern = is_modern(await self.backend.connected())
             request.steps.done("admit")

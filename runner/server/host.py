@@ -164,6 +164,7 @@ def make_host(
         relay.user_of,
         lists_files=toolset.settings.files_block == "descriptions",
         has=relay.has_resource,
+        tasks=relay.tasks,
     )
     # Looked up each time: `runner dev` loads the files anew.
     use_input_schemas(app, lambda name: _parameters(toolset, name))
@@ -194,10 +195,12 @@ class _Relay:
         )
         self._resources = OwnResources(toolset, self._guard)
         self._connections = Connections()
-        self._tasks = McpTasks(
+        self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
             total_s=lambda tool: toolset.effective(tool).deadlines.total_s,
+            # Not before it is known by which address links are reached.
+            tokens=lambda: toolset.links.tokens,
         )
         if toolset.catalog.tasks:
             let_tasks_pass()
@@ -215,8 +218,8 @@ class _Relay:
         request = self._request(ctx)
         if ctx.method == "tools/call":
             return await self._called(ctx, request)
-        if self._tasks.takes(ctx.method):
-            return self._tasks.answer(request)
+        if self.tasks.takes(ctx.method):
+            return await self.tasks.answer(request)
         try:
             return await self._relayed(ctx, request)
         except WireError as error:
@@ -227,7 +230,7 @@ class _Relay:
 
     def _is_relayed(self, method: str) -> bool:
         catalog = self._toolset.catalog
-        is_of_tasks = self._tasks.takes(method) and bool(catalog.tasks)
+        is_of_tasks = self.tasks.takes(method) and bool(catalog.tasks)
         return method == "tools/call" or method in _RELAYED or method in catalog.methods or is_of_tasks
 
     async def _called(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
@@ -247,8 +250,8 @@ class _Relay:
         return await self._telling_of_reading(request, self._call_or_task(request))
 
     async def _call_or_task(self, request: Request) -> dict[str, Any]:
-        if self._tasks.wants(request):
-            return self._tasks.begin(request)
+        if self.tasks.wants(request):
+            return await self.tasks.begin(request)
         return await self._call_tool(request)
 
     async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:

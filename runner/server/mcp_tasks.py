@@ -1,73 +1,156 @@
-"""Tasks of MCP: calls whose client does not wait for them, but asks now and then how they are.
+"""Tasks of MCP: calls whose client does not wait for them, but asks now and then how they are, or is told.
 
 The host keeps them, as it keeps every call that runs. What a file's own engine for tasks would do
 beside other calls, in a process that never stops, each call does in a worker of its user. A tool says
 that it may be a task (`task=True`), a client says in each request whether it takes one. Silence does
 not end it, the limit does.
 
-Source: MCP extension `io.modelcontextprotocol/tasks` (SEP-2663), as FastMCP 4.1 speaks it.
+A task lives as long as the server. Its id is signed: so a server that does not have a task can say to its
+user, and to nobody else, that there was one.
+
+Source: MCP extension `io.modelcontextprotocol/tasks` (SEP-2663), 2026-07-28.
 """
 
 import asyncio
+import json
+import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import mcp_types
+from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.call import Request
+from runner.errors import RunnerError
+from runner.http.last_resort import unexpected
 from runner.steps.listener import PROGRESS, ClientRefusal
+from runner.users.identity import User
+from runner.users.tokens import Tokens
 
 __all__ = ["EXTENSION", "McpTasks"]
+
+log = logging.getLogger(__name__)
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 """Under which name clients and servers say that they know of tasks."""
 
 _METHODS = ("tasks/get", "tasks/update", "tasks/cancel")
+_PURPOSE = "task"
 _KEPT_S = 3600.0
 _MOST = 1000
 _MOST_OF_USER = 64
+_MOST_BYTES = 128 * 1024 * 1024
+_MESSAGE_CHARS = 1000
+_MOST_KEYS = 1000
+# Between two notifications about one task: a tool may report progress thousands of times a second.
+_QUIET_S = 0.1
+
+_NONE = "there is no such task, or it has expired"
+_LOST = (
+    "this task is not here any more: its server has been started anew since, or another server has it, or "
+    "later results needed the room; call the tool again if you need what it would have returned"
+)
 
 Run = Callable[[Request], Awaitable[dict[str, Any]]]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Task:
-    """One of them. A `runner.steps.listener.Client`: it hears of its call what a client would."""
+    """One of them. A `runner.steps.listener.Client`: it hears of its call what a client would.
+
+    Attributes:
+        request: The call.
+        id: Its name for its client.
+        poll_ms: How often to ask for it, in milliseconds.
+        ttl_s: How long it is kept, in seconds since it was born.
+        born: When it began, in seconds since the epoch.
+        updated: When it last changed.
+        status: How it is.
+        message: What was said last of it.
+        outcome: What its client gets beside that.
+        size: Characters of the outcome, as JSON.
+        state: What the tool wants to have back with the answers to its questions.
+        running: What runs it.
+        asked: The questions that are open: by the key that its client has, the key that the tool gave.
+        given: Answers to the others, by the key that the tool gave.
+        keys: All keys that its client has ever had.
+        watched: Whoever is told of changes.
+    """
 
     request: Request
+    id: str
     poll_ms: int
     ttl_s: float
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     born: float = field(default_factory=time.time)
     updated: float = field(default_factory=time.time)
     status: str = "working"
     message: str | None = None
     outcome: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
     state: object = None
     running: "asyncio.Task[None] | None" = None
+    asked: dict[str, str] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+    keys: set[str] = field(default_factory=set)
+    watched: "set[_Watch]" = field(default_factory=set)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.status not in ("working", "input_required")
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Keep what the tool has said last of its progress."""
         if method == PROGRESS:
-            self.message = str(params.get("message") or f"{params.get('progress')} of {params.get('total')}")
-            self.updated = time.time()
+            said = str(params.get("message") or f"{params.get('progress')} of {params.get('total')}")
+            self.message = said[:_MESSAGE_CHARS]
+            self._changed()
 
     async def request_of(self, method: str) -> Mapping[str, Any]:
         raise ClientRefusal(-32601, f"nobody waits for this call who could answer {method}")
 
-    def ended(self, status: str, **outcome: Any) -> None:
+    def becomes(self, status: str, *, message: str | None = None, **outcome: Any) -> None:
         """Note how it is now."""
-        self.status, self.outcome, self.updated = status, outcome, time.time()
+        self.status, self.outcome = status, outcome
+        self.size = len(json.dumps(outcome)) if outcome else 0
+        if message is not None:
+            self.message = message[:_MESSAGE_CHARS]
+        self._changed()
+
+    def asks(self, questions: Mapping[str, Any]) -> None:
+        """Note what it wants to know. A key stands for one question for as long as the task lives."""
+        shown: dict[str, Any] = {}
+        self.asked, self.given = {}, {}
+        for key, question in questions.items():
+            name, number = key, 1
+            while name in self.keys:
+                number += 1
+                name = f"{key}-{number}"
+            self.keys.add(name)
+            self.asked[name] = key
+            shown[name] = question
+        self.becomes("input_required", inputRequests=shown)
+
+    def hears(self, answers: Mapping[str, Any]) -> bool:
+        """Take answers to what is asked, and none to anything else; say whether all of it is answered."""
+        for name in list(self.asked):
+            if name in answers:
+                self.given[self.asked.pop(name)] = answers[name]
+        if self.asked:
+            left = {name: each for name, each in self.outcome["inputRequests"].items() if name in self.asked}
+            self.becomes("input_required", inputRequests=left)
+        return not self.asked
 
     def told(self) -> dict[str, Any]:
-        """Return it as it is told."""
+        """Return all that its client may know, which is also what `tasks/get` answers."""
         said = {"statusMessage": self.message} if self.message else {}
         return {
             "taskId": self.id,
@@ -77,7 +160,34 @@ class _Task:
             "ttlMs": int(self.ttl_s * 1000),
             "pollIntervalMs": self.poll_ms,
             **said,
+            **self.outcome,
         }
+
+    def _changed(self) -> None:
+        self.updated = time.time()
+        for watch in self.watched:
+            watch.note(self)
+
+
+class _Watch:
+    """Somebody who is told of changes: of each task how it is by then, not all that it has been meanwhile."""
+
+    def __init__(self) -> None:
+        self._changed: dict[_Task, None] = {}
+        self._any = asyncio.Event()
+
+    def note(self, task: _Task) -> None:
+        self._changed[task] = None
+        self._any.set()
+
+    async def changes(self) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            await self._any.wait()
+            self._any.clear()
+            changed, self._changed = self._changed, {}
+            for task in changed:
+                yield task.told()
+            await asyncio.sleep(_QUIET_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +205,26 @@ class _Hearing:
 
 
 class McpTasks:
-    """All tasks of one server.
+    """All tasks of one server. A `runner.protocol.subscriptions.Tasks`.
 
     Args:
         run: Answers a call.
         polls: Says how often to ask for a task of a tool, in milliseconds; None where a tool is no task.
         total_s: Says how long a call of a tool may take, in seconds.
+        tokens: Returns what signs their names.
     """
 
-    def __init__(self, run: Run, polls: Callable[[str], int | None], total_s: Callable[[str], float]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        polls: Callable[[str], int | None],
+        total_s: Callable[[str], float],
+        tokens: Callable[[], Tokens],
+    ) -> None:
         self._run = run
         self._polls = polls
         self._total_s = total_s
+        self._tokens = tokens
         self._tasks: dict[str, _Task] = {}
 
     def takes(self, method: str) -> bool:
@@ -121,45 +239,107 @@ class McpTasks:
         mine = sum(task.request.user.segment == request.user.segment for task in self._tasks.values())
         return _knows(request.params) and mine < _MOST_OF_USER and len(self._tasks) < _MOST
 
-    def begin(self, request: Request) -> dict[str, Any]:
+    async def begin(self, request: Request) -> dict[str, Any]:
         """Begin a call in the background; return what its client gets at once."""
         tool = _tool(request)
         meta = {"progressToken": "task", **dict(request.params.get("_meta") or {})}
         own = replace(request, params={**request.params, "_meta": meta}, is_awaited=False, levels=frozenset())
-        task = _Task(request=own, poll_ms=self._polls(tool) or 1000, ttl_s=self._total_s(tool) + _KEPT_S)
+        ttl_s = self._total_s(tool) + _KEPT_S
+        name = await run_sync(self._named, request.user, ttl_s)
+        task = _Task(request=own, id=name, poll_ms=self._polls(tool) or 1000, ttl_s=ttl_s)
         self._tasks[task.id] = task
         self._go(task, own)
         return {"resultType": "task", **task.told()}
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    async def answer(self, request: Request) -> dict[str, Any]:
         """Answer a method of tasks.
 
         Raises:
             MCPError: The user has no such task, or the client has not said that it knows of tasks.
         """
-        if not _knows(request.params):
-            raise MCPError(
-                code=mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY,
-                message=f"{request.method} needs the extension {EXTENSION}, which is not declared",
-                data={"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
-            )
-        task = self._tasks.get(str(request.params.get("taskId")))
-        if task is None or task.request.user.segment != request.user.segment:
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message="there is no such task, or it has expired")
+        self.check(request.method, request.params)
+        self._forget_old()
+        name = str(request.params.get("taskId"))
+        task = self._of(request.user, name)
+        if task is None:
+            was_here = await run_sync(self._was_of, request.user, name)
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=_LOST if was_here else _NONE)
         if request.method == "tasks/get":
-            return {"resultType": "complete", **task.told(), **task.outcome}
+            return {"resultType": "complete", **task.told()}
         if request.method == "tasks/cancel":
             self._cancel(task)
         elif task.status == "input_required":
             self._go_on(task, request.params.get("inputResponses"))
         return {"resultType": "complete"}
 
+    def check(self, method: str, params: Mapping[str, Any]) -> None:
+        """Refuse whoever asks for tasks and has not said to know of them.
+
+        Args:
+            method: What is asked for.
+            params: With what.
+
+        Raises:
+            MCPError: The client has not declared the extension.
+        """
+        if not _knows(params):
+            raise MCPError(
+                code=mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+                message=f"{method} needs the extension {EXTENSION}, which is not declared",
+                data={"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
+            )
+
+    def known(self, user: User, names: Sequence[str]) -> list[str]:
+        """Return which of these are tasks of a user."""
+        return [name for name in dict.fromkeys(names) if self._of(user, name) is not None]
+
+    @contextmanager
+    def watched(self, user: User, names: Sequence[str]) -> Iterator[AsyncIterator[dict[str, Any]]]:
+        """Tell of changes of a user's tasks while the block lasts: each as `tasks/get` would."""
+        tasks = [task for name in names if (task := self._of(user, name)) is not None]
+        watch = _Watch()
+        for task in tasks:
+            task.watched.add(watch)
+            # It may have changed since its client last heard of it.
+            watch.note(task)
+        try:
+            yield watch.changes()
+        finally:
+            for task in tasks:
+                task.watched.discard(watch)
+
+    def _of(self, user: User, name: str) -> _Task | None:
+        task = self._tasks.get(name)
+        return None if task is None or task.request.user.segment != user.segment else task
+
+    def _named(self, user: User, ttl_s: float) -> str:
+        number = secrets.token_urlsafe(18)
+        try:
+            signed = self._tokens().sign(
+                user=user.name, key=number, purpose=_PURPOSE, now=time.time(), ttl_s=ttl_s
+            )
+        except (OSError, RunnerError) as error:
+            log.warning("a task cannot be told from none once it is lost", extra={"problem": str(error)})
+            return number
+        return f"{number}.{signed}"
+
+    def _was_of(self, user: User, name: str) -> bool:
+        """Say whether a name was given to a task of a user, and its time is not over."""
+        number, _, signed = name.partition(".")
+        try:
+            whose = self._tokens().verify(signed, purpose=_PURPOSE, key=number, now=time.time())
+        except (OSError, RunnerError):
+            return False
+        return whose == user.name
+
     def _go(self, task: _Task, request: Request) -> None:
-        task.ended("working")
+        task.becomes("working")
         task.running = asyncio.create_task(self._through(task, replace(request, client=_Hearing(task))))
 
     def _go_on(self, task: _Task, answers: object) -> None:
-        params = {**task.request.params, "inputResponses": answers}
+        if not task.hears(answers if isinstance(answers, Mapping) else {}):
+            return
+        params = {**task.request.params, "inputResponses": task.given}
         if task.state is not None:
             params["requestState"] = task.state
         self._go(task, replace(task.request, params=params))
@@ -169,19 +349,46 @@ class McpTasks:
             result = await self._run(request)
         except MCPError as error:
             told = error.error.model_dump(by_alias=True, mode="json", exclude_none=True)
-            task.ended("failed", error=told)
-            return
-        if result.get("resultType") == "input_required":
-            task.state = result.get("requestState")
-            task.ended("input_required", inputRequests=result.get("inputRequests", {}))
+            task.becomes("failed", message=error.error.message, error=told)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it, and its client would ask for ever
+            fault = unexpected(error, call=request.id)
+            told = {"code": mcp_types.INTERNAL_ERROR, "message": fault.message}
+            task.becomes("failed", message=fault.message, error=told)
         else:
-            task.ended("completed", result=result)
+            questions = result.get("inputRequests")
+            if result.get("resultType") != "input_required" or not isinstance(questions, Mapping):
+                task.becomes("completed", result=result)
+            elif len(task.keys) + len(questions) > _MOST_KEYS:
+                message = f"the tool has asked more than {_MOST_KEYS} questions"
+                task.becomes(
+                    "failed", message=message, error={"code": mcp_types.INTERNAL_ERROR, "message": message}
+                )
+            else:
+                task.state = result.get("requestState")
+                task.asks(questions)
+        self._make_room(task)
 
     def _cancel(self, task: _Task) -> None:
-        if task.status in ("working", "input_required"):
+        if not task.has_ended:
             if task.running is not None:
                 task.running.cancel()
-            task.ended("cancelled")
+            task.becomes("cancelled")
+
+    def _make_room(self, newest: _Task) -> None:
+        """Forget results that were there first, of whoever has most, where all take too much memory."""
+        while sum(task.size for task in self._tasks.values()) > _MOST_BYTES:
+            of_users: dict[str, int] = {}
+            for task in self._tasks.values():
+                of_users[task.request.user.segment] = of_users.get(task.request.user.segment, 0) + task.size
+            most = max(of_users, key=of_users.__getitem__)
+            ended = (
+                task for task in self._tasks.values()
+                if task.has_ended and task is not newest and task.request.user.segment == most
+            )  # fmt: skip
+            oldest = next(ended, None)
+            if oldest is None:
+                return
+            del self._tasks[oldest.id]
 
     def _forget_old(self) -> None:
         now = time.time()

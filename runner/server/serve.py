@@ -1,6 +1,7 @@
 """`runner serve`: tool files over stdio or streamable HTTP, until told to stop."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -235,15 +236,8 @@ async def serve_application(
             # The last answers are on their way to a client that reads them, or not.
             await unanswered.none(_GRACE_S)
         else:
-            await _serve_http(
-                served,
-                make,
-                settings,
-                listener,
-                _Ends(stopped, again, settings.drain_s),
-                reloads,
-                connecting,
-            )
+            ends = _Ends(stopped, again, settings.drain_s, settings.stop_delay_s)
+            await _serve_http(served, make, settings, listener, ends, reloads, connecting)
     if transport == "stdio" and stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
@@ -286,11 +280,22 @@ class _Ends:
         stopped: Set when it is to end.
         again: Set when it is to end at once.
         drain_s: How long calls may go on, in seconds.
+        stop_delay_s: How long calls are taken after it was told to, in seconds.
     """
 
     stopped: asyncio.Event
     again: asyncio.Event
     drain_s: float
+    stop_delay_s: float
+
+
+async def _left(drain: Drain, ends: _Ends) -> None:
+    """Let whoever sends calls here find out that the server stops, before it takes none."""
+    if ends.stop_delay_s:
+        drain.leave()
+        log.info("server stops soon", extra={"stop_delay_s": ends.stop_delay_s})
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ends.again.wait(), ends.stop_delay_s)
 
 
 async def _drained(drain: Drain, drain_s: float, again: asyncio.Event) -> None:
@@ -394,6 +399,8 @@ def make_application(
         if site.settings.auth.kind == "gateway"
         else []
     )
+    # As it is before it takes passes of a page, too.
+    auth = app.auth
     if before or playground is not None:
         admit(app, passes, site.settings.identity_claim)
     if playground is None:
@@ -407,7 +414,7 @@ def make_application(
             playground.beside.ends_with(under_way)
         return [*before, door, ends]
 
-    web = make_web(app, site, playground_routes(site, playground), direct=direct, front=front)
+    web = make_web(app, site, playground_routes(site, playground, auth), direct=direct, front=front)
     return _with_author_routes(web, app, site)
 
 
@@ -440,6 +447,7 @@ async def _serve_web(
     server = QuietServer(config, make_room=served.make_room)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await _until(ends.stopped, serving)
+    await _left(served.drain, ends)
     # Until then it answers: new calls are told why they are refused, and /readyz that it is ending.
     await _drained(served.drain, ends.drain_s, ends.again)
     server.should_exit = True

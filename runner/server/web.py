@@ -33,7 +33,7 @@ from runner.protocol.direct import Answer
 from runner.protocol.endpoint import set_up_endpoint
 from runner.settings.isolation import in_force
 from runner.users.providers import fault as identity_fault
-from runner.users.resource import MCP_PATH, metadata_url
+from runner.users.resource import LOGINS, MCP_PATH, metadata_url
 
 __all__ = ["make_web"]
 
@@ -87,7 +87,7 @@ def make_web(
     outer = [
         Middleware(KeptApart, settings=site.settings),
         Middleware(WrongKeys, claims=site.settings.identity_claim, hear=site.observers.logins_refused),
-        *([Middleware(LoginPace)] if site.settings.auth.kind in ("oauth_proxy", "oidc") else ()),
+        *([Middleware(LoginPace)] if site.settings.auth.kind in LOGINS else ()),
         Middleware(KnownOrigins, settings=site.settings),
         Middleware(EndsWithSession, site=site, under_way=under_way),
         *front(under_way),

@@ -9,6 +9,7 @@ Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/se
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -38,7 +39,7 @@ from sandbox.deadlines import Deadlines
 from sandbox.host.retirement import Reuse
 from sandbox.policy import MIB, Limits
 
-__all__ = ["Auth", "Settings", "ToolSettings"]
+__all__ = ["Auth", "Settings", "ToolSettings", "is_pattern"]
 
 GIB = 1024 * MIB
 REDIS_PORT = 6379
@@ -248,6 +249,13 @@ class Settings(BaseSettings):
         ge=0,
         allow_inf_nan=False,
         description="How long calls under way may go on when the server is told to stop.",
+    )
+    stop_delay_s: float = Field(
+        0,
+        ge=0,
+        allow_inf_nan=False,
+        description="How long a server over HTTP that is told to stop takes calls before `drain_s` begins; "
+        "`/readyz` answers 503 at once.",
     )
     session_idle_s: Seconds = Field(
         1800.0, description="Silence of a user after which the session has ended."
@@ -490,20 +498,37 @@ class Settings(BaseSettings):
         """Return how many workers each zygote may have ready; whoever wants none has none."""
         return max(self.idle_workers, self.max_idle_workers) if self.idle_workers else 0
 
+    def own(self, tool: str | None) -> ToolSettings:
+        """Return what is set for one tool: under its own name, else under the first pattern that says it.
+
+        Args:
+            tool: Its name; None for any.
+        """
+        if tool is None:
+            return _NOTHING
+        exact = self.tools.get(tool, _NOTHING)
+        wider = [own for name, own in self.tools.items() if is_pattern(name) and fnmatchcase(tool, name)]
+        if not wider:
+            return exact
+        said: dict[str, Any] = {}
+        for own in (*reversed(wider), exact):
+            said |= {name: value for name, value in own if value is not None}
+        return _NOTHING.model_copy(update=said)
+
     def deadlines(self, tool: str | None = None) -> Deadlines:
         """Return the deadlines of one tool, or the general ones."""
-        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        own = self.own(tool)
         total_s = own.total_timeout_s or self.total_timeout_s
         # A total limit below the idle limit is no fault: `--total-timeout 5` alone must work.
         return Deadlines(idle_s=min(own.idle_timeout_s or self.idle_timeout_s, total_s), total_s=total_s)
 
     def scopes(self, tool: str) -> tuple[str, ...]:
         """Return the scopes that a token must have for a tool."""
-        return self.tools.get(tool, ToolSettings()).scopes or ()
+        return self.own(tool).scopes or ()
 
     def calls_per_minute(self, tool: str) -> int | None:
         """Return how many calls of a tool each user may make in any minute, if there is a limit."""
-        return self.tools.get(tool, ToolSettings()).calls_per_minute
+        return self.own(tool).calls_per_minute
 
     def generated_by(self, tool: str | None = None, *, wish: str | None = None) -> str:
         """Return what becomes of files that a call of a tool does not return: keep, report or ignore.
@@ -512,19 +537,19 @@ class Settings(BaseSettings):
             tool: The tool.
             wish: What its author says.
         """
-        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        own = self.own(tool)
         return own.generated or wish or self.generated
 
     def keeps_worker(self, tool: str | None = None) -> bool:
         """Say whether the workers of a tool, or of any, stay with their user; those with secrets do not."""
         if any(tool in secret.tools for secret in self.secrets.values()):
             return False
-        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        own = self.own(tool)
         return (own.worker_reuse or self.worker_reuse) == "user"
 
     def lets_go_on(self, tool: str | None = None) -> bool:
         """Say whether what a tool begins, or any, may go on between calls."""
-        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        own = self.own(tool)
         allowed = self.background_jobs if own.background_jobs is None else own.background_jobs
         return allowed and self.keeps_worker(tool)
 
@@ -543,7 +568,7 @@ class Settings(BaseSettings):
 
     def limits(self, tool: str | None = None) -> Limits:
         """Return the resource limits of one tool, or the general ones."""
-        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        own = self.own(tool)
         names = [facts.setting for facts in LIMITS.values()]
         values = {name: getattr(own, name, None) or getattr(self, name) for name in names}
         # One process may have what a call may have, and a file be no larger than an artifact.
@@ -558,7 +583,7 @@ class Settings(BaseSettings):
 
     def rights(self, tool: str | None = None) -> Rights:
         """Return what one tool may do beyond its own folder, or any tool."""
-        own = self.tools.get(tool, ToolSettings()) if tool else ToolSettings()
+        own = self.own(tool)
         deny_run = own.deny_run if own.deny_run is not None else self.deny_run and not own.allow_run
         programs = self.allow_run if own.allow_run is None else own.allow_run
         return Rights(
@@ -587,6 +612,14 @@ class Settings(BaseSettings):
         """Return the user ids of `uid_range`."""
         first, last = map(int, self.uid_range.split("-"))
         return range(first, last + 1)
+
+
+def is_pattern(name: str) -> bool:
+    """Say whether a name under `tools` stands for several: `sales_*` for all that begin so."""
+    return "*" in name
+
+
+_NOTHING = ToolSettings()
 
 
 def _expanded(name: str) -> Path:

@@ -75,7 +75,3 @@ def counted(
         )
         if is_about and (not limit.users or user in limit.users):
             yield Counted(name, whose if limit.per == "user" else "", limit)
-
-
-def _matches(tool: str | None, limit: LimitSettings) -> bool:
-    return tool is not None and any(fnmatchcase(tool, one) for one in limit.tools)

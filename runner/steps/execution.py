@@ -32,6 +32,7 @@ from runner.http.last_resort import unexpected
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
+from runner.settings.named_limits import Counted
 from runner.steps.client_message import referenced
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
 from runner.steps.light_events import without_bytes
@@ -105,6 +106,7 @@ class Request:
         begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
         steps: How long each step took.
         span: Its span for OpenTelemetry, where spans are made.
+        counted: The limits by name that it counts for, once they have been looked up.
     """
 
     user: User
@@ -119,6 +121,7 @@ class Request:
     begins: Callable[[], Awaitable[None]] = _may_begin
     steps: Steps = field(default_factory=Steps)
     span: Any = None
+    counted: Sequence[Counted] = ()
 
     @property
     def tool(self) -> str:

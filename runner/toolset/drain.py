@@ -29,12 +29,20 @@ class Drain:
     _running: "dict[asyncio.Timeout, Tell]" = field(init=False, default_factory=dict)
     _telling: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _ends_at: float | None = field(init=False, default=None)
+    _is_leaving: bool = field(init=False, default=False)
     _empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     @property
     def fault(self) -> str | None:
-        """Say that the server takes no calls any more; None while it does."""
-        return None if self._ends_at is None else "the server is being stopped and takes no new calls"
+        """Say that whoever has a choice should ask another server: this one stops; None while it does not."""
+        if self._ends_at is None and not self._is_leaving:
+            return None
+        takes = "takes no" if self._ends_at is not None else "soon takes no"
+        return f"the server is being stopped and {takes} new calls"
+
+    def leave(self) -> None:
+        """Say from now on that the server stops, and take calls until those who send them have heard it."""
+        self._is_leaving = True
 
     @asynccontextmanager
     async def call(self, tell: Tell, *, of_tool: bool = True) -> AsyncIterator[None]:

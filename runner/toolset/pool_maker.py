@@ -26,6 +26,7 @@ from runner.users.identity import User
 from sandbox.host import descriptors
 from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.pool import Pool, Source
+from sandbox.host.usage import has_memory_to_spare
 
 __all__ = ["PoolMaker"]
 
@@ -42,6 +43,10 @@ _WAIT_S = 30.0
 _LOOK_S = 0.02
 _RETRY_AFTER_S = 5
 _LOG_EVERY_S = 10.0
+_SHORT = {
+    "descriptors": "descriptors run short: workers of idle users were ended; raise the limit of open files",
+    "memory": "memory runs short: workers of idle users were ended; give this server more, or fewer users",
+}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -105,8 +110,12 @@ class PoolMaker:
             stack=stack,
         )
 
-    def give_up_one(self) -> bool:
-        """Give up the workers that nobody has used for longest; False if all are in use."""
+    def give_up_one(self, *, for_what: str = "descriptors") -> bool:
+        """Give up the workers that nobody has used for longest; False if all are in use.
+
+        Args:
+            for_what: What runs short.
+        """
         idle = [user_pool for user_pool in self.user_pools() if user_pool.is_idle and user_pool.pool.alive]
         if not idle:
             return False
@@ -115,7 +124,7 @@ class PoolMaker:
         self._given_up += 1
         if time.monotonic() - self._logged_at > _LOG_EVERY_S:
             log.warning(
-                "descriptors run short: workers of idle users were ended; raise the limit of open files",
+                _SHORT[for_what],
                 extra={"users": self._given_up, "limit": descriptors.limit()},
             )
             self._logged_at, self._given_up = time.monotonic(), 0
@@ -170,6 +179,9 @@ class PoolMaker:
         limit = descriptors.limit()
         kept = min(limit // _KEPT_FREE, _MOST_KEPT)
         deadline = time.monotonic() + self.wait_s
+        if not await asyncio.to_thread(has_memory_to_spare):
+            # As many users stay as there is memory for; whoever comes back has processes made anew.
+            self.give_up_one(for_what="memory")
         while descriptors.left() - self._promised < kept + cost:
             if self.give_up_one():
                 # Its descriptors are closed at once, but for a lock that a thread closes.

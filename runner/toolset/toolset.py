@@ -135,7 +135,7 @@ class Toolset:
     memory_guard: MemoryGuard = field(init=False)
     unseen: tuple[Path, ...] = field(init=False)
     _pool_maker: PoolMaker = field(init=False)
-    _effective: Mapping[str | None, EffectiveToolSettings] = field(init=False)
+    _effective: dict[str | None, EffectiveToolSettings] = field(init=False)
     _user_pools: "dict[PoolKey, asyncio.Task[UserPool]]" = field(init=False, default_factory=dict)
     _loopback: "Once[Loopback]" = field(init=False)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
@@ -250,7 +250,7 @@ class Toolset:
             await asyncio.to_thread(observers.close)
 
     @staticmethod
-    def _effective_of(settings: Settings) -> Mapping[str | None, EffectiveToolSettings]:
+    def _effective_of(settings: Settings) -> dict[str | None, EffectiveToolSettings]:
         return {tool: EffectiveToolSettings.of(settings, tool) for tool in (None, *settings.named_tools)}
 
     @property
@@ -279,7 +279,13 @@ class Toolset:
 
     def effective(self, tool: str | None = None) -> EffectiveToolSettings:
         """Return what a call of one tool may have, or any call."""
-        return self._effective.get(tool) or self._effective[None]
+        known = self._effective.get(tool)
+        if known is None and tool is not None and self.settings.own(tool) is not self.settings.own(None):
+            # Under a pattern.
+            known = EffectiveToolSettings.of(self.settings, tool)
+            if tool in self.catalog.tools:
+                self._effective[tool] = known
+        return known or self._effective[None]
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.

@@ -32,7 +32,7 @@ from runner.errors import UsageError
 from runner.settings.model import Settings
 from runner.users.bearer import TimedVerifier
 from runner.users.login_state import LoginState, signing_key
-from runner.users.resource import WELL_KNOWN, base_url, resource_url
+from runner.users.resource import PAGE_LOGIN_DONE, WELL_KNOWN, base_url, resource_url
 
 __all__ = ["fault", "of"]
 
@@ -217,7 +217,11 @@ def _login(settings: Settings) -> dict[str, Any]:
     return {
         "client_secret": _secret(settings),
         "base_url": base_url(settings),
-        "allowed_client_redirect_uris": list(settings.auth.client_redirects),
+        # The page of this server is one of the clients.
+        "allowed_client_redirect_uris": [
+            *settings.auth.client_redirects,
+            base_url(settings) + PAGE_LOGIN_DONE,
+        ],
         "client_storage": LoginState(settings.state_dir),
         "jwt_signing_key": signing_key(settings.state_dir),
         # Who wants the provider's token for an audience asks for it; some providers refuse the question.

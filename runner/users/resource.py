@@ -12,9 +12,25 @@ from runner.errors import UsageError
 from runner.settings.model import Settings
 from runner.users.loopback import is_loopback
 
-__all__ = ["MCP_PATH", "WELL_KNOWN", "base_url", "describes_itself", "metadata_url", "resource_url"]
+__all__ = [
+    "LOGINS",
+    "MCP_PATH",
+    "PAGE_LOGIN",
+    "PAGE_LOGIN_DONE",
+    "WELL_KNOWN",
+    "base_url",
+    "describes_itself",
+    "metadata_url",
+    "resource_url",
+]
 
 MCP_PATH = "/mcp"
+
+LOGINS = ("oauth_proxy", "oidc")
+"""The kinds of auth with which users log in here, at a provider."""
+
+PAGE_LOGIN, PAGE_LOGIN_DONE = "/play/login", "/play/login/done"
+"""Where a browser begins to log in at the provider, and where it comes back to."""
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """Where the description of a resource is, before the path of the resource."""
@@ -47,7 +63,7 @@ def resource_url(settings: Settings) -> str:
 
 def describes_itself(settings: Settings) -> bool:
     """Say whether the server describes itself as a protected resource."""
-    return bool(settings.auth.authorization_servers) or settings.auth.kind in ("oauth_proxy", "oidc")
+    return bool(settings.auth.authorization_servers) or settings.auth.kind in LOGINS
 
 
 def metadata_url(settings: Settings) -> str | None:

@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from sandbox.errors import ForkserverDied, FrameError, NoProcess
 from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode
@@ -32,6 +33,9 @@ _LAST_S = 1.0
 # Who imports the framework on a busy machine takes a while. Afterwards an order is a fork.
 _START_S = 120.0
 _ORDER_S = 10.0
+# On a machine with far more to do than it can, one that is well may wait for a processor for longer.
+_MOST_LIMITS = 6
+_BUSY_SHARE = 0.25
 _DIED = (
     "the process that starts all others of the tools (the forkserver) ended unexpectedly, with {status}; "
     "its last words are on standard error"
@@ -69,6 +73,7 @@ class Forkserver:
     _gone: "asyncio.Future[None]" = field(init=False)
     _loss: ForkserverDied | None = None
     _closing: bool = False
+    _carried_out: int = 0
 
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -250,14 +255,33 @@ class Forkserver:
         number = next(self._orders)
         done = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(self.order_s):
-                await self._send(encode(kind, {"order": number, **order}), descriptors)
-                pid: int = await done
-                return pid
+            async with asyncio.timeout(self.order_s) as limit:
+                patience = asyncio.create_task(self._patient(limit))
+                try:
+                    await self._send(encode(kind, {"order": number, **order}), descriptors)
+                    pid: int = await done
+                    return pid
+                finally:
+                    patience.cancel()
         except TimeoutError:
             raise self._hangs(self.order_s) from None
         finally:
             self._waiting.pop(number, None)
+
+    async def _patient(self, limit: asyncio.Timeout) -> None:
+        """Give an order more time while the forkserver works, or waits for a processor: that is no hanging.
+
+        All tools of all users end with it. So it is not ended for what a busy machine does to it.
+        """
+        loop = asyncio.get_running_loop()
+        for _ in range(_MOST_LIMITS - 1):
+            carried_out, busy_s = self._carried_out, _wanted_processor_s(self.process.pid)
+            # Looked at a little before the limit, which ends whoever has done nothing.
+            await asyncio.sleep(0.9 * self.order_s)
+            wanted_s = _wanted_processor_s(self.process.pid) - busy_s
+            if carried_out == self._carried_out and wanted_s < _BUSY_SHARE * self.order_s:
+                return
+            limit.reschedule(loop.time() + self.order_s)
 
     async def _send(self, frame: bytes, descriptors: list[int]) -> None:
         loop = asyncio.get_running_loop()
@@ -310,6 +334,7 @@ class Forkserver:
             pid = int(value["pid"])
             self._ended.pop(pid, None)
             self._started[pid] = started_at(pid)
+        self._carried_out += 1
         if future is None or future.done():
             return
         if kind is Kind.FAILED:
@@ -388,3 +413,15 @@ async def _writable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
         await ready.wait()
     finally:
         loop.remove_writer(descriptor)
+
+
+def _wanted_processor_s(pid: int) -> float:
+    """Return for how long a process has had a processor, or has waited for one; 0 where nobody says.
+
+    Source: Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
+    """
+    try:
+        had, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return 0.0
+    return (int(had) + int(waited)) / 1e9

@@ -57,16 +57,22 @@ def openid_provider(server: str, *, seconds: int = 3600) -> Iterator[str]:
 def logged_in(address: str, user: str) -> dict[str, str]:
     """Follow an address as a browser whose user logs in and consents; return what its client is told."""
     with httpx2.Client(timeout=60, trust_env=False) as browser:
-        answer = browser.get(address)
-        for _ in range(20):
-            if answer.is_redirect:
-                target = urljoin(str(answer.url), answer.headers["location"])
-                if target.startswith(CALLBACK):
-                    return dict(parse_qsl(urlsplit(target).query))
-                answer = browser.get(target)
-                continue
-            assert answer.status_code == 200, answer.text
-            answer = _sent(browser, answer, user)
+        target = sent_back(browser, address, user, CALLBACK)
+    return dict(parse_qsl(urlsplit(target).query))
+
+
+def sent_back(browser: httpx2.Client, address: str, user: str, back: str) -> str:
+    """Follow an address as a browser whose user logs in and consents, until it is sent back."""
+    answer = browser.get(address)
+    for _ in range(20):
+        if answer.is_redirect:
+            target = urljoin(str(answer.url), answer.headers["location"])
+            if target.startswith(back):
+                return target
+            answer = browser.get(target)
+            continue
+        assert answer.status_code == 200, answer.text
+        answer = _sent(browser, answer, user)
     raise AssertionError("it goes round in circles")
 
 

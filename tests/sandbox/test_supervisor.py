@@ -1,6 +1,7 @@
 """A forkserver that is killed, stopped, or cannot be started: what is left of it, and what comes after it."""
 
 import asyncio
+import itertools
 import math
 import os
 import signal
@@ -15,6 +16,7 @@ from support import alive, becomes
 
 from sandbox.deadlines import Deadlines
 from sandbox.errors import ForkserverDied, NoProcess
+from sandbox.host import forkserver
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.pool import Pool
 from sandbox.host.supervisor import Supervisor, pause_s
@@ -255,3 +257,24 @@ async def test_a_forkserver_that_may_start_no_process_says_so_and_lives(tmp_path
 
 def test_the_pause_before_a_start_grows_to_ten_seconds() -> None:
     assert [pause_s(ends) for ends in (0, 1, 2, 3, 100)] == [0.0, 0.1, 0.2, 0.4, 10.0]
+
+
+async def test_a_forkserver_that_waits_for_a_processor_is_not_taken_to_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = itertools.count()
+    monkeypatch.setattr(forkserver, "_wanted_processor_s", lambda _pid: float(next(wanted)))
+    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
+        starved = process(supervisor)
+        supervisor._current.order_s = 0.5
+        os.kill(starved, signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(1.5, os.kill, starved, signal.SIGCONT)
+
+        zygote = await supervisor._current.zygote(pool.policy, {}, home_fd=None)
+        zygote.close()
+
+        # The control: with nothing that it wants of a processor it is ended.
+        monkeypatch.setattr(forkserver, "_wanted_processor_s", lambda _pid: 0.0)
+        os.kill(starved, signal.SIGSTOP)
+        with pytest.raises(ForkserverDied, match=r"took no order for 0\.5 s"):
+            await supervisor._current.zygote(pool.policy, {}, home_fd=None)

@@ -23,3 +23,27 @@ def test_what_a_tool_may_do_is_told_only_where_it_is_not_what_all_may() -> None:
 
     assert EffectiveToolSettings.of(settings, None).rights is None
     assert EffectiveToolSettings.of(settings, "same").rights is None
+
+
+def test_a_pattern_holds_for_the_tools_of_a_file_and_a_tools_own_name_before_it() -> None:
+    settings = Settings(
+        memory_mb=100,
+        call_memory_mb=200,
+        tools={
+            "sales_*": ToolSettings(call_memory_mb=300, max_home_bytes=1000, scopes=("sales",)),
+            "*": ToolSettings(call_memory_mb=250, calls_per_minute=9),
+            "sales_report": ToolSettings(call_memory_mb=400),
+        },
+    )
+
+    memory = {tool: settings.limits(tool).call_memory_bytes for tool in ("sales_report", "sales_a", "other")}
+
+    assert memory == {"sales_report": 400 << 20, "sales_a": 300 << 20, "other": 250 << 20}
+    assert settings.limits().call_memory_bytes == 200 << 20
+    assert [settings.limits(tool).home_bytes for tool in ("sales_a", "sales_report")] == [1000, 1000]
+    assert settings.limits("other").home_bytes == settings.limits().home_bytes
+    assert settings.scopes("sales_report") == settings.scopes("sales_a") == ("sales",)
+    assert settings.scopes("other") == ()
+    assert settings.calls_per_minute("sales_a") == 9
+    # Processes are made with limits that no tool's exceed.
+    assert settings.widest_limits().call_memory_bytes == 400 << 20

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support import ROOT, TOOLS, becomes, call, details, error_code, open_toolset
 
+from runner.toolset import pool_maker
 from runner.toolset.toolset import Toolset
 from sandbox.host import descriptors
 
@@ -89,6 +90,23 @@ async def test_more_users_than_there_are_descriptors_for_all_get_their_answers(t
     assert [error_code(answer) for answer in answers] == [None] * 24
     assert then == [["kept-0", "kept-1", "kept-2"]] * 8
     assert most < 8
+
+
+@pytest.mark.parametrize("spare_memory", [False, True])
+async def test_where_memory_runs_short_who_is_idle_gives_workers_up_and_keeps_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, spare_memory: bool
+) -> None:
+    monkeypatch.setattr(pool_maker, "has_memory_to_spare", lambda: spare_memory)
+    users = crowd(4)
+    async with open_toolset(CROWD, tmp_path, idle_workers=1) as toolset:
+        first = [error_code(await call(toolset, user, "keep", text="kept-0")) for user in users]
+        alive = sum(user_pool.pool.alive for user_pool in toolset._made_pools())
+        then = [value(await call(toolset, user, "kept")) for user in users]
+
+    assert first == [None] * 4
+    assert then == [["kept-0"]] * 4
+    # With memory to spare all stay.
+    assert (alive >= 4) is spare_memory
 
 
 async def test_where_nobody_can_give_any_up_a_call_is_told_what_there_is_too_little_of(

@@ -127,6 +127,26 @@ async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
         assert await asyncio.to_thread(process.wait, 30) == 0
 
 
+async def test_a_server_that_leaves_in_a_while_says_so_first_and_takes_calls_meanwhile(
+    kind: str, environment: dict[str, str], folder: Path
+) -> None:
+    with serving(kind, environment, folder, RUNNER_STOP_DELAY_S="60") as (url, process):
+        base = url.removesuffix("/mcp")
+        async with Client(url) as client, httpx2.AsyncClient() as http:
+            await client.call_tool("takes", {"seconds": 0})
+            process.send_signal(signal.SIGTERM)
+            while (told := await http.get(f"{base}/readyz")).status_code == 200:
+                await asyncio.sleep(0.05)
+            meanwhile = await client.call_tool("takes", {"seconds": 0})
+            async with Client(url) as newcomer:
+                new = await newcomer.call_tool("takes", {"seconds": 0})
+            process.send_signal(signal.SIGTERM)
+            status = await asyncio.to_thread(process.wait, 50)
+
+    assert "soon takes no new calls" in told.json()["failed"]["server"]
+    assert (meanwhile.data, new.data, status) == ("done", "done", 0)
+
+
 async def test_a_second_signal_ends_calls_at_once(
     kind: str, environment: dict[str, str], folder: Path
 ) -> None:

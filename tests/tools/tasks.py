@@ -1,7 +1,10 @@
 """A server whose tools may become tasks of MCP."""
 
 import asyncio
+import fcntl
+import time
 from datetime import timedelta
+from pathlib import Path
 
 import mcp_types
 from fastmcp import Context, FastMCP
@@ -41,3 +44,49 @@ async def asks(ctx: Context) -> str | mcp_types.InputRequiredResult:
         return mcp_types.InputRequiredResult(result_type="input_required", input_requests={"what": request})
     answer = ctx.input_responses["what"]
     return f"one {answer.content['dish']}"
+
+
+def question(message: str) -> mcp_types.ElicitRequest:
+    """A question that is answered with a word."""
+    schema = {"type": "object", "properties": {"dish": {"type": "string"}}, "required": ["dish"]}
+    return mcp_types.ElicitRequest(
+        params=mcp_types.ElicitRequestFormParams(message=message, requested_schema=schema)
+    )
+
+
+@mcp.tool(task=TaskConfig(poll_interval=OFTEN))
+async def asks_again(ctx: Context) -> str | mcp_types.InputRequiredResult:
+    """Ask two things under two names, then another one under one of these names."""
+    answers = ctx.input_responses or {}
+    if "first" in answers and "second" not in answers:
+        return f"{ctx.request_state} and {answers['first'].content['dish']}"
+    if answers:
+        kept = " and ".join(answers[name].content["dish"] for name in ("first", "second"))
+        return mcp_types.InputRequiredResult(
+            result_type="input_required", input_requests={"first": question("third?")}, request_state=kept
+        )
+    asked = {"first": question("first?"), "second": question("second?")}
+    return mcp_types.InputRequiredResult(result_type="input_required", input_requests=asked)
+
+
+@mcp.tool(task=TaskConfig(poll_interval=OFTEN))
+async def hangs(seconds: float, file: str, username: str) -> str:
+    """Lock a file for as long as this process lives, and hang."""
+    with Path("/tmp", username, file).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        time.sleep(seconds)
+    return "over"
+
+
+@mcp.tool(task=TaskConfig(poll_interval=OFTEN))
+async def chatters(reports: int, ctx: Context) -> str:
+    """Report progress very often."""
+    for number in range(reports):
+        await ctx.report_progress(number, reports, f"report {number}")
+    return "said"
+
+
+@mcp.tool(task=TaskConfig(poll_interval=OFTEN))
+async def fills() -> str:
+    """Take more memory than there is."""
+    return str(len(bytearray(64 * 1024**3)))

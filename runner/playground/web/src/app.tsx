@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./model/begin";
-import { door, info, login, logout } from "./model/info";
+import { LOGIN, door, info, login, logout } from "./model/info";
 import { elsewhere, reload } from "./model/news";
 import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
@@ -51,7 +51,7 @@ function later(load: () => Promise<() => JSX.Element>): () => JSX.Element {
 export function App(): JSX.Element {
   usePalette();
   if (door.value.state === "opening") return <div class="empty" role="status">Connecting…</div>;
-  if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} />;
+  if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
   const view = [...VIEWS, ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
   return (
     <>
@@ -157,7 +157,7 @@ function FromElsewhere(): JSX.Element | null {
 
 const MOST_NAMED = 5;
 
-function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Element {
+function Door({ why, login: asks, provider }: { why: string; login: boolean; provider: boolean }): JSX.Element {
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState<string | null>(null);
   const field = useRef<HTMLInputElement>(null);
@@ -171,14 +171,15 @@ function Door({ why, login: asks }: { why: string; login: boolean }): JSX.Elemen
   return (
     <main class="door card">
       <h1>{asks ? "Log in" : "This page needs its key"}</h1>
-      <p>{asks ? "This server knows its users by a token." : `To go on, ${why}.`}</p>
+      <p>{provider ? "This server's users log in at their provider." : asks ? "This server knows its users by a token." : `To go on, ${why}.`}</p>
+      {provider && <div><a class="button main" href={LOGIN}>Log in</a></div>}
       {!asks && (
         <p class="soft">
           It looks like <code>http://127.0.0.1:8000/?key=…</code> and stands in the terminal in which <code>runner serve</code> or{" "}
           <code>runner dev</code> was started; the last one there is the one that opens.
         </p>
       )}
-      {asks && (
+      {asks && !provider && (
         <form class="stack" onSubmit={(event) => void send(event)}>
           <div class="field">
             <label class="label" for="token">Token</label>

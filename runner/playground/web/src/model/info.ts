@@ -17,6 +17,8 @@ export interface Info {
   user: string;
   session: string;
   login: boolean;
+  /** Whether users log in at a provider. */
+  provider: boolean;
   deadlines: Deadlines;
   tools: Record<string, { deadlines: Deadlines }>;
   dashboards: string[];
@@ -28,7 +30,13 @@ export interface Info {
   frames: string | null;
 }
 
-export type Door = { state: "opening" } | { state: "open" } | { state: "closed"; login: boolean; why: string };
+export type Door =
+  | { state: "opening" }
+  | { state: "open" }
+  | { state: "closed"; login: boolean; provider: boolean; why: string };
+
+/** Where a browser is sent to log in, where users do that at a provider. */
+export const LOGIN = "/play/login";
 
 export const info = signal<Info | null>(null);
 export const door = signal<Door>({ state: "opening" });
@@ -39,13 +47,18 @@ export async function enter(): Promise<void> {
     const body = (await response.json()) as Record<string, Json>;
     if (!response.ok) {
       const why = String(body["error"] ?? `HTTP ${response.status}`);
-      door.value = { state: "closed", login: why.includes("token"), why };
+      const provider = why.includes(LOGIN);
+      // Whoever just came back from there, or has left, is asked first.
+      if (provider && location.search === "") location.replace(LOGIN);
+      else door.value = { state: "closed", login: provider || why.includes("token"), provider, why };
       return;
     }
     info.value = body as unknown as Info;
     door.value = { state: "open" };
+    // How one came in says nothing any more.
+    if (location.search !== "") history.replaceState(null, "", location.pathname + location.hash);
   } catch (error) {
-    door.value = { state: "closed", login: false, why: `the server cannot be reached: ${String(error)}` };
+    door.value = { state: "closed", login: false, provider: false, why: `the server cannot be reached: ${String(error)}` };
   }
 }
 
@@ -67,7 +80,7 @@ export async function logout(): Promise<string | null> {
     // Ended elsewhere already: what is wanted is so.
     if (response.ok || response.status === 401) {
       // A page from the start: nothing of this user stays in it for the next.
-      location.replace("/");
+      location.replace("/?left");
       return null;
     }
     const body = (await response.json().catch(() => ({}))) as Record<string, Json>;

@@ -283,7 +283,7 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
 function endOf(error: unknown, aborted: boolean): Partial<Run> {
   if (aborted) return { status: "cancelled", problem: CANCELLED };
   if (error instanceof SessionEnded) {
-    door.value = { state: "closed", login: info.value?.login ?? false, why: error.message };
+    door.value = { state: "closed", login: info.value?.login ?? false, provider: info.value?.provider ?? false, why: error.message };
   }
   if (error instanceof McpError) {
     const more = error.data === null ? "" : `\n${toJson(error.data, 2)}`;

@@ -1,3 +1,0 @@
-import{M as e,N as t,b as n,l as r,n as i,s as a}from"./words-bf6HxGky.js";var o=4e3,s=1e3,c=200;function l({text:n}){let i=e(()=>d(n),[n]);return a(t,{children:i.map((e,t)=>typeof e==`string`?r(e):a(f,{text:e.rest},t))})}function u(e){return e.length>o&&RegExp(`[^\\n]{4001}`).test(e)}function d(e){if(!u(e))return[e];let t=[],n=0;for(let r of e.split(/(?<=\n)/)){let e=t.at(-1);if(r.length>o&&n<c){let e=r.endsWith(`
-`)?`
-`:``;t.push(r.slice(0,s),{rest:r.slice(s,r.length-e.length)},e),n+=1}else typeof e==`string`?t[t.length-1]=e+r:t.push(r)}return t}function f({text:e}){let o=n(!1);return o.value?a(t,{children:r(e)}):a(`button`,{type:`button`,class:`fold`,onClick:()=>{o.value=!0},children:[`… `,i(e.length),` more characters in this line`]})}export{u as n,l as t};
