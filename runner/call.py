@@ -1,9 +1,18 @@
 """One tool call, from its arguments to its contract value. Start reading here.
 
-`execute` is the spine: `runner serve` and `runner call` both run it; the steps that calls of other servers'
-tools take too are in `runner.steps.execution`. Middleware does authentication and request logging only. Other
-requests that reach author code (`resources/read`, `prompts/get`, lists, completions) are calls too: `relay`
-runs each in a worker of its own that may write nothing.
+`execute` is the spine: `runner serve` and `runner call` both run it. It goes down, and twice through
+`runner.steps.execution`, whose steps calls of other servers' tools take too:
+
+- `conclude`, there, turns whatever happens into one end, which is logged, recorded and told of;
+- `_admitted`: is there the tool, may this user call it now;
+- `_in_a_user_pool`: the user's turn in the queues, and a pool of workers bound to this user;
+- `perform`, there: inputs are staged, and once the tool has run its result becomes a contract value;
+- `_in_a_worker` and `_run_in_lease`: the request runs in a worker; how it ended is judged;
+- `_run_and_discard`: what an ended call left behind goes.
+
+`ARCHITECTURE.md`, "One call, in order", has the steps with their errors. Middleware does authentication and
+request logging only. Other requests that reach author code (`resources/read`, `prompts/get`, lists,
+completions) are calls too: `relay` runs each in a worker of its own that may write nothing.
 """
 
 import asyncio
@@ -336,7 +345,7 @@ async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -
         _entered(toolset.call_locks.calling(request.user.segment)),
         toolset.user_pool(request.user, key) as user_pool,
     ):
-        lease, outcome = await _lease(toolset, request, request.params, user_pool, listener, spec=None)
+        lease, outcome = await _run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
         _release(toolset, lease)
         return outcome
 
@@ -375,7 +384,7 @@ async def _in_a_worker(
     params = {**request.params, "arguments": inputs.arguments}
     changes = Changes(further=toolset.settings.generated_except) if home is not None else None
     with contextlib.closing(changes) if changes is not None else contextlib.nullcontext():
-        lease, outcome = await _lease(
+        lease, outcome = await _run_in_lease(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes
         )
         is_last = changes is not None and changes.end()
@@ -417,7 +426,7 @@ def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
     return spec.takes_links or (toolset.settings.file_delivery == "url" and spec.takes_files)
 
 
-async def _lease(
+async def _run_in_lease(
     toolset: Toolset,
     request: Request,
     params: Mapping[str, Any],
@@ -462,7 +471,7 @@ async def _lease(
     request.steps.done("lease")
     try:
         await request.begins()
-        outcome = await _led(toolset, request, user_pool, lease, frame, listener, leftovers)
+        outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
         if given:
             outcome = await asyncio.to_thread(_masked, outcome, given)
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
@@ -481,7 +490,7 @@ async def _lease(
     return lease, outcome
 
 
-async def _led(
+async def _run_and_discard(
     toolset: Toolset,
     request: Request,
     user_pool: UserPool,
