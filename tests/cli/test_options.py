@@ -16,6 +16,7 @@ BOUNDS = {
 WHOSE = {"--user", "--store"}
 LOGS = {"--log-level", "--log-format"}
 ADDRESS = {"--host", "--port"}
+FLEET = {"--engine", "--redis-url", "--redis-insecure", "--fleet-key-file"}
 
 
 def options_of(command: str) -> set[str]:
@@ -69,7 +70,8 @@ def test_only_what_was_given_becomes_a_setting() -> None:
 @pytest.mark.parametrize(
     ("command", "more"),
     [
-        ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE}),
+        ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE, *FLEET}),
+        ("worker", {"--fresh", "--store", *FLEET}),
         ("dev", {"--fresh", *ADDRESS, *WHOSE}),
         ("proxy", {"--transport", "--contract", *ADDRESS, *WHOSE}),
         (
