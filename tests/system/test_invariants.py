@@ -186,7 +186,7 @@ async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: s
 
 _EVALUATES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
 _CALLS = {"eval", "exec", "compile", "__import__"}
-# What the engine of a fleet keeps in Redis, which no worker reaches; nothing that names code is loaded from it.
+# What a fleet keeps in Redis, which no worker reaches; nothing that names code is loaded from it.
 _OF_REDIS = {"plain_pickles.py": {"pickle"}}
 # They run in a zygote or worker, confined, and are where author code is loaded.
 _CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "sandbox/inside")
