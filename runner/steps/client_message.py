@@ -16,8 +16,9 @@ from runner.artifacts.accept import ArtifactFile, Processed, without_lost
 from runner.artifacts.route import NEVER_INLINE
 from runner.contract.display import decide
 from runner.contract.jsonable import NotJsonError, jsonable
+from runner.contract.loose_json import list_of, mapping_of, without
 from runner.contract.normalise import flag_meta_data
-from runner.steps.model_view import briefed, compact_json, legible, model_view, own_structured
+from runner.steps.model_view import CARRIED, FILES, briefed, compact_json, legible, model_view, own_structured
 from runner.steps.replacements import Replacements
 
 __all__ = [
@@ -41,9 +42,6 @@ DISPLAY_META = META_PREFIX + "display"
 FACTS_META = META_PREFIX + "meta_data"
 DOWNLOAD_META = META_PREFIX + "download"
 
-_FILES = ("artifacts", "deferred_artifacts")
-# The forms in which a file's entry carries its bytes, or says where they are.
-_CARRIED = ("b64", "s3_ref", "path")
 _NO_FILES = Replacements({})
 _TOO_LARGE = "the message would be too large for the transport"
 _ANNOTATIONS = frozenset(
@@ -218,7 +216,7 @@ def _display_meta(value: Mapping[str, Any], allowed_origins: Collection[str]) ->
 
 
 def _client_value(draft: _Draft) -> dict[str, Any]:
-    value: dict[str, Any] = draft.paths.value(_without(draft.processed.value, *_FILES), contents=True)
+    value: dict[str, Any] = draft.paths.value(without(draft.processed.value, *FILES), contents=True)
     entries = _entries(draft.processed, bytes_inline=draft.form.bytes_inline)
     value |= draft.paths.value(entries, contents=False)
     if draft.form.note is not None and draft.processed.files:
@@ -230,7 +228,7 @@ def _client_value(draft: _Draft) -> dict[str, Any]:
 def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict[str, Any]]]:
     """Return the lists of files of a value, each file with its bytes or as a reference."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for key, files in zip(_FILES, (processed.files, processed.deferred), strict=True):
+    for key, files in zip(FILES, (processed.files, processed.deferred), strict=True):
         entries = processed.value.get(key, ())
         if entries or files:
             pairs = zip(entries, files, strict=True)
@@ -239,7 +237,7 @@ def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict
 
 
 def _entry(entry: Mapping[str, Any], file: ArtifactFile, *, bytes_inline: bool) -> dict[str, Any]:
-    kept = _without(entry, *_CARRIED)
+    kept = without(entry, *CARRIED)
     if bytes_inline and "b64" in entry:
         return {"name": file.name, "b64": entry["b64"], **kept}
     return {**kept, "uri": file.uri, "sha256": file.sha256}
@@ -257,7 +255,7 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
     )
     linked: set[str] = set()
     by_block = {file.block: file for file in draft.processed.files if file.block is not None}
-    for index, block in enumerate(_list(draft.wire.get("content"))):
+    for index, block in enumerate(list_of(draft.wire.get("content"))):
         file = by_block.get(index)
         if file is not None and not _stays(block, draft.form):
             content.append(_link(file, draft.download_url))
@@ -283,7 +281,7 @@ def _said(draft: _Draft) -> list[dict[str, Any]]:
         return []
     return [
         {**block, "text": legible(draft.paths.text(block["text"]), own=True)}
-        for block in _list(draft.wire.get("content"))
+        for block in list_of(draft.wire.get("content"))
         if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
     ]
 
@@ -297,7 +295,7 @@ def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> li
             return [{**block, "text": legible(draft.paths.text(block["text"]), own=own)}]
         case "resource_link":
             return [dict(block)]
-        case "resource" if "blob" not in _mapping(block.get("resource")):
+        case "resource" if "blob" not in mapping_of(block.get("resource")):
             return [dict(block)]
         case "image" | "audio" | "resource" if accepted:
             return [dict(block)]
@@ -330,7 +328,7 @@ def _link(file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None
 
 def _tool_meta(wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tool's own `_meta` without anything that could pass for ours."""
-    meta = _mapping(wire.get("_meta"))
+    meta = mapping_of(wire.get("_meta"))
     return {key: item for key, item in meta.items() if not key.startswith(META_PREFIX)}
 
 
@@ -342,15 +340,3 @@ def _refusal_lines(processed: Processed) -> list[str]:
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key not in keys}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

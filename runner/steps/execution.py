@@ -37,6 +37,7 @@ from runner.steps.client_message import referenced
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
 from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener, Client
+from runner.steps.model_view import FILES
 from runner.steps.rewriting import FileDelivery, Inputs
 from runner.steps.timing import Steps
 from runner.store.protocol import Origin, Record
@@ -86,7 +87,6 @@ async def _may_begin() -> None:
 
 
 _QUESTION = ("resultType", "inputRequests", "requestState")
-_FILES = ("artifacts", "deferred_artifacts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +300,7 @@ async def settle(
     read = asyncio.to_thread if executed.is_long else _at_once
     normalised = await read(_normalise, service.settings, wire, spec)
     left = executed.left.of(normalised) if executed.left is not None else ()
-    if left or any(normalised.value.get(key) for key in _FILES):
+    if left or any(normalised.value.get(key) for key in FILES):
         # Outputs are read now, and no process of the call may go on to change them.
         request.steps.done("normalise")
         await executed.at_rest()

@@ -7,17 +7,21 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from runner.contract.loose_json import list_of, mapping_of, without
 from runner.contract.normalise import parsed
 from runner.output_guard.schema_fit import satisfies
 from runner.steps.short_meta_data import brief, fitting
 
-__all__ = ["briefed", "compact_json", "legible", "model_view", "own_structured"]
+__all__ = ["CARRIED", "FILES", "briefed", "compact_json", "legible", "model_view", "own_structured"]
 
-_FILES = ("artifacts", "deferred_artifacts")
+FILES = ("artifacts", "deferred_artifacts")
+"""The keys of a value that list files."""
+
+CARRIED = ("b64", "s3_ref", "path")
+"""The keys by which an entry of a file carries its bytes, or says where they are."""
+
 # The two spellings of a page beside the chat.
 _PAGES = ("canvas", "display")
-# The forms in which a file's entry carries its bytes, or says where they are.
-_CARRIED = ("b64", "s3_ref", "path")
 _WITHHELD = "withheld"
 # One for all: making an encoder takes longer than writing a small message.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -26,10 +30,10 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a contract value a model may read: no bytes, keys, tokens, oversized facts."""
     view = briefed(value)
-    for key in _FILES:
+    for key in FILES:
         if key in view:
-            entries = _list(view[key])
-            view[key] = [_without(entry, *_CARRIED) for entry in entries if isinstance(entry, Mapping)]
+            entries = list_of(view[key])
+            view[key] = [without(entry, *CARRIED) for entry in entries if isinstance(entry, Mapping)]
     return view
 
 
@@ -41,7 +45,7 @@ def briefed(value: Mapping[str, Any]) -> dict[str, Any]:
 def own_structured(own: Any, schema: Mapping[str, Any] | None) -> Any:
     """Return a tool's own structured content as a model may read it; None if nothing such fits its schema."""
     known = schema or {}
-    is_wrapped = bool(known.get("x-fastmcp-wrap-result")) and _mapping(own).keys() == {"result"}
+    is_wrapped = bool(known.get("x-fastmcp-wrap-result")) and mapping_of(own).keys() == {"result"}
     said = own["result"] if is_wrapped else own
     if not _is_envelope(said):
         return own
@@ -63,7 +67,7 @@ def legible(text: str, *, own: bool) -> str:
     said = parsed(text)
     if not _is_envelope(said):
         return text
-    view = briefed(said) if own else _without(model_view(said), "returned_file_contents")
+    view = briefed(said) if own else without(model_view(said), "returned_file_contents")
     return text if view == said else compact_json(view)
 
 
@@ -83,20 +87,8 @@ def _masked(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokenless(value: dict[str, Any]) -> dict[str, Any]:
-    return value | {key: _without(page, "token") for key, page in _pages(value).items()}
+    return value | {key: without(page, "token") for key, page in _pages(value).items()}
 
 
 def _pages(value: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {key: value[key] for key in _PAGES if isinstance(value.get(key), Mapping)}
-
-
-def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key not in keys}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

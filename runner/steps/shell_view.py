@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.artifacts.accept import Processed
+from runner.contract.loose_json import mapping_of
 from runner.formats.human_numbers import human_size
 from runner.steps.model_view import compact_json
 
@@ -35,8 +36,8 @@ def human(processed: Processed) -> str:
 
 
 def _error(value: Mapping[str, Any]) -> str:
-    meta_data = _mapping(value.get("meta_data"))
-    details = _mapping(meta_data.get("details"))
+    meta_data = mapping_of(value.get("meta_data"))
+    details = mapping_of(meta_data.get("details"))
     results = value.get("results")
     what = results.get("error", results) if isinstance(results, Mapping) else results
     code = meta_data.get("error_code")
@@ -49,7 +50,3 @@ def _error(value: Mapping[str, Any]) -> str:
     if details.get("suggestion"):
         lines.append(f"What to do: {details['suggestion']}")
     return "\n".join(lines)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
