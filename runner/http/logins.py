@@ -16,6 +16,8 @@ import contextlib
 import hashlib
 import os
 import secrets
+import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +31,8 @@ LOGINS_PER_USER = 200
 
 _FOLDER = "browser-sessions"
 _UNFINISHED = "."
+# Another request may be about to put such a note in its place, which takes two system calls.
+_ABANDONED_AFTER_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +122,10 @@ class Logins:
         held: list[tuple[int, Path]] = []
         for each in path.parent.iterdir():
             login = _read(each)
-            if login is not None and login.end > now and not each.name.startswith(_UNFINISHED):
+            if each.name.startswith(_UNFINISHED):
+                if _is_abandoned(each):
+                    each.unlink(missing_ok=True)
+            elif login is not None and login.end > now:
                 held.append((login.end, each))
             elif each.is_symlink():
                 each.unlink(missing_ok=True)
@@ -129,6 +136,14 @@ class Logins:
 
 def _name(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _is_abandoned(note: Path) -> bool:
+    """Say whether nobody will put an unfinished note in its place any more: who made it has ended."""
+    with contextlib.suppress(FileNotFoundError):
+        made = note.lstat()
+        return stat.S_ISLNK(made.st_mode) and time.time() - made.st_mtime > _ABANDONED_AFTER_S
+    return False
 
 
 def _clear_way(path: Path) -> None:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sandbox.frames import Kind, encode
+from sandbox.host.descriptors import open_in
 from sandbox.host.freezer import STOPPED, Facts, freeze, is_frozen, look, thaw
 from sandbox.host.home_usage import OpenFiles, open_files
 from sandbox.host.job import Job
-from sandbox.host.retirement import Reuse, why_overused, why_unfit
+from sandbox.host.retirement import Reuse, holds_too_many, why_overused, why_unfit
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
 from sandbox.layers.rlimits import renew
@@ -30,7 +31,7 @@ __all__ = ["Parking"]
 _AWAKE_S = 0.008
 # On a machine with far too much to do, a thread takes seconds to come to where it stops.
 _STOPS_S = 10.0
-# What a worker can take or use up in this time is small beside the least of its limits.
+# What a worker can take or use up in this time is small beside the least of its limits, but for descriptors.
 _LOOK_S = 0.01
 _TIDY_S = 30.0
 _DRAIN_READS = 256
@@ -214,6 +215,8 @@ class Parking:
         """Look at a worker between two calls and give it the limits of the next; return why it must go."""
         if _has_spoken(worker):
             return "spoke"
+        if not worker.goes_on and worker.limits and holds_too_many(open_in(worker.pid), worker.limits):
+            return "descriptors"
         was_seen = time.monotonic() - worker.looked_at < _LOOK_S
         if was_seen and not (worker.rested or worker.was_long or worker.goes_on):
             # Its limits are those that it has been given then.

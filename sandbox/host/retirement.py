@@ -6,7 +6,7 @@ from typing import Protocol
 from sandbox.host.freezer import Facts
 from sandbox.policy import Limits
 
-__all__ = ["Reuse", "why_overused", "why_unfit"]
+__all__ = ["Reuse", "holds_too_many", "why_overused", "why_unfit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,11 @@ def why_overused(worker: Service, reuse: Reuse, *, now: float) -> str | None:
     return None
 
 
+def holds_too_many(descriptors: int, limits: Limits) -> bool:
+    """Say whether a worker has more descriptors open between two calls than half of what a call may have."""
+    return descriptors > max(16, limits.open_files // 2)
+
+
 # What stays on the disk counts in each call of the user, beside what its other workers hold.
 _UNNAMED_SHARE = 16
 
@@ -84,7 +89,7 @@ def why_unfit(
         return "memory"
     if facts.threads > max(2, limits.call_processes // 2):
         return "threads"
-    if descriptors > max(16, limits.open_files // 2):
+    if holds_too_many(descriptors, limits):
         return "descriptors"
     if unnamed_bytes > limits.home_bytes // _UNNAMED_SHARE:
         return "files without a name"

@@ -3,7 +3,10 @@
 import asyncio
 import errno
 import json
+import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -128,6 +131,32 @@ def test_notes_of_one_user_are_bounded_and_what_has_ended_goes(tmp_path: Path) -
     assert held == [False] * 5 + [True] * LOGINS_PER_USER
     assert logins.of(User("bob", "0")) is not None
     assert sum(len(list(folder.iterdir())) for folder in (tmp_path / "browser-sessions").iterdir()) == 2
+
+
+def test_sessions_of_one_user_that_begin_at_once_are_all_noted(tmp_path: Path) -> None:
+    logins, now = Logins(tmp_path), 1000.0
+    users = [User("ann", f"session {n}") for n in range(160)]
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda user: logins.note(user, Login(end=2000), now=now), users))
+
+    assert [user for user in users if logins.of(user) is None] == []
+    assert logins.count("ann", now=now) == len(users)
+
+
+def test_a_note_that_nobody_finished_is_removed_after_a_minute(tmp_path: Path) -> None:
+    logins = Logins(tmp_path)
+    logins.note(User("ann", "first"), Login(end=2000), now=1000)
+    folder = next(tmp_path.glob("browser-sessions/*"))
+    young, old = folder / ".young", folder / ".old"
+    for note in (young, old):
+        note.symlink_to("2000.0.")
+    minute_ago = time.time() - 61
+    os.utime(old, (minute_ago, minute_ago), follow_symlinks=False)
+
+    logins.note(User("ann", "second"), Login(end=2000), now=1000)
+
+    assert (young.is_symlink(), old.is_symlink()) == (True, False)
 
 
 def test_a_token_taken_out_of_the_file_takes_its_sessions_along(served: Served, tmp_path: Path) -> None:

@@ -111,10 +111,13 @@ def test_names_descriptions_and_errors_are_text(looking: Seen, sink: Sink) -> No
     assert quiet(looking, sink)
 
 
-def test_a_resource_is_text(looking: Seen, sink: Sink) -> None:
+def test_a_resource_that_is_a_page_is_shown_as_a_file_is_and_runs_nothing(looking: Seen, sink: Sink) -> None:
     looking.go("resources", "text://hostile")
 
-    expect(looking.page.get_by_label("Content")).to_contain_text("<iframe srcdoc=")
+    content = looking.page.get_by_role("region", name="Content")
+    still = content.frame_locator("iframe.paper").frame_locator("iframe")
+    expect(still.get_by_role("heading")).to_have_text("A page")
+    still.get_by_text("go", exact=True).click()
 
     assert quiet(looking, sink)
 

@@ -179,7 +179,7 @@ def test_resources_are_listed_read_and_followed(seen: Seen) -> None:
     seen.go("resources", "runner://contract/2.1")
 
     content = seen.page.get_by_role("region", name="Content")
-    expect(content.locator("pre")).to_contain_text("Tool result, contract version")
+    expect(content.get_by_role("tree")).to_contain_text("Tool result, contract version")
     content.get_by_role("button", name="Follow").click()
     expect(content.get_by_role("button", name="Following")).to_be_visible()
 

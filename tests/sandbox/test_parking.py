@@ -252,6 +252,20 @@ async def test_what_is_odd_about_a_worker_ends_it(
         assert pool.zygote.retired in ({reason: 1}, {"disorder": 1} if act == "speaks_late" else {})
 
 
+async def test_who_used_up_its_descriptors_serves_no_other_call_however_soon_that_comes(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    async with kept_pool_of(forkserver, tmp_path, limits=Limits(open_files=100)) as pool:
+        little = [await run(pool, "descriptors", 10) for _ in range(2)]
+        await run(pool, "descriptors", 50)
+        after = value(await run(pool, "count"))
+        retired = dict(pool.zygote.retired)
+
+    assert [outcome.ending for outcome in little] == [Ending.ANSWERED] * 2
+    assert after["calls"] == 1
+    assert retired == {"descriptors": 1}
+
+
 @pytest.mark.parametrize("mapped", [False, True])
 async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
     forkserver: Forkserver, tmp_path: Path, *, mapped: bool
