@@ -53,6 +53,7 @@ from runner.steps.timing import Steps, wants_report
 from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge
 from runner.system.logging_setup import CallScope
+from runner.system.threads import finished
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access, PoolKey, UserPool
@@ -519,7 +520,7 @@ async def _run_and_discard(
         alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
         if ended and alone and leftovers is not None and user_pool.home is not None:
             others = toolset.handed_over.seen(user_pool.home.segment)
-            await asyncio.to_thread(leftovers.beside(others).discard, user_pool.home.fd)
+            await finished(leftovers.beside(others).discard, user_pool.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome

@@ -19,6 +19,7 @@ from runner.files.download_links import DownloadLinks
 from runner.homes.homes import HomeLease
 from runner.settings.model import Settings
 from runner.settings.rights import with_rights
+from runner.system.threads import finished
 from runner.toolset.loopback import Loopback
 from runner.toolset.policies import Bounds
 from runner.toolset.user_pool import Access, PoolKey, UserPool, Workers
@@ -91,14 +92,14 @@ class PoolMaker:
         home = None
         try:
             with await self._room():
-                owner = await asyncio.to_thread(stack.enter_context, self.bounds.uid(key.segment))
+                owner = await finished(stack.enter_context, self.bounds.uid(key.segment))
                 if user is not None:
                     lease = self.bounds.homes.lease(user.name, keep_s=self.keep_s)
-                    home = await asyncio.to_thread(stack.enter_context, lease)
+                    home = await finished(stack.enter_context, lease)
                 begin = partial(self._begin, user, key, home, owner, loopback)
                 workers = await begin()
         except BaseException:
-            await asyncio.to_thread(stack.close)
+            await finished(stack.close)
             raise
         links = None if loopback is None else replace(self.links(), base=loopback.url)
         return UserPool(
@@ -146,7 +147,7 @@ class PoolMaker:
         stack = contextlib.ExitStack()
         access = key.access
         try:
-            scratch = await asyncio.to_thread(stack.enter_context, self.bounds.scratch(owner))
+            scratch = await finished(stack.enter_context, self.bounds.scratch(owner))
             # In a thread: what may be read is found by looking through the tool file's folder.
             policy = await asyncio.to_thread(self.bounds.policy, user, access, home, scratch)
             policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
@@ -165,7 +166,7 @@ class PoolMaker:
                 forks=self.settings.worker_start == "fork",
             )
         except BaseException:
-            await asyncio.to_thread(stack.close)
+            await finished(stack.close)
             raise
         return Workers(pool=pool, scratch=scratch, stack=stack)
 

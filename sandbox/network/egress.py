@@ -110,7 +110,7 @@ class Egress:
             raise OSError(errno.ENFILE, "too many connections are open")
         talk = asyncio.create_task(self._talk(ours, group))
         self._talks[talk] = group
-        talk.add_done_callback(self._talks.pop)
+        talk.add_done_callback(functools.partial(self._hang_up, ours))
         return theirs
 
     def forget(self, group: int) -> list[str]:
@@ -135,6 +135,11 @@ class Egress:
         """End every connection."""
         for talk in self._talks:
             talk.cancel()
+
+    def _hang_up(self, ours: socket.socket, talk: "asyncio.Task[None]") -> None:
+        """Forget a connection that has ended, which it may have before it began."""
+        del self._talks[talk]
+        ours.close()
 
     def _of(self, group: int) -> _Learned:
         if group not in self._learned and len(self._learned) >= _MOST_GROUPS:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import socket
 import struct
 from collections.abc import Sequence
@@ -60,6 +61,24 @@ async def ask(exits: Egress, group: int, name: str, kind: Kind = Kind.IPV4) -> t
     _, flags, _, count, _, _ = struct.unpack_from(">6H", await reader.readexactly(length))
     writer.close()
     return flags & 0xF, count
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+async def test_a_connection_for_names_that_ends_before_it_began_is_closed() -> None:
+    exits, _ = exits_of("good.test")
+    forgotten, closed = exits.own(SERVER, ONE), exits.own(SERVER, OTHER)
+    assert forgotten is not None
+    assert closed is not None
+
+    exits.forget(ONE)
+    exits.close()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    with forgotten, closed:
+        assert [forgotten.recv(1), closed.recv(1)] == [b"", b""]
+    # What nobody closed would be said of it as it is collected.
+    gc.collect()
 
 
 async def test_an_address_is_open_to_the_call_that_asked_for_its_name() -> None:

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -263,6 +264,11 @@ class Keeping:
     def asks_and_answers(self, channel: Channel) -> object:
         channel.send(Kind.REQUEST, {"id": 1})
         return None
+
+    def asks_and_waits_for_the_reply(self, channel: Channel) -> object:
+        """Ask, and answer when the reply is there, which nobody reads."""
+        channel.send(Kind.REQUEST, {"id": 1})
+        return bool(select.select([channel.connection], [], [], 60)[0])
 
     def loses_its_first_thread(self, channel: Channel) -> object:
         """Have the thread that serves calls end after the answer, while another one goes on."""

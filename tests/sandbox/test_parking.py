@@ -1,6 +1,7 @@
 """Workers that stay with their user: real processes, stopped by the real kernel."""
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -50,12 +51,14 @@ async def leased(
     goes_on: bool = False,
     session: str | None = None,
     limits: Limits | None = None,
+    ears: Ears | None = None,
     **times: float,
 ) -> tuple[Lease, Outcome]:
     wanted = limits or pool.policy.limits
     lease = await pool.lease(wanted, keeps=keeps, goes_on=goes_on, session=session)
     deadlines = Deadlines(**{"idle_s": 20.0, "total_s": 60.0, **times})
-    return lease, await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=Ears())
+    call = {"act": act, "args": list(args)}
+    return lease, await lease.run(call, deadlines=deadlines, listener=ears or Ears())
 
 
 async def run(pool: Pool, act: str, *args: object, **options: object) -> Outcome:
@@ -238,7 +241,8 @@ async def test_what_is_odd_about_a_worker_ends_it(
 ) -> None:
     limits = Limits(memory_bytes=256 * MIB, call_processes=8, open_files=100)
     async with kept_pool_of(forkserver, tmp_path, limits=limits) as pool:
-        lease, outcome = await leased(pool, act, *args)
+        # Who asks and does not wait has no reply yet when its answer comes.
+        lease, outcome = await leased(pool, act, *args, ears=Ears(delay_s=math.inf))
         assert outcome.ending is Ending.ANSWERED
         if act.endswith("late"):
             done = tmp_path / "home" / "done"
@@ -250,6 +254,14 @@ async def test_what_is_odd_about_a_worker_ends_it(
         assert after["calls"] == 1
         # What is said behind the answer may also be read together with it.
         assert pool.zygote.retired in ({reason: 1}, {"disorder": 1} if act == "speaks_late" else {})
+
+
+async def test_a_reply_that_a_call_has_not_read_troubles_no_call_after_it(pool: Pool) -> None:
+    await run(pool, "asks_and_waits_for_the_reply")
+    counted = [value(await run(pool, "count"))["calls"] for _ in range(2)]
+
+    assert counted == [2, 3]
+    assert pool.zygote.retired == {}
 
 
 async def test_who_used_up_its_descriptors_serves_no_other_call_however_soon_that_comes(

@@ -1,9 +1,12 @@
 """Every way a call can end, each in one toolset that serves the next call all the same."""
 
+import asyncio
 import fcntl
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from support import TOOLS, Listening, call, details, error_code, held, open_tool
 from tools.acts import WAYS_TO_STAY
 
 from runner.call import execute
+from runner.homes.scratch import scratch_folder
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
 from runner.users.identity import User
@@ -168,6 +172,32 @@ async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcome
         # Whoever lives still holds it.
         fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert await fine(toolset, newcomer)
+
+
+async def test_a_toolset_closed_while_a_users_folders_are_made_leaves_none(
+    newcomer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, closing = threading.Event(), threading.Event()
+    scratches: list[Path] = []
+
+    @contextmanager
+    def slow(homes: Path, *, owner: int | None) -> Iterator[Path]:
+        with scratch_folder(homes, owner=owner) as folder:
+            scratches.append(folder)
+            made.set()
+            assert closing.wait(60)
+            yield folder
+
+    async with open_toolset(TOOLS / "ends.py", tmp_path) as toolset:
+        monkeypatch.setattr("runner.toolset.policies.scratch_folder", slow)
+        calling = asyncio.create_task(call(toolset, newcomer, "marks"))
+        assert await asyncio.to_thread(made.wait, 60)
+        calling.cancel()
+        # The folder is handed over only when its maker has been cancelled.
+        asyncio.get_running_loop().call_later(0.1, closing.set)
+
+    assert len(scratches) == 1
+    assert not scratches[0].exists()
 
 
 async def test_a_worker_that_exits_is_a_crash_with_its_last_words(toolset: Toolset, user: str) -> None:
