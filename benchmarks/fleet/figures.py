@@ -94,7 +94,9 @@ FIGURES: Mapping[str, Figure] = {
     "s3_s": Figure(30, "ms", 10, 100, "assumed", "services for hire", "one request to S3: time"),
     "s3_mib_s": Figure(10, "ms", 2, 20, "assumed", "100 MiB/s a connection", "each MiB: time"),
     "dead_s": Figure(8, "s", 8, 8, "set", "`runner worker`", "silence after which a node is taken for dead"),
-    "look_s": Figure(0.25, "s", 0.25, 0.25, "set", "`runner serve`", "after which a waiting call asks again"),
+    "look_s": Figure(
+        0.5, "s", 0.5, 0.5, "set", "`runner serve`", "after which a host asks again whose turn it is"
+    ),
     "watch_every_s": Figure(
         0.5, "s", 0.5, 0.5, "set", "`runner serve`", "after which a host looks at nodes again"
     ),

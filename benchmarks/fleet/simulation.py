@@ -22,9 +22,10 @@ from benchmarks.fleet.figures import Costs
 from benchmarks.fleet.model import use_of
 from benchmarks.fleet.workload import Fleet, Workload
 
-__all__ = ["Call", "Result", "Scenario", "Station", "simulate"]
+__all__ = ["Call", "Result", "Scenario", "Station", "Wakes", "simulate"]
 
 Placing = Literal["places", "users"]
+Wakes = Literal["turns", "all"]
 Outcome = Literal["answered", "busy", "lost"]
 _Events = Generator[simpy.Event, Any, None]
 
@@ -32,6 +33,12 @@ _TAKEN_S = 5.0
 """After which a host takes a call back that no node has taken: `runner/fleet/engine.py`."""
 
 _TRIES = 4
+_TURNS = 4
+"""How many users are told when a place becomes free: `runner/fleet/scripts/release.lua`."""
+
+_LONGEST_S = 10.0
+"""After which a waiting call asks though nobody has told it anything: `runner/fleet/placing.py`."""
+
 _INTO_REDIS = 0.7
 _INTO_HOST = 0.6
 
@@ -51,7 +58,7 @@ class Scenario:
         settled: Whether users begin with a node, evenly spread; else they come one after another.
         dies_at_s: When the first node of the first fleet dies, counted from the end of the warm-up.
         flood: Calls that one more user keeps under way.
-        hears_freed: Whether a waiting call asks again whenever a place becomes free, or only now and then.
+        wakes: Who asks again when a place becomes free: some of those whose turn it is, or all who wait.
     """
 
     work: Workload
@@ -64,7 +71,7 @@ class Scenario:
     settled: bool = True
     dies_at_s: float | None = None
     flood: int = 0
-    hears_freed: bool = True
+    wakes: Wakes = "turns"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,8 +181,16 @@ class _Node:
 class _User:
     node: _Node | None = None
     turn: int = 0
+    number: int = 0
     waits_at: int | None = None
+    # Of each of their calls that wait, in the order in which they came.
+    woken: list[simpy.Event] = field(default_factory=list)
     of_flood: bool = False
+
+    def wake(self) -> None:
+        """Have the call that has waited longest ask again."""
+        if self.woken:
+            self.woken.pop(0).succeed()
 
 
 @dataclass(slots=True, eq=False)
@@ -185,10 +200,12 @@ class _OneFleet:
     hosts: list[Station]
     nodes: list[_Node]
     redis: Station
-    freed: simpy.Event
     placing: Placing
     turn: int = 0
-    waiting: list[int] = field(default_factory=list)
+    rounds: int = 0
+    # Turn and number of each user that waits, in order.
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    users: dict[int, _User] = field(default_factory=dict)
 
     def place(self, user: _User, now: float) -> bool:
         """Give a user a place, as `place.lua` does; return whether there was one."""
@@ -200,27 +217,40 @@ class _OneFleet:
             there = [one for one in self.nodes if now < one.gone_at]
             if not there:
                 return self._waits(user, turn)
-            node = max(there, key=lambda one: one.free if self.placing == "places" else -one.users)
+            self.rounds += 1
+            first = self.rounds % len(there)
+            # Of nodes that have the same to offer each gets a new user in its turn.
+            in_turn = there[first:] + there[:first]
+            node = max(in_turn, key=lambda one: one.free if self.placing == "places" else -one.users)
             free = sum(one.free for one in there)
-        self._waits_no_more(user)
-        if node.free <= 0 or bisect_left(self.waiting, turn) >= free:
+        self.waits_no_more(user)
+        if node.free <= 0 or bisect_left(self.waiting, (turn, 0)) >= free:
             return self._waits(user, turn)
         node.free -= 1
         if node is not user.node:
             node.users += 1
             user.node = node
         user.turn, self.turn = turn + 1, turn
+        # Their other calls are no longer among those that wait, and ask in order to be.
+        user.wake()
         return True
 
+    def whose_turn(self) -> list[_User]:
+        """Return the users who are told of a free place."""
+        return [self.users[number] for _, number in self.waiting[:_TURNS]]
+
     def _waits(self, user: _User, turn: int) -> bool:
-        self._waits_no_more(user)
+        self.waits_no_more(user)
         user.waits_at = turn
-        insort(self.waiting, turn)
+        insort(self.waiting, (turn, user.number))
+        self.users[user.number] = user
         return False
 
-    def _waits_no_more(self, user: _User) -> None:
+    def waits_no_more(self, user: _User) -> None:
+        """Take a user off those who wait."""
         if user.waits_at is not None:
-            del self.waiting[bisect_left(self.waiting, user.waits_at)]
+            del self.waiting[bisect_left(self.waiting, (user.waits_at, user.number))]
+            del self.users[user.number]
             user.waits_at = None
 
 
@@ -256,7 +286,7 @@ class _Simulation:
         for fleet in self._fleets:
             env.process(self._looks(fleet))
         if scenario.flood:
-            flooder = _User(of_flood=True)
+            flooder = _User(number=self._work.users, of_flood=True)
             for number in range(scenario.flood):
                 env.process(self._floods(flooder, self._fleets[0].hosts[number % scenario.fleet.hosts]))
         if scenario.dies_at_s is not None:
@@ -291,7 +321,6 @@ class _Simulation:
             hosts=[Station(1) for _ in range(made.hosts)],
             nodes=nodes,
             redis=Station(1),
-            freed=self._env.event(),
             placing=self._scenario.placing,
         )
 
@@ -301,7 +330,7 @@ class _Simulation:
         fleet = self._fleets[number % len(self._fleets)]
         within = number // len(self._fleets)
         host = fleet.hosts[within % len(fleet.hosts)]
-        user = _User()
+        user = _User(number=number)
         if scenario.settled:
             # As many are about to come for the first time as at any later moment.
             if self._drawn.random() >= work.cold:
@@ -313,7 +342,7 @@ class _Simulation:
             yield env.timeout(self._exponential(work.think_s))
             yield from self._call(fleet, host, user)
             if self._drawn.random() < work.cold:
-                user = _User()
+                user = _User(number=number)
 
     def _floods(self, user: _User, host: Station) -> _Events:
         while True:
@@ -361,11 +390,15 @@ class _Simulation:
                 call.waited_s += env.now - began
                 return True
             if env.now - began > costs.patience_s:
-                fleet._waits_no_more(user)
+                fleet.waits_no_more(user)
                 return False
             # From now on it only asks.
             service_s = costs.place_s
-            yield fleet.freed if self._scenario.hears_freed else env.timeout(costs.look_s)
+            woken = env.event()
+            user.woken.append(woken)
+            yield woken | env.timeout(_LONGEST_S)
+            if woken in user.woken:
+                user.woken.remove(woken)
 
     def _on_node(
         self, fleet: _OneFleet, user: _User, call: Call
@@ -399,9 +432,14 @@ class _Simulation:
         return "answered"
 
     def _frees(self, fleet: _OneFleet) -> None:
-        """Have all calls of a fleet that wait for a place ask again."""
-        freed, fleet.freed = fleet.freed, self._env.event()
-        freed.succeed()
+        """Have calls of a fleet that wait for a place ask again."""
+        if self._scenario.wakes == "turns":
+            for user in fleet.whose_turn():
+                user.wake()
+        else:
+            for user in list(fleet.users.values()):
+                while user.woken:
+                    user.wake()
 
     def _looks(self, fleet: _OneFleet) -> _Events:
         """Have them ask again now and then, though nobody has heard of a place."""

@@ -22,7 +22,7 @@ from runner.fleet.key import FleetKey
 from runner.fleet.keys import Keys
 from runner.settings.model import Settings
 
-__all__ = ["TASK", "Connection", "Unreachable", "leave_if_cancelled"]
+__all__ = ["TASK", "Connection", "Unreachable", "leave_if_cancelled", "problem_of"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,11 @@ _READ_MS = 1000
 _READ_S = 5.0
 _AGAIN_S = 0.3
 _MOST_AT_ONCE = 200
+
+
+def problem_of(error: Exception) -> str:
+    """Return what went wrong, for a sentence."""
+    return str(error) or type(error).__name__
 
 
 def leave_if_cancelled() -> None:

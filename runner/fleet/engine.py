@@ -23,14 +23,15 @@ from redis.exceptions import ResponseError
 
 from runner.contract.error_messages import invalid_result, over_rate, too_often
 from runner.errors import CallError
-from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
-from runner.fleet.errors import may_have_run, no_node, no_room, redis_lost
+from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled, problem_of
+from runner.fleet.errors import may_have_run, no_room, redis_lost
 from runner.fleet.far_call import Again, FarCall, Gone, Limit
 from runner.fleet.key import Forged
 from runner.fleet.keys import Keys
 from runner.fleet.listening import NOTICE
-from runner.fleet.lua import COUNT, PLACE, RELEASE, REVOKE
+from runner.fleet.lua import COUNT, REVOKE
 from runner.fleet.messages import WIRE_VERSION, Said, Told, read
+from runner.fleet.placing import LEASE_S, Placing
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
 from runner.settings.named_limits import Counted
@@ -44,16 +45,10 @@ __all__ = ["LEASE_S", "FleetEngine"]
 
 log = logging.getLogger(__name__)
 
-LEASE_S = 10.0
-"""How long a place stays taken whose host says nothing any more, in seconds."""
-
 _WATCH_S = 0.5
 _RENEW_S = 2.0
 _TAKEN_S = 5.0
 _MISSED_S = 2.0
-_NODES_S = 10.0
-_PLACE_S = 30.0
-_LOOK_S = 0.25
 _TRIES = 4
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 
@@ -87,6 +82,7 @@ class FleetEngine:
         release: What it serves, as nodes name it.
         host: What this host is called in the fleet.
         lasting: What goes on as long as it does: it hears nodes, and keeps what it holds.
+        placing: Takes places for its calls.
     """
 
     toolset: Toolset
@@ -94,11 +90,19 @@ class FleetEngine:
     release: str
     host: str = field(default_factory=lambda: f"host-{secrets.token_hex(6)}")
     lasting: "Sequence[asyncio.Task[None]]" = ()
+    placing: Placing = field(init=False)
     _calls: dict[str, FarCall] = field(default_factory=dict)
-    _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
     _missed: dict[str, float] = field(default_factory=dict)
     _fault: str | None = None
+
+    def __post_init__(self) -> None:
+        self.placing = Placing(
+            connection=self.connection,
+            release=self.release,
+            host=self.host,
+            stay_s=self.toolset.settings.session_idle_s,
+        )
 
     @classmethod
     @asynccontextmanager
@@ -115,7 +119,12 @@ class FleetEngine:
             said = connection.keys.said(engine.host)
             lasting = engine.lasting = [
                 asyncio.create_task(work)
-                for work in (connection.hear(said, engine._hear), engine._watch(), engine._listen_for_room())
+                for work in (
+                    connection.hear(said, engine._hear),
+                    engine._watch(),
+                    engine.placing.listen(),
+                    engine.placing.look(),
+                )
             ]
             try:
                 yield engine
@@ -166,7 +175,7 @@ class FleetEngine:
                 self.connection.redis, [rate.key for rate in rates], *arguments, secrets.token_hex(8)
             )
         except Unreachable as error:
-            raise redis_lost(_problem(error)) from error
+            raise redis_lost(problem_of(error)) from error
         if which:
             raise rates[which - 1].refusal(after[0] / 1000)
 
@@ -252,7 +261,7 @@ class FleetEngine:
         is_over = False
         try:
             for _ in range(_TRIES):
-                await self._place(call)
+                await self.placing.place(call)
                 try:
                     await self._send(call)
                     ended = await self._heard(call, listener)
@@ -260,7 +269,7 @@ class FleetEngine:
                     log.warning(
                         "call placed anew", extra={"call": call.id, "node": call.node, "reason": str(reason)}
                     )
-                    await self._free(call)
+                    await self.placing.give_back(call)
                     call.epoch += 1
                     continue
                 is_over = True
@@ -275,49 +284,6 @@ class FleetEngine:
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
-    async def _place(self, call: FarCall) -> None:
-        """Wait until a node has a place for a call, and take it.
-
-        Raises:
-            CallError: `E_BUSY`: none has, or Redis does not say.
-        """
-        keys, request = self.connection.keys, call.request
-        began = time.monotonic()
-        names = [
-            keys.call(call.id), keys.user(self.release, request.user.segment), keys.nodes(self.release),
-            *keys.turns(), *(limit.key for limit in call.limits),
-        ]  # fmt: skip
-        stay_ms = int(self.toolset.settings.session_idle_s * 1000)
-        arguments: list[str | int]
-        arguments = [
-            keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), stay_ms, request.user.segment,
-            call.avoided,
-            *(limit.most for limit in call.limits),
-        ]  # fmt: skip
-        while True:
-            self._freed.clear()
-            refusal = no_node(self.release)
-            patience_s = _NODES_S
-            try:
-                said, *what = await PLACE.run(self.connection.redis, names, *arguments)
-            except ResponseError as error:
-                raise redis_lost(_problem(error)) from error
-            except Unreachable as error:
-                refusal = redis_lost(_problem(error))
-                await asyncio.sleep(_LOOK_S)
-            else:
-                if said == b"placed":
-                    call.placed(what[0].decode(), stays=bool(what[1]), now=time.monotonic())
-                    request.steps.done("place")
-                    return
-                if said == b"full":
-                    refusal, patience_s = no_room(_PLACE_S), _PLACE_S
-            if time.monotonic() - began > patience_s:
-                raise refusal
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
-                    await self._freed.wait()
-
     async def _send(self, call: FarCall) -> None:
         node = str(call.node)
         record = call.record(version=WIRE_VERSION, release=self.release, host=self.host)
@@ -326,10 +292,10 @@ class FleetEngine:
             docket = await self.connection.docket(node)
             await docket.add(TASK, key=f"{call.id}.{call.epoch}")(sealed)
         except ResponseError as error:
-            raise redis_lost(_problem(error)) from error
+            raise redis_lost(problem_of(error)) from error
         except Unreachable as error:
             # Perhaps it was sent. It cannot begin, once it was taken back.
-            await self._take_back(call, f"Redis did not answer: {_problem(error)}")
+            await self._take_back(call, f"Redis did not answer: {problem_of(error)}")
 
     async def _heard(self, call: FarCall, listener: CallListener) -> Ended:
         """Pass on what a node says of a call, until it says how that ended."""
@@ -392,7 +358,7 @@ class FleetEngine:
                 self._fault = None
             except Unreachable as error:
                 self._fault = "the Redis of the fleet does not answer"
-                log.warning("redis is out of reach", extra={"fault": _problem(error)})
+                log.warning("redis is out of reach", extra={"fault": problem_of(error)})
 
     async def _look_after(self) -> None:
         calls = [call for call in self._calls.values() if call.node is not None]
@@ -471,14 +437,6 @@ class FleetEngine:
         await self.connection.redis.hset(key, mapping=noted)
         await self.connection.redis.pexpire(key, int(LEASE_S * 1000))
 
-    async def _free(self, call: FarCall, *, is_over: bool = False) -> None:
-        """Give back the places of a call; forget it, where it is over."""
-        keys, load = self.connection.keys, [] if call.node is None else [self.connection.keys.load(call.node)]
-        sets = [*(limit.key for limit in call.limits), *load]
-        names = [keys.call(call.id), keys.eager, *sets]
-        with contextlib.suppress(*Unreachable):
-            await RELEASE.run(self.connection.redis, names, call.id, int(is_over), keys.freed)
-
     async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it first."""
         if not is_over:
@@ -486,20 +444,7 @@ class FleetEngine:
                 await self._revoke(call)
                 if call.node is not None:
                     await self._tell(call.node, Told(kind="cancel", call=call.id))
-        await self._free(call, is_over=is_over)
-
-    async def _listen_for_room(self) -> None:
-        """Hear that places have become free; whoever hears nothing looks now and then."""
-        while True:
-            leave_if_cancelled()
-            with contextlib.suppress(*Unreachable):
-                async with self.connection.reading.pubsub() as channel:
-                    await channel.subscribe(self.connection.keys.freed)
-                    while True:
-                        leave_if_cancelled()
-                        if await channel.get_message(ignore_subscribe_messages=True, timeout=1.0):
-                            self._freed.set()
-            await asyncio.sleep(_LOOK_S)
+        await self.placing.give_back(call, is_over=is_over)
 
 
 async def _noted(body: Mapping[str, Any], listener: CallListener) -> None:
@@ -534,7 +479,3 @@ def _rates_of(one: Counted, keys: Keys) -> Iterator[_Rate]:
 
 def _over_rate(one: Counted, setting: str, most: int, after_s: float) -> CallError:
     return over_rate(f"call_limits.{one.name}.{setting}", most, after_s, of_user=bool(one.whose))
-
-
-def _problem(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -12,7 +12,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-__all__ = ["BEGIN", "COUNT", "PLACE", "RELEASE", "REVOKE", "SPEND", "Script"]
+__all__ = ["BEGIN", "COUNT", "PLACE", "RELEASE", "REVOKE", "SPEND", "TURNS", "Script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +44,4 @@ RELEASE = Script("release")
 REVOKE = Script("revoke")
 SPEND = Script("spend")
 COUNT = Script("count")
+TURNS = Script("turns")

@@ -136,7 +136,7 @@ def test_places_that_run_out_are_refused_after_half_a_minute():
     assert all(call.runs == 0 for call in busy)
 
 
-def test_a_new_user_goes_where_fewest_are_or_where_most_is_free():
+def test_new_users_are_spread_over_nodes_that_are_equally_free():
     spread = {
         placing: simulate(
             scenario(200, fleet=replace(TWO, nodes=4), placing=placing, settled=False, warm_up_s=60.0)
@@ -145,7 +145,7 @@ def test_a_new_user_goes_where_fewest_are_or_where_most_is_free():
     }
 
     assert max(spread["users"]) - min(spread["users"]) <= 1
-    assert max(spread["places"]) > 2 * min(spread["places"])
+    assert max(spread["places"]) <= 1.2 * min(spread["places"])
 
 
 def test_the_same_seed_gives_the_same_calls_and_another_one_others():

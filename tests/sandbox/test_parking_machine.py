@@ -171,9 +171,14 @@ class Machine(RuleBasedStateMachine):
     def end_session(self, user: str) -> None:
         async def end() -> None:
             pool = await self._pool(user)
-            workers = [job.worker for job in pool.zygote.jobs()]
+            jobs = pool.zygote.jobs()
+            pids = [job.worker.pid for job in jobs]
             pool.end_jobs("session")
-            assert await becomes(lambda: not any(_runs(worker.pid) for worker in workers))
+            assert await becomes(lambda: not any(map(_runs, pids))), (
+                _said_of(pids),
+                [(job.worker, job.over.is_set()) for job in jobs],
+                pool.zygote.retired,
+            )
 
         self.runner.run(end())
 

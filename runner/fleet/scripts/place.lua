@@ -64,7 +64,12 @@ if not free then
   -- The node of this user is gone, or there was none.
   chosen = nil
   local best = -1
-  for _, node in ipairs(redis.call('SMEMBERS', KEYS[3])) do
+  local nodes = redis.call('SMEMBERS', KEYS[3])
+  table.sort(nodes)
+  -- Of nodes that have the same to offer each gets a new user in its turn.
+  local first = redis.call('INCR', prefix .. 'rounds')
+  for at = 1, #nodes do
+    local node = nodes[(first + at) % #nodes + 1]
     local its_free, its_capacity = state(node)
     if its_free then
       others_free = others_free + math.max(its_free, 0)

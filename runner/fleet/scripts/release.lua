@@ -1,11 +1,21 @@
 -- Give back the places of a call, and tell hosts that wait for one.
 --
--- KEYS 1 the call, 2 hosts that wait for room, then the sets that it is in
--- ARGV 1 call, 2 whether it is over, 3 the channel on which hosts hear that there is room
+-- KEYS 1 the call, 2 what is there while a host waits, 3 users that wait, then the sets that the call is in
+-- ARGV 1 call, 2 whether it is over, 3 the channel on which hosts hear what has become free
+-- Publishes the users whose turn it is, as JSON [[user, …], [set, …]], with the sets that the call has left.
 -- Returns 1.
+local TURNS = 4
+
 if ARGV[2] == '1' then redis.call('DEL', KEYS[1]) end
-for index = 3, #KEYS do
+local left = {}
+for index = 4, #KEYS do
   redis.call('ZREM', KEYS[index], ARGV[1])
+  left[#left + 1] = cjson.encode(KEYS[index])
 end
-if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('PUBLISH', ARGV[3], '') end
+if redis.call('EXISTS', KEYS[2]) == 0 then return 1 end
+-- More than one: who stays with a node that is full, or waits at a host that is gone, lets the next one go first.
+local users = {}
+for _, user in ipairs(redis.call('ZRANGE', KEYS[3], 0, TURNS - 1)) do users[#users + 1] = cjson.encode(user) end
+-- Joined by hand: an empty table has no kind in Lua, and would be an object.
+redis.call('PUBLISH', ARGV[3], '[[' .. table.concat(users, ',') .. '],[' .. table.concat(left, ',') .. ']]')
 return 1

@@ -1,0 +1,64 @@
+"""Which node a new user goes to, and which calls are woken when a place becomes free."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from fleet_world import World, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_new_users_are_spread_over_nodes_that_have_the_same_to_offer(world: World) -> None:
+    world.node("one")
+    world.node("two")
+    world.node("three")
+    redis = world.redis.client()
+
+    async with world.host() as host:
+        for number in range(9):
+            # One after the other: all nodes are as free as can be whenever somebody comes.
+            await host.result("add", {"a": 1, "b": 1}, user=f"user{number}")
+        nodes = Counter(redis.get(key) for key in redis.keys("toolcell:user:*"))
+
+    assert sorted(nodes.values()) == [3, 3, 3]
+
+
+async def test_a_place_that_becomes_free_is_asked_for_by_few_of_those_who_wait(world: World) -> None:
+    """Were all 60 users woken for the one place there is, Redis were asked 130 times for each call."""
+    world.node("one", max_calls=1)
+    redis = world.redis.client()
+    arguments = {"runs": str(world.folder / "runs"), "marker": "n", "seconds": 0.2}
+
+    async with world.host(max_calls=100) as host:
+        await host.result("add", {"a": 1, "b": 1})
+        calls = [asyncio.create_task(host.call("once", arguments, user=f"user{n}")) for n in range(60)]
+        await until(lambda: redis.zcard("toolcell:waiting") >= 50)
+        print("X")
+        redis.config_resetstat()
+        began = world.runs("n")
+        await until(lambda: world.runs("n") >= began + 15)
+        asked = redis.info("commandstats")["cmdstat_evalsha"]["calls"] / (world.runs("n") - began)
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+
+    # Placed, begun, given back; four that are woken; those who look now and then while a call takes its time.
+    assert asked < 50
+
+
+async def test_all_who_wait_get_their_place(world: World) -> None:
+    world.node("one", max_calls=2)
+    arguments = {"runs": str(world.folder / "runs"), "marker": "n", "seconds": 0.05}
+
+    async with world.host("host1") as first, world.host("host2") as second:
+        ended = await asyncio.gather(
+            *(
+                host.call("once", arguments, user=f"user{n % 7}")
+                for n in range(20)
+                for host in (first, second)
+            )
+        )
+
+    assert [one.processed.value["results"] for one in ended] == ["done"] * 40
+    assert world.runs("n") == 40
