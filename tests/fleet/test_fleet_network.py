@@ -168,7 +168,7 @@ async def _under_load(
     await until(world.redis.answers)
     await goes_on()
     relay.cut()
-    await asyncio.sleep(5)
+    await asyncio.sleep(60)
     relay.mend()
     await goes_on()
     # As in an upgrade: another node comes, and the one that has the calls is told to go.

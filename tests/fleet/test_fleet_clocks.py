@@ -1,0 +1,72 @@
+"""Machines of a fleet whose clocks are wrong: by `faketime`, which every process of a node then asks.
+
+The clock by which time is measured (CLOCK_MONOTONIC) stays right, as on a machine whose date was set wrongly.
+"""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fleet_world import World, code_of, until
+
+pytestmark = pytest.mark.anyio
+
+
+def wrong_by(offset: str) -> list[str]:
+    """Return what a command begins with whose clock is to be wrong."""
+    assert shutil.which("faketime"), "faketime is missing: apt-get install faketime, as scripts/setup does"
+    # As `faketime` does it, without a process between. The loader knows what $LIB is.
+    library = "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1"
+    return ["env", library, f"FAKETIME={offset}", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1"]
+
+
+def _clock_of(pid: int, offset: str) -> float:
+    """Return what a process with the libraries and variables of a node takes for the time."""
+    variables = dict(
+        entry.split(b"=", 1) for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if entry
+    )
+    # `faketime` has given these to the node; this process gets nothing else from it.
+    mine = {key.decode(): variables[key].decode() for key in (b"LD_PRELOAD", b"FAKETIME")}
+    assert mine["FAKETIME"] == offset
+    clock = [sys.executable, "-c", "import time; print(time.time())"]
+    return float(subprocess.run(clock, env=mine, capture_output=True, check=True, text=True).stdout)
+
+
+@pytest.mark.parametrize("offset", ["+2h", "-2h"])
+async def test_a_node_whose_clock_is_wrong_by_hours_serves_as_any_other(world: World, offset: str) -> None:
+    node = world.node("one", prefix=wrong_by(offset))
+    wrong_s = _clock_of(node.process.pid, offset) - time.time()
+
+    async with world.host() as host:
+        kept = await host.call("keep", {"username": "x", "text": "kept over there", "name": "k.txt"})
+        read = await host.result("read_file", {"username": "x", "filename": "k.txt"})
+        waited = await host.result("wait", {"seconds": 1.5})
+        silent = await host.call("wait", {"seconds": 300})
+
+    assert wrong_s == pytest.approx(7200 if offset == "+2h" else -7200, abs=120)
+    assert code_of(kept) is None
+    assert read == "kept over there"
+    assert waited == "waited"
+    assert code_of(silent) == "E_TIMEOUT"
+
+
+async def test_a_call_goes_from_a_dead_node_to_one_whose_clock_is_wrong_once(world: World) -> None:
+    first = world.node("one")
+    arguments = {"runs": str(world.folder / "runs"), "marker": "n", "seconds": 2.0}
+
+    async with world.host() as host:
+        await host.result("add", {"a": 1, "b": 2})
+        await asyncio.to_thread(world.node, "two", prefix=wrong_by("-2h"))
+        calling = asyncio.create_task(host.call("again", arguments))
+        await until(lambda: world.runs("n"))
+        first.kill()
+        ended = await calling
+        # Places are given back by the clock of Redis: none stays taken.
+        await until(lambda: not world.redis.client().zcard("toolcell:running:all:"))
+
+    assert ended.processed.value["results"] == "done"
+    assert world.runs("n") == 2
