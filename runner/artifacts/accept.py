@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from runner.artifacts.collect import Collected, OpenHome, collect
 from runner.artifacts.deferred import deferral, described
+from runner.artifacts.named_file import Collected, OpenHome, collect
 from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
 from runner.contract.error_messages import Refusal, envelope, outside_home, with_refusals
 from runner.contract.normalise import Normalised, flag_meta_data
@@ -47,7 +47,7 @@ REASONS = {
 
 
 class Keep(Protocol):
-    """RunningPuts a file into the user's My Files."""
+    """Puts a file into the user's My Files."""
 
     async def __call__(
         self, fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool
@@ -199,7 +199,7 @@ async def process_artifacts(
             together do; `NEVER_INLINE` for none.
         max_bytes: Hard cap of one file.
         total_max_bytes: Hard cap of all files of the call together; by default that of one.
-        keep: RunningPuts each accepted file into My Files.
+        keep: Puts each accepted file into My Files.
         now: The present time; by default the clock's.
     """
     for warning in normalised.warnings:

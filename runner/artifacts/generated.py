@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from runner.artifacts.accept import REASONS, Processed
-from runner.artifacts.collect import Collected, OpenHome, collect, relative_to_home
+from runner.artifacts.named_file import Collected, OpenHome, collect, relative_to_home
 from runner.contract.error_messages import legible
 from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError

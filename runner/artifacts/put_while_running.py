@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.artifacts.collect import OpenHome, collect
+from runner.artifacts.named_file import OpenHome, collect
 from runner.contract.error_messages import too_large
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.errors import CallError, Code

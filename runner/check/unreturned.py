@@ -13,7 +13,7 @@ from runner.check.home import strays
 from runner.check.offers import Offer
 from runner.check.source import Function, Source, own_nodes
 from runner.check.templates import HOLE, USERNAME
-from runner.homes.changes import is_output
+from runner.homes.outputs import is_output
 
 __all__ = ["unreturned"]
 

@@ -27,7 +27,7 @@ from runner.settings.model import Settings
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Record, Retention
 from runner.system.uids import Uids
-from runner.users.tokens import Tokens, named_in
+from runner.users.capability_tokens import Tokens, named_in
 from runner.users.usernames import home_segment, user_of
 
 __all__ = ["Account", "Administration", "Revoked"]

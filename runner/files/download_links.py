@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from runner.users.tokens import Tokens
+from runner.users.capability_tokens import Tokens
 
 __all__ = ["DOWNLOAD_PATH", "LINK_S", "PURPOSE", "DownloadLinks", "without_tokens"]
 

@@ -18,8 +18,8 @@ from redis.exceptions import RedisError, ResponseError
 from runner.errors import UsageError
 from runner.fleet.address import RedisAddress
 from runner.fleet.internals.plain_pickles import read_plain_pickles_only
-from runner.fleet.key import FleetKey
-from runner.fleet.keys import Keys
+from runner.fleet.redis_names import Keys
+from runner.fleet.seal import FleetKey
 from runner.settings.model import Settings
 
 __all__ = ["TASK", "Connection", "Unreachable", "leave_if_cancelled", "problem_of"]

@@ -26,14 +26,14 @@ from runner.errors import CallError
 from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled, problem_of
 from runner.fleet.errors import may_have_run, no_room, redis_lost
 from runner.fleet.far_call import Again, FarCall, Gone, Limit
-from runner.fleet.key import Forged
-from runner.fleet.keys import Keys
 from runner.fleet.listening import NOTICE
 from runner.fleet.lua import COUNT, REVOKE
 from runner.fleet.messages import WIRE_VERSION, Said, Told, read
 from runner.fleet.placing import LEASE_S, Placing
+from runner.fleet.redis_names import Keys
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
+from runner.fleet.seal import Forged
 from runner.settings.named_limits import Counted
 from runner.steps.execution import Completed, Request
 from runner.steps.listener import CLIENT_REQUESTS, CallListener

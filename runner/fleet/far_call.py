@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runner.fleet.messages import CallRecord, Said
+from runner.fleet.messages import Said, SentCall
 from runner.steps.execution import Request
 
 __all__ = ["Again", "FarCall", "Gone", "Limit"]
@@ -72,10 +72,10 @@ class FarCall:
         # Some requests ask for something themselves, and have the id of their own call then.
         self.id = f"{self.request.id}.{secrets.token_hex(4)}"
 
-    def record(self, *, version: int, release: str, host: str) -> CallRecord:
+    def record(self, *, version: int, release: str, host: str) -> SentCall:
         """Return what the node gets."""
         request = self.request
-        return CallRecord(
+        return SentCall(
             version=version,
             release=release,
             call=self.id,

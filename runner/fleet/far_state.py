@@ -15,7 +15,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from runner.fleet.connection import Unreachable
-from runner.fleet.keys import Keys
+from runner.fleet.redis_names import Keys
 from runner.toolset.session_state import Kept, SessionState
 from sandbox import strict_json
 

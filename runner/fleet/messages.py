@@ -1,6 +1,6 @@
 """What hosts and worker nodes tell each other, as JSON. All that comes from the other side is checked here.
 
-A host writes a `CallRecord` for one node; the node answers with any number of `Said`, the last of which ends
+A host writes a `SentCall` for one node; the node answers with any number of `Said`, the last of which ends
 the call. A host may tell the node more of a call that runs, as `Told`.
 """
 
@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runner.fleet.key import FleetKey, Forged
+from runner.fleet.seal import FleetKey, Forged
 from runner.worker.wire import RequestFacts
 
-__all__ = ["WIRE_VERSION", "CallRecord", "Said", "Told", "facts_of", "read"]
+__all__ = ["WIRE_VERSION", "Said", "SentCall", "Told", "facts_of", "read"]
 
 WIRE_VERSION = 1
 """Which version of these messages this is. Who meets another one leaves it to others."""
@@ -27,7 +27,7 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class CallRecord(_Message):
+class SentCall(_Message):
     """One request, on its way from a host to a node.
 
     Attributes:
@@ -98,7 +98,7 @@ def read(message: type[Any], text: bytes, key: FleetKey, *, to: str) -> Any:
     """Return a message from its sealed text.
 
     Args:
-        message: `CallRecord`, `Said` or `Told`.
+        message: `SentCall`, `Said` or `Told`.
         text: The text.
         key: The key of the fleet.
         to: Who reads it.
@@ -113,7 +113,7 @@ def read(message: type[Any], text: bytes, key: FleetKey, *, to: str) -> Any:
         raise Forged(f"{message.__name__}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def facts_of(record: CallRecord) -> RequestFacts:
+def facts_of(record: SentCall) -> RequestFacts:
     """Return what a tool may learn of a request.
 
     Raises:
@@ -126,4 +126,4 @@ def facts_of(record: CallRecord) -> RequestFacts:
     try:
         return RequestFacts(**facts)
     except TypeError as error:
-        raise Forged(f"CallRecord: facts: {error}") from error
+        raise Forged(f"SentCall: facts: {error}") from error

@@ -24,10 +24,10 @@ from docket import Worker
 
 from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
 from runner.fleet.far_state import FarState
-from runner.fleet.key import Forged
 from runner.fleet.lua import BEGIN, SPEND
-from runner.fleet.messages import WIRE_VERSION, CallRecord, Said, Told, read
+from runner.fleet.messages import WIRE_VERSION, Said, SentCall, Told, read
 from runner.fleet.node_call import NodeCall
+from runner.fleet.seal import Forged
 from runner.settings.named_limits import Counted
 from runner.toolset.toolset import Toolset
 
@@ -158,7 +158,7 @@ class Node:
     async def _taken(self, record: str) -> None:
         """Take a call out of the docket. What becomes of it, its host is told, and not the docket."""
         try:
-            said: CallRecord = read(CallRecord, record.encode(), self.connection.key, to=self.name)
+            said: SentCall = read(SentCall, record.encode(), self.connection.key, to=self.name)
         except Forged as error:
             log.warning("a record was dropped", extra={"reason": str(error)})
             return
@@ -179,7 +179,7 @@ class Node:
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.error("a call failed on this node", exc_info=fault, extra={"call": call})
 
-    async def _begins(self, record: CallRecord) -> bool:
+    async def _begins(self, record: SentCall) -> bool:
         key = self.connection.keys.call(record.call)
         try:
             return bool(await BEGIN.run(self.connection.redis, [key], self.name, record.epoch))

@@ -14,7 +14,7 @@ from runner.contract.error_messages import cancelled
 from runner.errors import CallError
 from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener
-from runner.fleet.messages import CallRecord, Said, facts_of
+from runner.fleet.messages import Said, SentCall, facts_of
 from runner.fleet.results import ended, failed, noted, wire_failed
 from runner.http.last_resort import unexpected
 from runner.steps.execution import Request
@@ -52,9 +52,9 @@ class NodeCall:
         silent: How often in a row Redis knew nothing of it.
     """
 
-    record: CallRecord
+    record: SentCall
     toolset: Toolset
-    begin: Callable[[CallRecord], Awaitable[bool]]
+    begin: Callable[[SentCall], Awaitable[bool]]
     send: Send
     state: FarState
     task: "asyncio.Task[None] | None" = None

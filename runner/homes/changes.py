@@ -15,23 +15,16 @@ Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; 
 """
 
 import fcntl
-import fnmatch
 import os
 import stat
 import struct
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["NEVER_OUTPUT", "Change", "Changes", "is_output"]
+from runner.homes.outputs import is_output
 
-NEVER_OUTPUT = (
-    "input_files", ".*", "__pycache__", "*.pyc", "cache", "caches", "tmp", "temp", "*.tmp", "*.temp",
-    "*.part", "*.lock", "*.lck", "*.pid", "*-journal", "*-wal", "*-shm", "*~", "*.swp", "fontlist-*.json",
-    "fontconfig", "core", "core.[0-9]*", "node_modules",
-)  # fmt: skip
-"""Patterns of names that are no outputs, whoever wrote them: of a file, or of any folder that it lies in."""
+__all__ = ["Change", "Changes"]
 
 _MOST = 1000
 # What change times are taken from advances in steps, at most this long.
@@ -57,27 +50,12 @@ class Change(NamedTuple):
     changed_ns: int
 
 
-def is_output(file: str, further: Iterable[str] = ()) -> bool:
-    """Say whether a file may be somebody's output: neither cache, nor lock, nor hidden, nor temporary.
-
-    Args:
-        file: Its path below the home.
-        further: Patterns of what is none, beside `NEVER_OUTPUT`; one with a `/` is held against the path.
-    """
-    patterns = (*NEVER_OUTPUT, *further)
-    return not any(
-        fnmatch.fnmatchcase(part, pattern)
-        for pattern in patterns
-        for part in ((file,) if "/" in pattern else file.split("/"))
-    )
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Changes:
     """What changed in a home since a call began, or since the earliest call that overlaps it did.
 
     Attributes:
-        further: Patterns of what is no output, beside `NEVER_OUTPUT`.
+        further: Patterns of what is no output, beside `outputs.NEVER_OUTPUT`.
         beyond: How many changed files were met beyond the first 1000, which are all that is noticed.
     """
 

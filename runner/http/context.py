@@ -10,9 +10,9 @@ from runner.http.logins import Logins
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
+from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import token_prints
-from runner.users.tokens import Tokens
 from sandbox.probe.machine import Tier
 
 __all__ = ["Site"]

@@ -27,8 +27,8 @@ from runner.http.logins import Login, Logins
 from runner.http.origins import is_own, over_https
 from runner.http.responses import Refusal
 from runner.settings.model import Settings
+from runner.users.capability_tokens import TokenError, Tokens
 from runner.users.identity import IdentityError, User, resolve
-from runner.users.tokens import TokenError, Tokens
 
 __all__ = [
     "BROWSER",

@@ -24,8 +24,8 @@ from runner.http.context import Site
 from runner.http.identify import of_page
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
+from runner.users.capability_tokens import TokenError, named_in
 from runner.users.identity import User
-from runner.users.tokens import TokenError, named_in
 
 __all__ = ["DASHBOARD", "TOKEN_S", "routes"]
 

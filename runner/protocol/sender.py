@@ -19,8 +19,8 @@ from runner.protocol.internals.connection import connection_of, notify_client, r
 from runner.protocol.internals.facts import connection_facts, direct_facts, facts_of
 from runner.settings.model import Settings
 from runner.steps.listener import ClientRefusal
+from runner.users.capability_tokens import Tokens
 from runner.users.identity import IdentityError, User, resolve
-from runner.users.tokens import Tokens
 from runner.worker.wire import RequestFacts
 
 __all__ = [

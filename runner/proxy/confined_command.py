@@ -29,8 +29,8 @@ from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.hints import option_hint
-from runner.proxy.process import spoken_with
 from runner.proxy.remote import HomedTransport, Unreached
+from runner.proxy.server_process import spoken_with
 from runner.proxy.stderr import LastWords
 from runner.proxy.targets import SCRIPTS, Target
 from runner.settings.isolation import in_force, uids_of, unfit

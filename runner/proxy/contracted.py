@@ -14,9 +14,9 @@ from runner.errors import CallError, Code
 from runner.homes.homes import HomeLease
 from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
-from runner.proxy.backend import Unreachable
 from runner.proxy.foreign_words import without_secrets
 from runner.proxy.remote_call import RemoteCall, begun_task, task_said
+from runner.proxy.server_connection import Unreachable
 from runner.steps.execution import (
     SHORT_BYTES,
     Completed,
@@ -106,7 +106,7 @@ async def _performed(call: RemoteCall, client: Client) -> Completed:
 async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Inputs) -> AsyncIterator[Executed]:
     """Have the server execute its tool. A command goes on running while its outputs are read.
 
-    That harms nobody but itself: `runner.artifacts.collect` opens them as those of an enemy.
+    That harms nobody but itself: `runner.artifacts.named_file` opens them as those of an enemy.
     """
     tokens = tuple(token for place in inputs.names if (token := place.partition("token=")[2]))
     try:

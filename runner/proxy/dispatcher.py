@@ -44,7 +44,7 @@ from runner.protocol.internals.types import (
     run_notify_intercept,
 )
 from runner.protocol.lines import IncomingLines, OutgoingLines
-from runner.proxy.pace import DROPPED, Pace
+from runner.proxy.notification_pace import DROPPED, Pace
 from runner.proxy.remote import FAILURES
 from runner.worker.internals.exchange import Exchange
 

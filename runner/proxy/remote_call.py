@@ -16,12 +16,12 @@ from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.resource_tools import Reader, blocks_of
 from runner.protocol.sender import has_sessions
-from runner.proxy.backend import Backend
 from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import Watched, watch
 from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
+from runner.proxy.server_connection import Backend
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.settings.named_limits import Counted

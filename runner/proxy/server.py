@@ -32,10 +32,10 @@ from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
 from runner.protocol.sender import McpClient, Transport, asker, has_sessions, newcomer, request_facts
 from runner.protocol.subscriptions import offer_subscriptions
-from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.foreign_words import told_error
 from runner.proxy.question_rounds import answered
+from runner.proxy.server_connection import Backend, Unreachable
 from runner.proxy.upstreams import Upstreams
 from runner.server.host import EXTRAS
 from runner.server.told_files import takes_files, with_descriptions, with_instructions

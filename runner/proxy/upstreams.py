@@ -28,7 +28,7 @@ from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
-from runner.http.downloads import routes
+from runner.http.link_downloads import routes
 from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
@@ -36,11 +36,11 @@ from runner.protocol.internals.connection import connection_of
 from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.protocol.sender import has_sessions
-from runner.proxy.backend import Backend, Unreachable
 from runner.proxy.contract import Wish, contract_of
 from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
+from runner.proxy.server_connection import Backend, Unreachable
 from runner.settings.isolation import in_force
 from runner.settings.live import with_live
 from runner.settings.model import Settings
@@ -54,9 +54,9 @@ from runner.toolset.loopback import Loopback
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
+from runner.users.capability_tokens import Tokens
 from runner.users.events import LIST_CHANGED, Events
 from runner.users.identity import User, is_loopback
-from runner.users.tokens import Tokens
 from sandbox.host import descriptors
 from sandbox.probe.machine import Tier
 
@@ -146,7 +146,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """The connection of a client with sessions. A `runner.proxy.backend.Front`."""
+    """The connection of a client with sessions. A `runner.proxy.server_connection.Front`."""
 
     connection: Connection
     levels: Callable[[Connection], Collection[str]]

@@ -1,7 +1,7 @@
 """Attempts of kind `artifact`: make the host hand out a file that is not the caller's, or choke on one.
 
 Each leaves something treacherous in the home and names it as an artifact. The host then takes it as it takes
-the artifacts of a call, through `runner.artifacts.collect`; the control takes it as a host
+the artifacts of a call, through `runner.artifacts.named_file`; the control takes it as a host
 does that trusts names.
 
 Source: sandbox notes, finding 7; openat2(2), fifo(7), proc_pid_fd(5).
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.artifacts.collect import collect
+from runner.artifacts.named_file import collect
 from runner.errors import CallError
 from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Oracle, Place, Seen
 from sandbox.selftest.calls import call, libc, raised

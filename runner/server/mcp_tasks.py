@@ -32,8 +32,8 @@ from runner.call import Request
 from runner.errors import RunnerError
 from runner.http.last_resort import unexpected
 from runner.steps.listener import PROGRESS, ClientRefusal
+from runner.users.capability_tokens import Tokens
 from runner.users.identity import User
-from runner.users.tokens import Tokens
 
 __all__ = ["EXTENSION", "McpTasks"]
 

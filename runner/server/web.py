@@ -16,8 +16,8 @@ from starlette.routing import BaseRoute
 
 from runner.errors import CallError
 from runner.http import browser_session as browser
-from runner.http import downloads, files, health
 from runner.http import events as stream
+from runner.http import files, health, link_downloads
 from runner.http.challenges import Challenges
 from runner.http.context import Site
 from runner.http.cross_origin_headers import KeptApart
@@ -72,7 +72,7 @@ def make_web(
         [
             *health.routes(tier=tier, version=version("toolcell"), faults=ready.faults),
             # Before the routes that take any key.
-            *downloads.routes(site.tokens, site.library, clock=site.clock),
+            *link_downloads.routes(site.tokens, site.library, clock=site.clock),
             *files.routes(site),
             *browser.routes(site, under_way),
             *stream.routes(site),

@@ -1,6 +1,6 @@
-"""Every setting of the runner, as one frozen value. Where values come from is `settings_sources`.
+"""Every setting of the runner, as one frozen value. Where values come from is `runner.settings.sources`.
 
-Constructing `Settings` reads nothing but its arguments; `settings_sources.load` reads flags,
+Constructing `Settings` reads nothing but its arguments; `sources.load` reads flags,
 `RUNNER_*` variables and runner.toml.
 
 Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/settings.md`.
@@ -409,7 +409,7 @@ class Settings(BaseSettings):
         description="What keeps results short: see docs/output-guard.md. In runner.toml only.",
     )
 
-    # Kept by `settings_sources.load`: where each value given came from, by dotted name; the file read.
+    # Kept by `sources.load`: where each value given came from, by dotted name; the file read.
     _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
     _config: Path | None = PrivateAttr(default=None)
     # Kept by `lending.lend`.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from runner.artifacts.accept import Keep, Processed, failed, process_artifacts
-from runner.artifacts.collect import OpenHome
+from runner.artifacts.named_file import OpenHome
 from runner.contract.display import decide
 from runner.contract.error_messages import file_not_found
 from runner.contract.interface_events import announce

@@ -52,9 +52,9 @@ from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
 from runner.toolset.user_pool import NOBODY, Access, PoolKey, UserPool
+from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import User
-from runner.users.tokens import Tokens
 from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
 from sandbox.host.memory_guard import MemoryGuard
@@ -541,7 +541,7 @@ class Toolset:
     async def _open_loopback(self) -> "Loopback":
         """Open the address where tools fetch files, with the first tool that needs it."""
         # Only here: few tools take links, and a server takes a while to import.
-        from runner.http.downloads import routes  # noqa: PLC0415
+        from runner.http.link_downloads import routes  # noqa: PLC0415
         from runner.toolset.loopback import Loopback  # noqa: PLC0415
 
         return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))

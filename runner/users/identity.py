@@ -198,7 +198,7 @@ def _as_file_says(settings: Settings, of_file: Mapping[str, Any] | None) -> "Tok
             'auth.kind is "file", which takes a JWTVerifier with one issuer and one audience from the file; '
             f'this file {what}: set auth.kind to "jwt" or "static", and say whose tokens count'
         )
-    from runner.users.bearer import TimedVerifier  # noqa: PLC0415 - as in `auth_provider`
+    from runner.users.bearer_tokens import TimedVerifier  # noqa: PLC0415 - as in `auth_provider`
 
     try:
         return TimedVerifier(name_of=partial(_name_in, names=settings.identity_claim), **told)

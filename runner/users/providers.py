@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 from runner.errors import UsageError
 from runner.settings.model import Settings
-from runner.users.bearer import TimedVerifier
+from runner.users.bearer_tokens import TimedVerifier
 from runner.users.login_state import LoginState, signing_key
 from runner.users.resource import PAGE_LOGIN_DONE, WELL_KNOWN, base_url, resource_url
 

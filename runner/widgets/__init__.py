@@ -22,7 +22,7 @@ Imports nothing of the host. Source: `docs/widgets.md`; document 003.
 # The one name that authors import from; what it holds stays small.
 from runner.contract.login_challenge import NO_AUTH, oauth2
 from runner.widgets.builtin import BUILTIN, builtin
-from runner.widgets.security import auth_required
+from runner.widgets.login_result import auth_required
 from runner.widgets.serving import add_widgets
 from runner.widgets.widget import Csp, Widget
 

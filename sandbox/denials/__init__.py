@@ -1,1 +1,1 @@
-"""Explanations of what the kernel refused, inside the worker; they protect nothing."""
+"""Recognises what the kernel refused, inside the worker; they protect nothing."""

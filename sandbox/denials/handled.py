@@ -17,9 +17,9 @@ import sys
 from collections.abc import Callable, Sequence
 from types import CodeType
 
-from sandbox.denials.explain import FILE_OPERATION, explain
 from sandbox.denials.judge import GuardDenied, Judge
 from sandbox.denials.paths import Rules
+from sandbox.denials.recognise import FILE_OPERATION, explain
 from sandbox.denials.record import Recorder
 
 __all__ = ["install"]

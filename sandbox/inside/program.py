@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Protocol
 
-from sandbox.denials.explain import behind, explain
 from sandbox.denials.judge import GuardDenied, shown
 from sandbox.denials.paths import Rules
+from sandbox.denials.recognise import behind, explain
 from sandbox.denials.record import Recorder
 from sandbox.frames import CONTROL_BYTES, Kind, receive, send
 from sandbox.outcome import Denial

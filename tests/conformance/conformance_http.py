@@ -28,9 +28,9 @@ from runner.http.logins import Login
 from runner.server.web import make_web
 from runner.settings.model import Auth, Settings
 from runner.store.protocol import Origin
+from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import User, auth_provider
-from runner.users.tokens import Tokens
 
 __all__ = ["OPERATIONS"]
 

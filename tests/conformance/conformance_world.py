@@ -21,7 +21,7 @@ from runner.files.sessions import Sessions
 from runner.homes.homes import HomeLease
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Origin, Record
-from runner.users.tokens import Tokens
+from runner.users.capability_tokens import Tokens
 from runner.users.usernames import home_segment
 
 __all__ = ["World", "described", "hear", "instant"]

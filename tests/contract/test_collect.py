@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import FakeHome
 
-from runner.artifacts.collect import collect, relative_to_home
+from runner.artifacts.named_file import collect, relative_to_home
 from runner.errors import CallError, Code
 
 MAX = 1000

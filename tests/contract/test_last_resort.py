@@ -27,8 +27,8 @@ from runner.server.host import make_host
 from runner.server.web import make_web
 from runner.store.memory import MemoryStore
 from runner.toolset.toolset import Toolset
+from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
-from runner.users.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.errors import StartError
-from runner.users.tokens import TokenError, Tokens
+from runner.users.capability_tokens import TokenError, Tokens
 
 NOW = 1_000_000.0
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 CHILD = """
 import json, os, sys, traceback
 from pathlib import Path
-from sandbox.denials.explain import explain
+from sandbox.denials.recognise import explain
 from sandbox.denials.install import install_guard
 from sandbox.denials.judge import GuardDenied
 from sandbox.denials.paths import Rules

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from runner.files.download_links import PURPOSE, DownloadLinks, without_tokens
-from runner.http import downloads
-from runner.users.tokens import TokenError, Tokens
+from runner.http import link_downloads
+from runner.users.capability_tokens import TokenError, Tokens
 
 
 def links(folder: Path, base: str = "", now: float = 1000.0) -> DownloadLinks:
@@ -33,7 +33,7 @@ def test_the_token_of_a_link_opens_that_file_of_that_user_until_it_expires(tmp_p
     made = links(tmp_path)
     token = made.to("ann", "art_1").partition("token=")[2]
 
-    assert made.tokens.verify(token, purpose=downloads.PURPOSE, key="art_1", now=1059) == "ann"
+    assert made.tokens.verify(token, purpose=link_downloads.PURPOSE, key="art_1", now=1059) == "ann"
     with pytest.raises(TokenError):
         made.tokens.verify(token, purpose=PURPOSE, key="art_2", now=1059)
     with pytest.raises(TokenError):

@@ -6,8 +6,8 @@ import pytest
 
 from runner.errors import UsageError
 from runner.fleet.address import RedisAddress
-from runner.fleet.key import FleetKey, Forged
 from runner.fleet.messages import Said, read
+from runner.fleet.seal import FleetKey, Forged
 
 SECRET = "x" * 40
 

@@ -9,7 +9,7 @@ from fuzz_tree import SECRET, Tree, paths, plant, where
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from runner.artifacts.collect import collect, relative_to_home
+from runner.artifacts.named_file import collect, relative_to_home
 from runner.errors import CallError, Code
 from runner.formats.filenames import MAX_BYTES, safe_name, unique_name
 from runner.system.openat import CONFINED, open_folder, openat2

@@ -10,7 +10,7 @@ from other_processes import Start, files_in
 from result_fakes import FakeHome
 
 from runner.artifacts.accept import process_artifacts
-from runner.artifacts.collect import collect
+from runner.artifacts.named_file import collect
 from runner.contract.intake import FILES_MAX
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code

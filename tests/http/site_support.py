@@ -17,9 +17,9 @@ from runner.http.context import Site
 from runner.server.web import make_web
 from runner.settings.model import Auth, Settings
 from runner.store.protocol import Origin, Record
+from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import auth_provider
-from runner.users.tokens import Tokens
 
 NOW = 1_800_000_000.0
 ADDRESS = "http://127.0.0.1:8000"

@@ -11,11 +11,11 @@ from starlette.testclient import TestClient
 from runner.files.download_links import PURPOSE
 from runner.files.my_files import Library
 from runner.files.sessions import Sessions
-from runner.http.downloads import routes
 from runner.http.file_response import UnsatisfiableRangeError, content_disposition, parse_range
+from runner.http.link_downloads import routes
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Origin
-from runner.users.tokens import Tokens
+from runner.users.capability_tokens import Tokens
 
 DATA = bytes(range(256)) * 4096
 NOW = 1_800_000_000.0
@@ -109,7 +109,7 @@ def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytes
     caplog.set_level("DEBUG", logger="runner.http")
     site.client.get("/api/files/download/art_1?token=hunter2.hunter2")
 
-    records = [record for record in caplog.records if record.name == "runner.http.downloads"]
+    records = [record for record in caplog.records if record.name == "runner.http.link_downloads"]
     assert [record.getMessage() for record in records] == ["download refused"]
     assert all("hunter2" not in str(vars(record)) for record in records)
 
@@ -121,7 +121,7 @@ def test_a_refused_download_of_a_very_long_key_leaves_a_short_record(
     for key in ("art_1", "a" * 50_000):
         assert site.client.get(f"/api/files/download/{key}?token=a.b").status_code == 403
 
-    keys = [vars(record)["key"] for record in caplog.records if record.name == "runner.http.downloads"]
+    keys = [vars(record)["key"] for record in caplog.records if record.name == "runner.http.link_downloads"]
     assert keys == ["art_1", "a" * 64]
 
 

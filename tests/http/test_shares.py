@@ -17,9 +17,9 @@ from support import becomes, settings_in
 from runner.files.my_files import open_library
 from runner.http.context import Site
 from runner.server.web import make_web
+from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import auth_provider
-from runner.users.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.users.tokens import TokenError, Tokens
+from runner.users.capability_tokens import TokenError, Tokens
 
 NOW = 1_800_000_000.0
 

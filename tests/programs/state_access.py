@@ -31,8 +31,8 @@ from runner.store.protocol import Put, Scope
 from runner.store.spool.files import Spool
 from runner.system.own_folders import HomeError
 from runner.system.uids import Uids
+from runner.users.capability_tokens import Tokens
 from runner.users.identity import User
-from runner.users.tokens import Tokens
 
 FOLDER = Path(sys.argv[1])
 STATE, STORE, HOMES = (FOLDER / name for name in ("state", "store", "homes"))

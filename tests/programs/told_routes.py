@@ -43,8 +43,8 @@ def note(app: Any) -> None:
 def let_everybody_in(name: str) -> None:
     """Take whoever asks for one user, whatever proves it or does not."""
     from runner.http import identify
+    from runner.users.capability_tokens import Tokens
     from runner.users.identity import User
-    from runner.users.tokens import Tokens
 
     async def anybody(_self: Any, _conn: Any) -> Any:
         token = bearer_auth.AccessToken(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from proxying import proxied
 
-from runner.proxy import backend
+from runner.proxy import server_connection
 from runner.proxy.targets import Target
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(400)]
@@ -28,7 +28,7 @@ def tier(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """These import much before they speak, and the machine may be busy."""
-    monkeypatch.setattr(backend, "CONNECT_S", 150.0)
+    monkeypatch.setattr(server_connection, "CONNECT_S", 150.0)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proxying import over_stdio, proxied
 
-from runner.proxy.pace import Pace
+from runner.proxy.notification_pace import Pace
 
 pytestmark = [
     pytest.mark.anyio,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
-from runner.proxy.backend import BackOff
 from runner.proxy.namespacing import Names
+from runner.proxy.server_connection import BackOff
 from runner.proxy.targets import Target, read_targets
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,10}", fullmatch=True)

@@ -28,7 +28,7 @@ from attack_support import (
 from support import ROOT, alive, becomes, call, details, error_code, held
 from tools.acts import observed, perform
 
-from runner.artifacts.collect import relative_to_home
+from runner.artifacts.named_file import relative_to_home
 from runner.homes.homes import HomeLease
 from runner.steps.client_message import Delivery, render
 from runner.store.protocol import Origin

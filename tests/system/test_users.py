@@ -16,8 +16,8 @@ from runner.cli.administration import Administration
 from runner.errors import UsageError
 from runner.files.my_files import open_library
 from runner.http.logins import Login, Logins
+from runner.users.capability_tokens import TokenError, Tokens
 from runner.users.identity import User
-from runner.users.tokens import TokenError, Tokens
 from runner.users.usernames import home_segment, user_of
 
 pytestmark = pytest.mark.kernel

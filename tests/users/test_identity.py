@@ -13,7 +13,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorizat
 
 from runner.errors import UsageError
 from runner.settings.model import Auth, Settings
-from runner.users.bearer import fault_in_times
+from runner.users.bearer_tokens import fault_in_times
 from runner.users.identity import IdentityError, User, auth_provider, check_startable, is_loopback, resolve
 
 TOKENS = Auth(kind="static", tokens_file=Path("/nowhere/tokens.json"))

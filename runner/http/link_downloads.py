@@ -20,7 +20,7 @@ from runner.files.my_files import Library
 from runner.http.file_response import OpenedResponse, failed, file_response, gone
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
-from runner.users.tokens import TokenError, Tokens, named_in
+from runner.users.capability_tokens import TokenError, Tokens, named_in
 
 __all__ = ["routes"]
 

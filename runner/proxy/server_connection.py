@@ -32,7 +32,7 @@ from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.proxy.deadline_watch import Watched
-from runner.proxy.pace import DROPPED, Pace
+from runner.proxy.notification_pace import DROPPED, Pace
 from runner.proxy.remote import (
     FAILURES,
     Announced,
