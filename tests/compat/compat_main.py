@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ async def _all(
         if known.get("digest") == entry.digest:
             # Tiers that this run leaves out keep what was found of them before.
             found = {**known, **found, "toolsets": {**known.get("toolsets", {}), **found["toolsets"]}}
-        outcomes[entry.name] = found
+        outcomes[entry.name] = {**found, "tried": date.today().isoformat()}
         record.write_text(json.dumps(outcomes, indent=1))
         said = " ".join(f"{tier}: {toolset_of(found, tier)};" for tier in runs.tiers)
         print(f"{time.monotonic() - begun:6.1f} s  {entry.name:32} {said} {found['plain']}", flush=True)

@@ -1,6 +1,6 @@
 """What the survey found of others' packages and servers, as the second part of docs/compatibility.md."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from compat_compare import ADDED
@@ -41,7 +41,7 @@ def others(sections: Mapping[str, Sequence[Entry]], outcomes: Mapping[str, Mappi
         sections: The entries, by the heading that they stand under.
         outcomes: What was found of each entry, by its name; a changed entry counts as not tried.
     """
-    lines = [OTHERS, _INTRODUCTION]
+    lines = [OTHERS, _tried_when(outcomes.values()), _INTRODUCTION]
     lines += [f"- {what}: {why}\n" for what, why in ADDED.items()]
     lines.append("- folders of the run, which are its own on each side\n")
     for heading, entries in sections.items():
@@ -51,6 +51,14 @@ def others(sections: Mapping[str, Sequence[Entry]], outcomes: Mapping[str, Mappi
         lines += [_row(entry, _found(entry, outcomes)) for entry in entries]
         lines += _rules(entries)
     return "".join(lines)
+
+
+def _tried_when(outcomes: Iterable[Mapping[str, Any]]) -> str:
+    """Return a sentence about when the entries were tried; nothing where none was."""
+    days = sorted({found["tried"] for found in outcomes if "tried" in found})
+    if not days:
+        return ""
+    return f"\nTried on {days[0]}.\n" if len(days) == 1 else f"\nTried from {days[0]} to {days[-1]}.\n"
 
 
 def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]]) -> str:

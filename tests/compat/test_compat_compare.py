@@ -135,6 +135,20 @@ def test_what_was_found_of_an_entry_counts_until_the_entry_changes(tmp_path: Pat
     assert "| one |  | not tried | not tried | not tried |  |  |\n" in changed
 
 
+def test_the_page_says_when_the_entries_were_tried(tmp_path: Path) -> None:
+    entry = written(tmp_path, 'name = "one"\ncode = "x"')
+    days = [
+        {"digest": entry[0].digest, "version": "1", "plain": "", "toolsets": {}, "tried": day}
+        for day in ("2026-11-24", "2026-11-20", "2026-11-24")
+    ]
+
+    assert "\nTried on 2026-11-24.\n" in others({"Packages": entry}, {"one": days[0]})
+    assert "\nTried from 2026-11-20 to 2026-11-24.\n" in others(
+        {"Packages": entry}, {"one": days[0], "two": days[1], "three": days[2]}
+    )
+    assert "Tried" not in others({"Packages": entry}, {})
+
+
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [

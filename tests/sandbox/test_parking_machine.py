@@ -229,6 +229,9 @@ class Machine(RuleBasedStateMachine):
         async def disturbed() -> None:
             pool = await self._pool(user)
             for worker in [worker for worker in pool.zygote._parking._idle if worker.calls]:
+                if worker not in pool.zygote._parking._idle:
+                    # It was retired while the one before was waited for, and its descriptors are closed.
+                    continue
                 # One may have ended by itself a moment ago.
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(worker.pidfd, number)
