@@ -20,7 +20,8 @@ export const GROUPINGS: Record<Grouping, string> = { none: "none", origin: "wher
 
 const ORIGINS: Record<string, string> = { uploaded: "Uploaded", generated: "Made by tools", deferred: "Kept for later calls" };
 const KINDS: Record<Viewer, string> = {
-  image: "Pictures", pdf: "PDF", html: "Pages", markdown: "Texts", table: "Tables", json: "Data", code: "Texts", audio: "Sound", video: "Film", none: "Others",
+  image: "Pictures", pdf: "PDF", html: "Pages", markdown: "Texts", table: "Tables", json: "Data", code: "Texts", audio: "Sound", video: "Film",
+  sheets: "Tables", words: "Texts", slides: "Slides", notebook: "Notebooks", archive: "Archives", none: "Others",
 };
 
 /** The folder of a file. */
