@@ -11,6 +11,8 @@ import { attribute, child, children, parsed, relations, within } from "./xml";
 const MOST_PART = 4_000_000;
 const MOST_SLIDES = 200;
 const MOST_PARAGRAPHS = 500;
+// Shapes may stand in shapes, and each is searched whole.
+const MOST_SHAPES = 300;
 
 interface Paragraph {
   text: string;
@@ -85,7 +87,7 @@ function placed(folder: string, target: string): string {
 
 function slideOf(slide: Document): Slide {
   const found: Slide = { title: "", paragraphs: [], tables: [], pictures: [], notes: "", hidden: slide.documentElement.getAttribute("show") === "0" };
-  for (const shape of within(slide, "sp")) {
+  for (const shape of within(slide, "sp").slice(0, MOST_SHAPES)) {
     const kind = kindOf(shape);
     const paragraphs = within(shape, "p").map((each) => ({ text: textOf(each), level: Math.min(8, Math.max(0, Number(child(each, "pPr")?.getAttribute("lvl") ?? 0) || 0)) })).filter((each) => each.text !== "");
     if (kind === "title" || kind === "ctrTitle") found.title = paragraphs.map((each) => each.text).join(" ");
@@ -100,7 +102,7 @@ function slideOf(slide: Document): Slide {
 }
 
 function notesOf(notes: Document): string {
-  return within(notes, "sp").filter((each) => kindOf(each) === "body").flatMap((each) => within(each, "p").map(textOf)).join(" ").slice(0, 10_000).trim();
+  return within(notes, "sp").slice(0, MOST_SHAPES).filter((each) => kindOf(each) === "body").flatMap((each) => within(each, "p").map(textOf)).join(" ").slice(0, 10_000).trim();
 }
 
 function kindOf(shape: Element): string | null {
