@@ -22,7 +22,7 @@ from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 pytestmark = pytest.mark.kernel
 
 DOCUMENTS = Path(__file__).with_name("documents")
-"""Made by python-docx 1.2.0, python-pptx 1.0.2 and XlsxWriter 3, which nothing else here needs."""
+"""Made by python-docx 1.2.0, python-pptx 1.0.2 and XlsxWriter, which nothing else here needs."""
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -377,7 +377,9 @@ def test_a_sound_that_lies_about_its_length_is_drawn_as_far_as_it_goes(seen: See
         ("wide.wav", lambda: tone(1)),
     ],
 )
-def test_every_viewer_can_have_the_whole_screen(seen: Seen, name: str, content: Callable[[], bytes]) -> None:
+def test_a_file_in_its_viewer_can_have_the_whole_screen(
+    seen: Seen, name: str, content: Callable[[], bytes]
+) -> None:
     figure = shown(seen, name, content())
 
     figure.get_by_role("button", name="Full screen").click()
