@@ -1,6 +1,7 @@
 """What users' interfaces hear when a file comes into My Files or goes.
 
-`artifact_stored` and `artifact_removed` carry a reference, never content. A file that was uploaded is
+`artifact_stored` and `artifact_removed` carry a reference, never content. The first says all that a row of
+a list of files has, so that nobody asks for the list anew. A file that was uploaded is
 also announced in a `files_update`, as the files of a result are; those of a result are announced there,
 when the result says how to show them.
 
@@ -33,12 +34,24 @@ def tell(events: Events, change: Change) -> None:
             "artifact": record.ref.model_dump(mode="json"),
             "uri": f"artifact://{record.id}",
             "origin": record.said.origin.value,
+            **({} if change.gone else _kept(record)),
         }
     ]
     if record.said.origin is Origin.UPLOADED and not change.gone:
         told.append({"type": "files_update", "files": [_file(record)], "display": {"open": False}})
     for event in told:
         events.publish(event, user=home_segment(change.user), session=change.session)
+
+
+def _kept(record: Record) -> dict[str, Any]:
+    return {
+        "content_type": record.mime,
+        "created": record.created.isoformat(),
+        "expires_at": record.expires_at.isoformat() if record.expires_at else None,
+        "pending": record.pending,
+        # Such a file is listed in its own session only, and a listener may hear of all sessions.
+        "of_session": record.scope.session_id is not None,
+    }
 
 
 def _file(record: Record) -> dict[str, Any]:

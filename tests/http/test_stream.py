@@ -64,6 +64,11 @@ async def test_a_file_that_is_kept_is_announced_by_reference(served: Served) -> 
             "artifact": record.ref.model_dump(mode="json"),
             "uri": f"artifact://{record.id}",
             "origin": "generated",
+            "content_type": "application/pdf",
+            "created": record.created.isoformat(),
+            "expires_at": None,
+            "pending": False,
+            "of_session": False,
         }
     ]
     assert "%PDF" not in json.dumps(heard)
@@ -124,6 +129,7 @@ async def test_a_stream_may_be_of_one_session(tmp_path: Path) -> None:
         first = await events(both, "artifact_stored")
 
     assert [event["artifact"]["filename"] for event in heard] == ["two.txt"]
+    assert [event["of_session"] for event in heard] == [True]
     assert [event["artifact"]["filename"] for event in first] == ["one.txt"]
 
 

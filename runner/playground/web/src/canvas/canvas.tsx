@@ -2,7 +2,8 @@
  * What a call made, to look at: a tab for each file, one for the dashboard, one for the widget.
  * Source: requirements S0-27, S0-31 and S4-99.
  */
-import type { JSX } from "preact";
+import type { JSX, RefObject } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { lazy, Suspense } from "preact/compat";
 import { useSignal } from "@preact/signals";
 import { size, until } from "../model/words";
@@ -19,6 +20,11 @@ const MarkdownView = lazy(() => import("./markdown").then((module) => module.Mar
 const TableView = lazy(() => import("./table").then((module) => module.TableView));
 const JsonView = lazy(() => import("./json_view").then((module) => module.JsonView));
 const PdfView = lazy(() => import("./pdf").then((module) => module.PdfView));
+const SheetsView = lazy(() => import("./sheets").then((module) => module.SheetsView));
+const WordsView = lazy(() => import("./words").then((module) => module.WordsView));
+const SlidesView = lazy(() => import("./slides").then((module) => module.SlidesView));
+const NotebookView = lazy(() => import("./notebook").then((module) => module.NotebookView));
+const ArchiveView = lazy(() => import("./archive_view").then((module) => module.ArchiveView));
 
 export function Canvas({ shown }: { shown: Shown }): JSX.Element {
   const chosen = useSignal(shown.items[0] === undefined ? "" : key(shown.items[0]));
@@ -39,13 +45,16 @@ function key(item: Item): string {
 
 export function ItemView({ item }: { item: Item }): JSX.Element {
   const problem = useSignal<string | null>(null);
+  const figure = useRef<HTMLElement>(null);
+  const { full, turn } = useFullScreen(figure);
   return (
-    <figure class="stack">
+    <figure class="stack shown" ref={figure}>
       <figcaption class="row">
         <span class="grow"><b class="mono">{plain(item.name)}</b> <span class="soft small">{item.mime}, {size(item.size)}</span>
           {item.expires !== null && <span class="soft small" title={item.expires}>, {Date.parse(item.expires) > Date.now() ? "expires" : "expired"} {until(item.expires)}</span>}
           {item.description !== null && <span class="soft small"> — {plain(item.description)}</span>}</span>
         {item.category != null && <span class="badge" title="Category">{plain(item.category)}</span>}
+        {item.viewer !== "none" && document.fullscreenEnabled && <button class="button" aria-pressed={full} onClick={() => void turn()}>{full ? "Leave full screen" : "Full screen"}</button>}
         <Download uri={item.uri} name={item.name} failed={(why) => { problem.value = why; }} />
       </figcaption>
       {(item.reason != null || (item.next?.length ?? 0) > 0) && <Later item={item} />}
@@ -53,6 +62,21 @@ export function ItemView({ item }: { item: Item }): JSX.Element {
       <Viewed item={item} />
     </figure>
   );
+}
+
+/** Full screen of an element, and whether it has it: people may leave it by a key. */
+function useFullScreen(element: RefObject<HTMLElement | null>): { full: boolean; turn: () => Promise<void> } {
+  const full = useSignal(false);
+  useEffect(() => {
+    const changed = (): void => { full.value = document.fullscreenElement !== null && document.fullscreenElement === element.current; };
+    document.addEventListener("fullscreenchange", changed);
+    return () => document.removeEventListener("fullscreenchange", changed);
+  }, [element]);
+  const turn = async (): Promise<void> => {
+    // A browser that refuses says so itself, and the file stays where it is.
+    await (full.value ? document.exitFullscreen() : element.current?.requestFullscreen())?.catch(() => undefined);
+  };
+  return { full: full.value, turn };
 }
 
 /** A file in its viewer, and nothing around it. */
@@ -86,6 +110,11 @@ function View({ item }: { item: Item }): JSX.Element {
     case "markdown": return <MarkdownView item={item} />;
     case "table": return <TableView item={item} />;
     case "json": return <JsonView item={item} />;
+    case "sheets": return <SheetsView item={item} />;
+    case "words": return <WordsView item={item} />;
+    case "slides": return <SlidesView item={item} />;
+    case "notebook": return <NotebookView item={item} />;
+    case "archive": return <ArchiveView item={item} />;
     case "code": return <CodeView item={item} />;
     default: return <p class="soft">There is no viewer for this kind of file. Download it to look at it.</p>;
   }

@@ -85,8 +85,8 @@ class Writer {
       }
       case "table": return (
         <div class="scroll"><table class="grid">
-          <thead><tr>{this.#each(block.head, (cell) => <th scope="col">{this.#text(cell)}</th>)}</tr></thead>
-          <tbody>{this.#each(block.rows, (row) => <tr>{this.#each(row, (cell) => <td>{this.#text(cell)}</td>)}</tr>)}</tbody>
+          <thead><tr>{this.#each(block.head, (cell, at) => <th scope="col" class={block.aligned[at] ?? ""}>{this.#text(cell)}</th>)}</tr></thead>
+          <tbody>{this.#each(block.rows, (row) => <tr>{this.#each(row, (cell, at) => <td class={block.aligned[at] ?? ""}>{this.#text(cell)}</td>)}</tr>)}</tbody>
         </table></div>
       );
     }

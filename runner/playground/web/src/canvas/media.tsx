@@ -1,10 +1,14 @@
 /** Pictures, sound and film. A picture that is a document, SVG, is shown as a picture only: nothing in it runs. */
 import type { JSX } from "preact";
+import { lazy, Suspense } from "preact/compat";
 import { useSignal } from "@preact/signals";
-import { addressOf, missing } from "../model/files";
+import { useRef } from "preact/hooks";
+import { addressOf, isHeld, missing } from "../model/files";
 import { Trouble, Waiting } from "./canvas";
 import { useBlob } from "./content";
 import type { Item } from "./items";
+
+const WaveView = lazy(() => import("./wave_view").then((module) => module.WaveView));
 
 const MOST = 100_000_000;
 
@@ -18,13 +22,30 @@ export function ImageView({ item }: { item: Item }): JSX.Element {
 }
 
 export function MediaView({ item }: { item: Item }): JSX.Element {
+  // What came in a message has no address that a player could ask.
+  return isHeld(item.uri) ? <Held item={item} /> : <Player item={item} src={addressOf(item.uri)} />;
+}
+
+function Held({ item }: { item: Item }): JSX.Element {
+  const loaded = useBlob(item, item.mime, MOST);
+  if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
+  return loaded.value === null ? <Waiting /> : <Player item={item} src={loaded.value} />;
+}
+
+/** By address, where it has one: a film is played while it loads. */
+function Player({ item, src }: { item: Item; src: string }): JSX.Element {
   const problem = useSignal<string | null>(null);
-  // By address, not by blob: a film is played while it loads.
-  const src = addressOf(item.uri);
+  const player = useRef<HTMLAudioElement>(null);
   if (problem.value !== null) return <Trouble problem={problem.value} />;
   const failed = async (): Promise<void> => {
     problem.value = (await missing(item.uri)) ?? "the browser cannot play it";
   };
   const shared = { src, controls: true, preload: "metadata" as const, onError: () => void failed(), "aria-label": item.name };
-  return item.viewer === "audio" ? <audio {...shared} /> : <video class="picture" {...shared} />;
+  if (item.viewer !== "audio") return <video class="picture" {...shared} />;
+  return (
+    <div class="stack">
+      <Suspense fallback={null}><WaveView item={item} player={player} /></Suspense>
+      <audio ref={player} {...shared} />
+    </div>
+  );
 }

@@ -1,11 +1,12 @@
 /** Tables: CSV, TSV and Parquet. Formulas stay text. Only the rows in sight are on the page. */
 import type { JSX } from "preact";
-import { useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { toJson } from "../model/json";
 import { count } from "../model/words";
 import { plain } from "../model/plain";
+import { useRows } from "../views/rows";
 import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
@@ -15,7 +16,6 @@ const MOST_BYTES = 8_000_000;
 const MOST_ROWS = 100_000;
 const MOST_COLUMNS = 200;
 const ROW_HEIGHT = 30;
-const SHOWN_ROWS = 24;
 
 interface Sheet {
   columns: string[];
@@ -62,21 +62,19 @@ function cell(value: unknown): string {
 export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
   const asked = useSignal("");
   const order = useSignal<{ column: number; down: boolean } | null>(null);
-  const from = useSignal(0);
-  const box = useRef<HTMLDivElement>(null);
   const rows = useMemo(() => arranged(sheet.rows, asked.value.toLowerCase(), order.value), [sheet, asked.value, order.value]);
   const numeric = useMemo(() => sheet.columns.map((_, column) => sheet.rows.slice(0, 50).every((row) => (row[column] ?? "") === "" || isNumber(row[column] ?? ""))), [sheet]);
-  const visible = rows.slice(from.value, from.value + SHOWN_ROWS * 2);
+  const { box, from, to, above, below, scrolled, top } = useRows(rows.length, ROW_HEIGHT);
   const sort = (column: number): void => {
     order.value = order.value?.column !== column ? { column, down: false } : order.value.down ? null : { column, down: true };
   };
   return (
     <div class="stack">
       <div class="row">
-        <input class="input compact" type="search" placeholder="Filter rows" aria-label="Filter rows" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; from.value = 0; box.current?.scrollTo(0, 0); }} />
+        <input class="input compact" type="search" placeholder="Filter rows" aria-label="Filter rows" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; top(); }} />
         <span class="soft small" role="status">{count(rows.length)} rows{sheet.total === null ? " of the part that was loaded" : sheet.total > sheet.rows.length ? ` of the first ${count(sheet.rows.length)}; ${count(sheet.total)} in all` : ""}, {count(sheet.columns.length)} columns</span>
       </div>
-      <div class="sheet" ref={box} tabIndex={0} role="region" aria-label="Table" onScroll={(event) => { from.value = Math.max(0, Math.floor(event.currentTarget.scrollTop / ROW_HEIGHT) - 8); }}>
+      <div class="sheet" ref={box} tabIndex={0} role="region" aria-label="Table" onScroll={scrolled}>
         <table class="grid" aria-rowcount={rows.length + 1}>
           <thead><tr>{sheet.columns.map((column, index) => (
             <th key={index} scope="col" class={numeric[index] ? "number" : ""} aria-sort={order.value?.column === index ? (order.value.down ? "descending" : "ascending") : "none"}>
@@ -84,13 +82,13 @@ export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
             </th>
           ))}</tr></thead>
           <tbody>
-            <tr aria-hidden="true" style={{ height: `${from.value * ROW_HEIGHT}px` }} />
-            {visible.map((row, index) => (
-              <tr key={from.value + index} aria-rowindex={from.value + index + 2} style={{ height: `${ROW_HEIGHT}px` }}>
+            <tr aria-hidden="true" class="gap" style={{ height: `${above}px` }} />
+            {rows.slice(from, to).map((row, index) => (
+              <tr key={from + index} aria-rowindex={from + index + 2} style={{ height: `${ROW_HEIGHT}px` }}>
                 {sheet.columns.map((_, column) => <td key={column} class={numeric[column] ? "number clip" : "clip"} title={(row[column] ?? "").slice(0, 500)}>{plain((row[column] ?? "").slice(0, 500))}</td>)}
               </tr>
             ))}
-            <tr aria-hidden="true" style={{ height: `${Math.max(0, rows.length - from.value - visible.length) * ROW_HEIGHT}px` }} />
+            <tr aria-hidden="true" class="gap" style={{ height: `${below}px` }} />
           </tbody>
         </table>
       </div>
@@ -106,8 +104,11 @@ function arranged(rows: string[][], words: string, order: { column: number; down
   return [...found].sort((one, other) => sign * compared(one[column] ?? "", other[column] ?? ""));
 }
 
+// One for all comparisons: a new one for each would hold a large table up.
+const COLLATOR = new Intl.Collator();
+
 function compared(one: string, other: string): number {
-  return isNumber(one) && isNumber(other) ? Number(one) - Number(other) : one.localeCompare(other);
+  return isNumber(one) && isNumber(other) ? Number(one) - Number(other) : COLLATOR.compare(one, other);
 }
 
 function isNumber(text: string): boolean {

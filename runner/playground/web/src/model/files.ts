@@ -19,16 +19,91 @@ export const files = signal<Stored[]>([]);
 export const filesProblem = signal<string | null>(null);
 export const filesLoaded = signal(false);
 
+/** What tells a file from all others: equal content has one key under all its names. */
+export function idOf(file: { key: string; filename: string }): string {
+  return `${file.key} ${file.filename}`;
+}
+
+/** Changes that came while a list was on its way, for each such list: it may be older than they are. */
+const meanwhile = new Set<Change[]>();
+
+type Change = { came: Stored } | { went: { key: string; filename: string } };
+
 export async function loadFiles(): Promise<void> {
+  const during: Change[] = [];
+  meanwhile.add(during);
   try {
-    const body = await asked("/api/files");
-    files.value = (isObject(body) && Array.isArray(body["files"]) ? body["files"] : []) as unknown as Stored[];
+    const response = await fetch("/api/files");
+    // The browser's own reader: ten thousand files are read in no time, and none has a number that it would round.
+    const body = (await response.json().catch(() => null)) as Json;
+    if (!response.ok) throw new Error(isObject(body) && typeof body["error"] === "string" ? body["error"] : `HTTP ${response.status}`);
+    files.value = changed((isObject(body) && Array.isArray(body["files"]) ? body["files"] : []) as unknown as Stored[], during);
     filesProblem.value = null;
   } catch (error) {
     filesProblem.value = (error as Error).message;
   } finally {
+    meanwhile.delete(during);
     filesLoaded.value = true;
   }
+}
+
+function changed(list: readonly Stored[], changes: readonly Change[]): Stored[] {
+  const by = new Map(list.map((file) => [idOf(file), file]));
+  for (const change of changes) {
+    if ("came" in change) by.set(idOf(change.came), change.came);
+    else by.delete(idOf(change.went));
+  }
+  return [...by.values()];
+}
+
+let waiting: Change[] = [];
+
+/** Put changes into the list: those of one moment at once, so that a hundred of them draw it once. */
+function change(one: Change): void {
+  for (const during of meanwhile) during.push(one);
+  waiting.push(one);
+  if (waiting.length > 1) return;
+  setTimeout(() => {
+    files.value = changed(files.value, waiting);
+    waiting = [];
+  }, 50);
+}
+
+/** A file came or was changed: its row is put in place. */
+export function came(file: Stored): void {
+  change({ came: file });
+}
+
+/** A file went: its row goes. */
+export function went(file: { key: string; filename: string }): void {
+  change({ went: file });
+}
+
+/** Read the event of a file that came or went. Of another session's files only the list knows whether they are ours. */
+export function heard(told: { [key: string]: Json }, gone: boolean): void {
+  const artifact = told["artifact"];
+  if (!isObject(artifact) || told["of_session"] === true) {
+    void loadFiles();
+    return;
+  }
+  const key = String(artifact["id"]);
+  const filename = String(artifact["filename"] ?? key);
+  if (gone) {
+    went({ key, filename });
+    return;
+  }
+  const expires = told["expires_at"];
+  came({
+    key, filename,
+    content_type: String(told["content_type"] ?? ""),
+    size: Number(artifact["size_bytes"] ?? 0),
+    sha256: String(artifact["sha256"] ?? ""),
+    origin: String(told["origin"] ?? ""),
+    created: String(told["created"] ?? ""),
+    expires_at: typeof expires === "string" ? expires : null,
+    uri: String(told["uri"] ?? ""),
+    pending: told["pending"] === true,
+  });
 }
 
 /** Send a file; `onProgress` hears a part between 0 and 1. Throws an Error that says what is wrong. */
@@ -41,9 +116,11 @@ export function upload(file: File, onProgress: (part: number) => void = () => un
     sending.onerror = () => reject(new Error("the connection was lost; send the file again, nothing is kept twice"));
     sending.onload = () => {
       const body = read(sending.responseText);
-      if (sending.status === 201 && isObject(body)) resolve(body as unknown as Stored);
+      if (sending.status === 201 && isObject(body)) {
+        came(body as unknown as Stored);
+        resolve(body as unknown as Stored);
+      }
       else reject(new Error(isObject(body) && typeof body["error"] === "string" ? body["error"] : `HTTP ${sending.status}`));
-      void loadFiles();
     };
     sending.send(file);
   });
@@ -51,7 +128,7 @@ export function upload(file: File, onProgress: (part: number) => void = () => un
 
 export async function remove(file: Stored): Promise<void> {
   await asked(`/api/files/${file.key}?filename=${encodeURIComponent(file.filename)}`, { method: "DELETE" });
-  await loadFiles();
+  went(file);
 }
 
 /** Said to whoever comes too late: the server tells nobody why a file is not there. */
@@ -65,6 +142,13 @@ const HELD = "held:";
 /** Give bytes that came in base64 an address for the viewers. Throws an Error where they are none. */
 export function hold(base64: string): { uri: string; size: number } {
   const data = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+  const uri = `${HELD}${crypto.randomUUID()}`;
+  held.set(uri, data);
+  return { uri, size: data.length };
+}
+
+/** The same for bytes as they are. */
+export function holdBytes(data: Uint8Array<ArrayBuffer>): { uri: string; size: number } {
   const uri = `${HELD}${crypto.randomUUID()}`;
   held.set(uri, data);
   return { uri, size: data.length };

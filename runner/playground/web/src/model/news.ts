@@ -4,7 +4,7 @@
  */
 import { signal } from "@preact/signals";
 import { loadBeside } from "./connections";
-import { loadFiles } from "./files";
+import { filesLoaded, heard, loadFiles } from "./files";
 import { isObject, parseJson, type Json } from "./json";
 import type { Params } from "./mcp";
 import { runById, showMeanwhile } from "./runs";
@@ -47,7 +47,12 @@ export function hearNews(): () => void {
     void loadTools();
   });
   source.addEventListener("playground_servers", () => void loadBeside());
-  source.addEventListener("files_update", () => void loadFiles());
+  source.addEventListener("artifact_stored", (event: MessageEvent<string>) => heard(read(event.data), false));
+  source.addEventListener("artifact_removed", (event: MessageEvent<string>) => heard(read(event.data), true));
+  // Nothing is repeated: what happened before the stream was there, or was dropped from it, only the list knows.
+  const again = (): void => { if (filesLoaded.value) void loadFiles(); };
+  source.addEventListener("open", again);
+  source.addEventListener("events_missed", again);
   source.addEventListener("canvas_content", (event: MessageEvent<string>) => {
     const told = read(event.data);
     const content = told["content"];

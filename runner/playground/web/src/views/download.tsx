@@ -26,7 +26,7 @@ export async function saveBlob(blob: Blob, name: string): Promise<void> {
 }
 
 /** A button that saves several files as one archive. */
-export function DownloadAll({ files, name, failed }: { files: { uri: string; name: string }[]; name: string; failed: (why: string) => void }): JSX.Element {
+export function DownloadAll({ files, name, label = "Download all", failed }: { label?: string; files: { uri: string; name: string }[]; name: string; failed: (why: string) => void }): JSX.Element {
   const busy = useSignal(false);
   const all = async (): Promise<void> => {
     busy.value = true;
@@ -39,5 +39,5 @@ export function DownloadAll({ files, name, failed }: { files: { uri: string; nam
       busy.value = false;
     }
   };
-  return <button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void all()}>{busy.value ? "Packing…" : `Download all (${files.length})`}</button>;
+  return <button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void all()}>{busy.value ? "Packing…" : `${label} (${files.length})`}</button>;
 }

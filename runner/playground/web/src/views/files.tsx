@@ -1,150 +1,150 @@
-/** My Files: what the server keeps for this user. Upload, use, download, delete with a way back. */
+/**
+ * My Files: what the server keeps for this user. Upload, find, sort, look at in folders, use, download and delete with a
+ * way back, one by one or many at once.
+ */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { files, filesProblem, loadFiles, remove, upload, type Stored } from "../model/files";
+import { useEffect, useMemo } from "preact/hooks";
+import { files, filesProblem, idOf, loadFiles, type Stored } from "../model/files";
+import { arranged, folderOf, foldersOf, GROUPINGS, type Column, type Grouping, type Order } from "../model/folders";
 import { info } from "../model/info";
-import { to } from "../model/route";
-import { tools } from "../model/tools";
-import { toJson, isObject } from "../model/json";
-import { blank } from "../model/schema";
-import { ago, size, until } from "../model/words";
-import { Download } from "./download";
+import { back, forget, leaving, staying } from "../model/leaving";
 import { plain } from "../model/plain";
+import { dismiss, send, sending, sent } from "../model/uploads";
+import { count, size } from "../model/words";
+import { DownloadAll } from "./download";
+import { FileTable } from "./file_table";
 
-const UNDO_MS = 8000;
+/** How the list is looked at; it stays so when another view is shown. */
+const asked = signal("");
+const order = signal<Order>({ column: "filename", down: false });
+const grouping = signal<Grouping>("none");
+const folder = signal<string | null>(null);
 
-interface Sending {
-  name: string;
-  part: number;
-  problem: string | null;
-}
-
-/** Files on their way out, each with the moment of no return. They stay so when another view is shown. */
-const leaving = signal<{ file: Stored; timer: ReturnType<typeof setTimeout> }[]>([]);
+const SORTS: [string, string][] = [["filename", "name"], ["size", "size"], ["origin", "origin"], ["created", "time"], ["expires_at", "end"]];
 
 export function FilesView(): JSX.Element {
-  const sending = useSignal<Sending[]>([]);
-  const over = useSignal(false);
+  const chosen = useSignal<ReadonlySet<string>>(new Set());
   useEffect(() => {
     void loadFiles();
   }, []);
-  const take = async (given: FileList | null): Promise<void> => {
-    for (const file of given ?? []) {
-      const at = sending.value.length;
-      const change = (part: Partial<Sending>): void => {
-        sending.value = sending.value.map((each, index) => (index === at ? { ...each, ...part } : each));
-      };
-      sending.value = [...sending.value, { name: file.name, part: 0, problem: null }];
-      try {
-        await upload(file, (part) => change({ part }));
-        change({ part: 1 });
-      } catch (error) {
-        change({ problem: (error as Error).message });
-      }
+  const there = staying.value;
+  const folders = useMemo(() => (grouping.value === "none" ? [] : foldersOf(there, grouping.value)), [there, grouping.value]);
+  // A folder whose last file went is none any more.
+  const open = folders.some((each) => each.name === folder.value) ? folder.value : null;
+  const listed = useMemo(() => (open === null ? there : there.filter((file) => folderOf(file, grouping.value) === open)), [there, grouping.value, open]);
+  const shown = useMemo(() => arranged(listed, asked.value, order.value), [listed, asked.value, order.value]);
+  // What is not listed is not acted on, chosen before or not.
+  const picked = useMemo(() => (chosen.value.size === 0 ? [] : shown.filter((file) => chosen.value.has(idOf(file)))), [shown, chosen.value]);
+  const choose = (given: Stored[], whether: boolean): void => {
+    const next = new Set(chosen.value);
+    for (const file of given) {
+      if (whether) next.add(idOf(file));
+      else next.delete(idOf(file));
     }
-    sending.value = sending.value.filter((each) => each.problem !== null || each.part < 1);
+    chosen.value = next;
   };
-  const forget = (file: Stored): void => {
-    const timer = setTimeout(() => {
-      leaving.value = leaving.value.filter((each) => each.file !== file);
-      void remove(file).catch((error: Error) => { filesProblem.value = error.message; });
-    }, UNDO_MS);
-    leaving.value = [...leaving.value, { file, timer }];
+  const sort = (column: Column): void => {
+    order.value = { column, down: order.value.column === column ? !order.value.down : column === "created" || column === "size" };
   };
-  const back = (file: Stored): void => {
-    const found = leaving.value.find((each) => each.file === file);
-    if (found !== undefined) clearTimeout(found.timer);
-    leaving.value = leaving.value.filter((each) => each.file !== file);
-  };
-  const shown = files.value.filter((file) => !leaving.value.some((each) => same(each.file, file)));
-  const used = files.value.reduce((sum, file) => sum + file.size, 0);
-  const quota = info.value?.user_max_bytes ?? 0;
+  const used = useMemo(() => files.value.reduce((sum, file) => sum + file.size, 0), [files.value]);
   return (
     <div class="stack">
       <header class="row"><h1 class="grow">My Files</h1>
-        <span class="soft small">{size(used)} of {size(quota)} used</span></header>
-      <label class={`drop-zone ${over.value ? "over" : ""}`} onDragOver={(event) => { event.preventDefault(); over.value = true; }}
-        onDragLeave={() => { over.value = false; }}
-        onDrop={(event) => { event.preventDefault(); over.value = false; void take(event.dataTransfer?.files ?? null); }}>
-        <span>Drop files here, or <u>choose some</u></span>
-        <span class="soft small">up to {size(info.value?.upload_max_bytes ?? 0)} each</span>
-        <input type="file" multiple class="unseen" onChange={(event) => { void take(event.currentTarget.files); event.currentTarget.value = ""; }} />
-      </label>
-      {sending.value.map((each, index) => (
-        <div key={index} class={each.problem === null ? "field" : "problem"}>
-          <span class="row small"><span class="mono grow">{plain(each.name)}</span>
-            {each.problem !== null && <button class="button quiet" onClick={() => { sending.value = sending.value.filter((other) => other !== each); }}>Dismiss</button>}</span>
-          {each.problem === null
-            ? <div class="bar" role="progressbar" aria-label={`Upload of ${each.name}`} aria-valuenow={Math.round(each.part * 100)} aria-valuemin={0} aria-valuemax={100}><i style={{ width: `${each.part * 100}%` }} /></div>
-            : <span role="alert">{each.problem}</span>}
-        </div>
-      ))}
-      {leaving.value.map(({ file }) => (
-        <div key={file.key + file.filename} class="notice row" role="status">
-          <span class="grow">{plain(file.filename)} will be deleted.</span>
-          <button class="button" onClick={() => back(file)}>Undo</button>
-        </div>
-      ))}
+        <span class="soft small">{size(used)} of {size(info.value?.user_max_bytes ?? 0)} used</span></header>
+      <Drop />
+      <Sent />
+      <Left />
       {filesProblem.value !== null && <p class="problem" role="alert">{filesProblem.value}</p>}
-      {shown.length === 0 ? <div class="card empty"><p>No files yet.</p><p class="small">What you upload and what tools make is kept here.</p></div>
-        : <Table shown={shown} forget={forget} />}
+      {there.length === 0 ? <div class="card empty"><p>No files yet.</p><p class="small">What you upload and what tools make is kept here.</p></div> : (
+        <>
+          <div class="row">
+            <input class="input compact" type="search" placeholder="Search files" aria-label="Search files" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
+            <label class="row small">Folders by
+              <select class="input compact" value={grouping.value} onChange={(event) => { grouping.value = event.currentTarget.value as Grouping; folder.value = null; }}>
+                {Object.entries(GROUPINGS).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
+              </select></label>
+            <label class="row small narrow-only">Sort by
+              <select class="input compact" value={order.value.column} onChange={(event) => sort(event.currentTarget.value as Column)}>
+                {SORTS.map(([each, title]) => <option key={each} value={each}>{title}</option>)}
+              </select></label>
+            <span class="soft small grow" role="status">{count(shown.length)} {shown.length === 1 ? "file" : "files"}{shown.length < there.length ? ` of ${count(there.length)}` : ""}</span>
+          </div>
+          {folders.length > 0 && (
+            <nav class="folders" aria-label="Folders"><ul class="row">
+              <li><button class="button" aria-pressed={open === null} onClick={() => { folder.value = null; }}>All</button></li>
+              {folders.slice(0, 200).map((each) => (
+                <li key={each.name}><button class="button" aria-pressed={open === each.name} onClick={() => { folder.value = each.name; }}>{plain(each.name)} <span class="soft small">{count(each.files)}, {size(each.size)}</span></button></li>
+              ))}
+            </ul></nav>
+          )}
+          {picked.length > 0 && (
+            <div class="notice row" role="region" aria-label="Chosen files">
+              <span class="grow">{count(picked.length)} chosen, {size(picked.reduce((sum, file) => sum + file.size, 0))}</span>
+              <DownloadAll files={picked.map((file) => ({ uri: file.uri, name: file.filename }))} name="files.zip" label="Download as ZIP" failed={(why) => { filesProblem.value = `The files cannot be packed: ${plain(why)}.`; }} />
+              <button class="button danger" onClick={() => { forget(picked); chosen.value = new Set(); }}>Delete {count(picked.length)}</button>
+              <button class="button quiet" onClick={() => { chosen.value = new Set(); }}>Choose none</button>
+            </div>
+          )}
+          {shown.length === 0 ? <p class="soft">No file is called so.</p>
+            : <FileTable shown={shown} chosen={chosen.value} choose={choose} order={order.value} sort={sort} forget={(file) => forget([file])} />}
+        </>
+      )}
     </div>
   );
 }
 
-function Table({ shown, forget }: { shown: Stored[]; forget: (file: Stored) => void }): JSX.Element {
+function Drop(): JSX.Element {
+  const over = useSignal(false);
   return (
-    <div class="card scroll">
-      <table class="grid stacked" role="table">
-        <caption class="unseen">My Files</caption>
-        <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Name</th><th role="columnheader" scope="col" class="number">Size</th><th role="columnheader" scope="col">From</th><th role="columnheader" scope="col">Kept</th><th role="columnheader" scope="col">Expires</th><th role="columnheader" scope="col"><span class="unseen">Actions</span></th></tr></thead>
-        <tbody role="rowgroup">
-          {shown.map((file) => (
-            <tr role="row" key={file.key + file.filename}>
-              <td role="cell" class="first whole"><a href={to("show", file.uri, { name: file.filename })}>{plain(file.filename)}</a>{file.pending && <span class="badge running">on its way</span>}</td>
-              <td role="cell" class="number">{size(file.size)}</td>
-              <td role="cell">{file.origin}</td>
-              <td role="cell" class="time" title={file.created}>{ago(file.created)}</td>
-              <td role="cell" class="time" data-label="expires" title={file.expires_at ?? ""}>{file.expires_at === null ? "never" : until(file.expires_at)}</td>
-              <td role="cell" class="whole last">
-                <span class="row end">
-                  <UseAs file={file} />
-                  <Download quiet uri={file.uri} name={file.filename} failed={(why) => { filesProblem.value = `${plain(file.filename)} cannot be downloaded: ${why}.`; }} />
-                  <button class="button quiet" onClick={() => forget(file)} aria-label={`Delete ${file.filename}`}>Delete</button>
-                </span>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <label class={`drop-zone ${over.value ? "over" : ""}`} onDragOver={(event) => { event.preventDefault(); over.value = true; }}
+      onDragLeave={() => { over.value = false; }}
+      onDrop={(event) => { event.preventDefault(); over.value = false; send(event.dataTransfer?.files ?? []); }}>
+      <span>Drop files here, or <u>choose some</u></span>
+      <span class="soft small">up to {size(info.value?.upload_max_bytes ?? 0)} each</span>
+      <input type="file" multiple class="unseen" onChange={(event) => { send(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
+    </label>
   );
 }
 
-/** Tools that take files, each with a link that fills this one in. */
-function UseAs({ file }: { file: Stored }): JSX.Element | null {
-  const taking = tools.value.filter((tool) => tool.badges.includes("files"));
-  if (taking.length === 0) return null;
+/** What is on its way: the one that is sent, how far all are, and what could not be sent. */
+function Sent(): JSX.Element {
+  const now = sending.value.find((each) => each.problem === null);
+  const { done, all } = sent.value;
+  const failed = sending.value.filter((each) => each.problem !== null);
   return (
-    <select class="input compact" aria-label={`Use ${file.filename} with a tool`} value=""
-      onChange={(event) => {
-        const tool = taking.find((each) => each.name === event.currentTarget.value);
-        if (tool !== undefined) location.hash = to("call", tool.name, { args: withFile(tool.inputSchema, file.filename) }).slice(1);
-      }}>
-      <option value="">Use with…</option>
-      {taking.map((tool) => <option key={tool.name} value={tool.name}>{tool.name}</option>)}
-    </select>
+    <>
+      {now !== undefined && (
+        <div class="field">
+          <span class="row small"><span class="mono grow">{plain(now.name)}</span>{all > 1 && <span class="soft">{count(done + 1)} of {count(all)}</span>}</span>
+          <Bar label={`Upload of ${now.name}`} part={now.part} />
+          {all > 1 && <Bar label="Upload of all" part={(done + now.part) / all} />}
+        </div>
+      )}
+      {failed.slice(0, 50).map((each) => (
+        <div key={each.id} class="problem">
+          <span class="row small"><span class="mono grow">{plain(each.name)}</span><button class="button quiet" onClick={() => dismiss(each.id)}>Dismiss</button></span>
+          <span role="alert">{each.problem}</span>
+        </div>
+      ))}
+    </>
   );
 }
 
-function withFile(schema: Parameters<typeof blank>[1], filename: string): string {
-  const begun = blank(schema, schema);
-  const properties = isObject(schema["properties"]) ? schema["properties"] : {};
-  const key = ["filename", "filenames", "file_names"].find((each) => Object.hasOwn(properties, each)) ?? "filename";
-  return toJson({ ...(isObject(begun) ? begun : {}), [key]: key === "filename" ? filename : [filename] }, 2);
+function Bar({ label, part }: { label: string; part: number }): JSX.Element {
+  return <div class="bar" role="progressbar" aria-label={label} aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100}><i style={{ width: `${part * 100}%` }} /></div>;
 }
 
-function same(one: Stored, other: Stored): boolean {
-  return one.key === other.key && one.filename === other.filename;
+/** What will be deleted, as long as it can be had back, and what is being deleted. */
+function Left(): JSX.Element {
+  return (
+    <>
+      {leaving.value.map(({ files: going, gone }) => (
+        <div key={idOf(going[0] ?? { key: "", filename: "" })} class="notice row" role="status">
+          <span class="grow">{going.length === 1 ? plain(going[0]?.filename ?? "") : `${count(going.length)} files`} {gone === null ? "will be deleted." : `${going.length === 1 ? "is" : "are"} being deleted${going.length === 1 ? "" : `: ${count(gone)} are gone`}.`}</span>
+          {gone === null && <button class="button" onClick={() => back(going)}>Undo</button>}
+        </div>
+      ))}
+    </>
+  );
 }

@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import { ItemView } from "../canvas/canvas";
 import { viewerOf } from "../canvas/items";
 import { files, filesLoaded, filesProblem, loadFiles } from "../model/files";
+import { plain } from "../model/plain";
 import { route, to } from "../model/route";
 
 export function ShowView(): JSX.Element {
@@ -16,6 +17,7 @@ export function ShowView(): JSX.Element {
   return (
     <div class="stack">
       <p><a href={to("files")}>My Files</a></p>
+      <h1 class="mono">{plain(file?.filename ?? name ?? "File")}</h1>
       {file === undefined
         ? <div class="card empty"><p>{filesProblem.value ?? (!filesLoaded.value ? "Looking for the file…" : "This file is not in My Files any more. It has expired, or was deleted. Run the tool that made it again, or upload it again.")}</p></div>
         : <section class="card"><div class="body"><ItemView key={file.uri} item={{ name: file.filename, mime: file.content_type, size: file.size, uri: file.uri, description: null, expires: file.expires_at, viewer: viewerOf(file.filename, file.content_type, null) }} /></div></section>}

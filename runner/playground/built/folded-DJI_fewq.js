@@ -1,3 +1,0 @@
-import{N as e,P as t,l as n,n as r,s as i,x as a}from"./words-DA70eX4S.js";var o=4e3,s=1e3,c=200;function l({text:r}){let a=e(()=>d(r),[r]);return i(t,{children:a.map((e,t)=>typeof e==`string`?n(e):i(f,{text:e.rest},t))})}function u(e){return e.length>o&&RegExp(`[^\\n]{4001}`).test(e)}function d(e){if(!u(e))return[e];let t=[],n=0;for(let r of e.split(/(?<=\n)/)){let e=t.at(-1);if(r.length>o&&n<c){let e=r.endsWith(`
-`)?`
-`:``;t.push(r.slice(0,s),{rest:r.slice(s,r.length-e.length)},e),n+=1}else typeof e==`string`?t[t.length-1]=e+r:t.push(r)}return t}function f({text:e}){let o=a(!1);return o.value?i(t,{children:n(e)}):i(`button`,{type:`button`,class:`fold`,onClick:()=>{o.value=!0},children:[`… `,r(e.length),` more characters in this line`]})}export{u as n,l as t};

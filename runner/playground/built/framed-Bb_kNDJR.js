@@ -1,1 +1,0 @@
-import{s as e}from"./words-DA70eX4S.js";function t({what:t,hint:n,children:r}){return e(`div`,{class:`framed`,children:[e(`p`,{class:`framed-head`,children:[e(`b`,{children:t}),` `,e(`span`,{children:n})]}),r]})}export{t};

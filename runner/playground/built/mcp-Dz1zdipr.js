@@ -1,1 +1,0 @@
-import{c as e}from"./connections-DfESyabL.js";import{_ as t}from"./words-DA70eX4S.js";function n(t,n={},r={}){return(r.connection??e.value).request(t,n,r)}async function r(n,r,i=e.value){let a=[],o;do{let e=await i.request(n,o===void 0?{}:{cursor:o}),s=e[r];Array.isArray(s)&&a.push(...s.filter(t)),o=e.nextCursor??void 0}while(o!==void 0&&a.length<5e3);return a}export{n,r as t};
