@@ -44,7 +44,7 @@ def press(seen: Seen, *keys: str) -> None:
 def palette(seen: Seen, words: str) -> None:
     """Open the palette, write words, and take the first choice."""
     press(seen, "Control+k")
-    box = seen.page.get_by_role("combobox", name="Go to anything, or do something")
+    box = seen.page.get_by_role("combobox", name="Go to a tool")
     box.fill(words)
     expect(seen.page.get_by_role("dialog").get_by_role("option").first).to_be_visible()
     press(seen, "Enter")

@@ -86,7 +86,7 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
   return (
     <dialog ref={dialog} class="palette" aria-label="Go to" onClose={close} onClick={(event) => { if (event.target === dialog.current) close(); }}>
       <input class="input" role="combobox" aria-expanded="true" aria-controls="choices" aria-activedescendant={chosen === undefined ? undefined : `choice-${listed.indexOf(chosen)}`}
-        aria-label="Go to anything, or do something" placeholder="Go to…" autofocus value={asked.value}
+        aria-label="Go to a tool, a view, a call or anything else" placeholder="Go to…" autofocus value={asked.value}
         onInput={(event) => { asked.value = event.currentTarget.value; at.value = 0; }} onKeyDown={pressed} />
       <ul id="choices" role="listbox" aria-label="Choices" class="tools">
         {listed.map((each, index) => (
