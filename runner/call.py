@@ -64,7 +64,16 @@ from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, Z
 from sandbox.host.lease import Lease
 from sandbox.outcome import Denial, Ending, Outcome
 
-__all__ = ["Completed", "Elsewhere", "Request", "ask_route", "execute", "execute_admitted", "relay"]
+__all__ = [
+    "Completed",
+    "Elsewhere",
+    "Request",
+    "ask_route",
+    "execute",
+    "execute_admitted",
+    "relay",
+    "told_denial",
+]
 
 log = logging.getLogger(__name__)
 
@@ -568,12 +577,12 @@ def _noted(toolset: Toolset, outcome: Outcome) -> dict[str, Any]:
     """Return what is noted in `meta_data` of how a worker fared, if anything is."""
     facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
     if outcome.denials:
-        facts["denials"] = [_told(denial, toolset) for denial in outcome.denials]
+        facts["denials"] = [told_denial(denial, toolset) for denial in outcome.denials]
     return facts
 
 
-def _told(denial: Denial, toolset: Toolset) -> dict[str, str]:
-    """Return a denial as results have it, with the option that would allow it, if one would."""
+def told_denial(denial: Denial, toolset: Toolset) -> dict[str, str]:
+    """Return a denial as results and reports have it, with the option that would allow it, if one would."""
     facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
     is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")
     flag = flag_for(denial.path, denial.wants, homes=toolset.settings.homes) if is_of_files else None

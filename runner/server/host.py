@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
-from runner.call import Elsewhere, Request, ask_route, execute, relay
+from runner.call import Elsewhere, Request, ask_route, execute, relay, told_denial
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError
 from runner.http.author_routes import AuthorRoutes, hidden
@@ -398,7 +398,8 @@ class _Relay:
         """Return how a call went, for whoever asked."""
         settings, tool = self._toolset.settings, str(request.params.get("name"))
         outcome = request.steps.outcome
-        denials = [asdict(denial) for denial in (() if outcome is None else outcome.denials)]
+        found = () if outcome is None else outcome.denials
+        denials = [told_denial(denial, self._toolset) for denial in found]
         usage = {} if outcome is None else {"peak_bytes": outcome.memory_peak_bytes, "cpu_s": outcome.cpu_s}
         return {
             "call": request.id,

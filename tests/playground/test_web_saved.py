@@ -197,6 +197,7 @@ def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
     seen.go("history")
     seen.page.get_by_role("link", name="publish").first.click()
     forms = seen.page.get_by_role("tablist", name="Forms")
+    expect(forms.get_by_role("tab").first).to_be_visible()
 
     said = {}
     for tab in forms.get_by_role("tab").all():

@@ -10,7 +10,7 @@ from browsers import SHELL, launched
 from playground_support import Shown
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-__all__ = ["WEB_TOOLS", "Seen", "browsing", "expect", "faults"]
+__all__ = ["WEB_TOOLS", "Seen", "browsing", "expect", "faults", "undecided"]
 
 ROOT = Path(__file__).parents[2]
 WEB_TOOLS = Path(__file__).with_name("web_tools.py")
@@ -109,4 +109,46 @@ def faults(seen: Seen) -> list[str]:
             f"{theme}: {each['id']} {[node['html'][:160] for node in each['nodes'][:3]]}"
             for each in result["violations"]
         ]
+    return found
+
+
+# What axe leaves open, since something lies before it or it is scrolled away: by the colours themselves.
+_LOW = """selectors => {
+  const parts = colour => colour.match(/[0-9.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const ratio = (one, other) => {
+    const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
+    return (high + 0.05) / (low + 0.05); };
+  const behind = element => {
+    for (let at = element; at !== null; at = at.parentElement) {
+      const style = getComputedStyle(at);
+      const [r, g, b, alpha = 1] = parts(style.backgroundColor);
+      if (style.opacity !== '1' || style.backgroundImage !== 'none' || (alpha > 0 && alpha < 1)) return null;
+      if (alpha === 1) return [r, g, b]; }
+    return null; };
+  return selectors.flatMap(selector => {
+    const element = document.querySelector(selector);
+    const ground = behind(element);
+    const inks = [getComputedStyle(element).color];
+    if (element.placeholder) inks.push(getComputedStyle(element, '::placeholder').color);
+    return inks.map(ink => ground === null ? 0 : ratio(parts(ink), ground))
+      .filter(found => found < 4.5)
+      .map(found => `${element.outerHTML.slice(0, 160)} ${found}`); }); }"""
+
+
+def undecided(seen: Seen) -> list[str]:
+    """Return the elements whose contrast is too low or unknown, among those that axe does not decide."""
+    found = []
+    for theme in ("light", "dark"):
+        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
+        result = seen.page.evaluate(
+            "axe.run(document, {iframes: false, runOnly: ['color-contrast'], resultTypes: ['incomplete']})"
+        )
+        left = [node["target"][0] for each in result["incomplete"] for node in each["nodes"]]
+        fields = seen.page.evaluate("document.querySelectorAll('input[placeholder]').length > 0")
+        left += ["input[placeholder]"] if fields else []
+        found += [f"{theme}: {each}" for each in seen.page.evaluate(_LOW, left)]
     return found

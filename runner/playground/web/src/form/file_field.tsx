@@ -34,7 +34,7 @@ export function FileField(editing: Editing & { field: Field }): JSX.Element {
     setBusy(null);
   };
   return (
-    <Labelled editing={editing} id={id} fault={wrong}>
+    <Labelled editing={editing} id={id} {...(wrong === null ? {} : { fault: wrong })}>
       <div class="stack drop" onDragOver={(event) => event.preventDefault()}
         onDrop={(event) => { event.preventDefault(); void take(event.dataTransfer?.files ?? null); }}>
         {many ? (

@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useId, useState } from "preact/hooks";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
-import { blank, fault, fieldOf, type Field } from "../model/schema";
+import { blank, fault, fieldOf, NEEDED, type Field } from "../model/schema";
 import type { Schema } from "../model/tools";
 import { FileField, takesFiles } from "./file_field";
 
@@ -97,13 +97,13 @@ export function Labelled({ editing, id, children, fault: said }: {
   const { field, name, required, value, change } = editing;
   const wrong = said !== undefined ? said : value === undefined && !editing.strict ? null : fault(value, field, required);
   return (
-    <div class="field">
+    <div class="field" {...needed(wrong)}>
       <span class="label">
         <label for={id}>{name}</label>
-        {required ? <span class="badge">needed</span> : null}
+        <Must required={required} />
         {field.nullable && (
           <button type="button" class="button quiet small" onClick={() => change(value === null ? undefined : null)} aria-pressed={value === null}>
-            {value === null ? "is null" : "set null"}
+            send “no value” (null)
           </button>
         )}
         {!required && value !== undefined && !field.nullable && (
@@ -117,6 +117,22 @@ export function Labelled({ editing, id, children, fault: said }: {
   );
 }
 
+/** Whether an argument must be given, in a word that people know from other forms. */
+export function Must({ required }: { required: boolean }): JSX.Element {
+  return required ? <span class="badge must">required</span> : <span class="soft small may">optional</span>;
+}
+
+/** Move the focus to the first field of a form that must be filled in and is not. */
+export function focusNeeded(within: HTMLElement | null): void {
+  const field = within?.querySelector(`[data-needed]`);
+  field?.querySelector<HTMLElement>("input:not([type=file]), select, textarea, .button:not(.quiet)")?.focus();
+}
+
+/** Whether to mark a field as one that must be filled in before Run does anything. */
+function needed(wrong: string | null): { "data-needed"?: true } {
+  return wrong === NEEDED ? { "data-needed": true } : {};
+}
+
 function TextField(editing: Shown): JSX.Element {
   const id = useId();
   const { field, value, change } = editing;
@@ -126,7 +142,7 @@ function TextField(editing: Shown): JSX.Element {
   const wrong = numeric && typed !== null && typed !== "" ? numberProblem(typed, field.kind) : undefined;
   const input = (text: string): void => {
     if (!numeric) {
-      change(text === "" && !editing.required ? undefined : text);
+      change(text === "" ? undefined : text);
       return;
     }
     setTyped(text);
@@ -137,9 +153,10 @@ function TextField(editing: Shown): JSX.Element {
     id,
     class: "input",
     value: shown,
-    placeholder: value === null ? "null" : placeholder(field),
+    placeholder: value === null ? "no value (null)" : placeholder(field),
     "aria-describedby": `${id}-hint ${id}-fault`,
-    "aria-invalid": (wrong ?? null) !== null,
+    "aria-invalid": (wrong ?? null) !== null || (editing.strict && fault(value, field, editing.required) !== null),
+    "aria-required": editing.required,
     onInput: (event: { currentTarget: HTMLInputElement | HTMLTextAreaElement }) => input(event.currentTarget.value),
     onBlur: () => setTyped(null),
   };
@@ -185,11 +202,11 @@ function BooleanField(editing: Shown): JSX.Element {
     <Labelled editing={editing} id={id}>
       <select id={id} class="input" value={chosen} aria-describedby={`${id}-hint ${id}-fault`} aria-label={name}
         onChange={(event) => change(({ true: true, false: false, null: null } as Record<string, Json>)[event.currentTarget.value])}>
-        {!required && <option value="">left out</option>}
-        {required && chosen === "" && <option value="">choose</option>}
+        {!required && <option value="">not given</option>}
+        {required && chosen === "" && <option value="">choose…</option>}
         <option value="true">true</option>
         <option value="false">false</option>
-        {field.nullable && <option value="null">null</option>}
+        {field.nullable && <option value="null">no value (null)</option>}
       </select>
     </Labelled>
   );
@@ -206,9 +223,9 @@ function EnumField(editing: Shown): JSX.Element {
           const picked = event.currentTarget.value;
           change(picked === "null" ? null : field.choices[Number(picked)]);
         }}>
-        {(!required || value === undefined) && <option value="-1">{required ? "choose" : "left out"}</option>}
+        {(!required || value === undefined) && <option value="-1">{required ? "choose…" : "not given"}</option>}
         {field.choices.map((choice, index) => <option key={index} value={String(index)}>{typeof choice === "string" ? choice : toJson(choice)}</option>)}
-        {field.nullable && <option value="null">null</option>}
+        {field.nullable && <option value="null">no value (null)</option>}
       </select>
     </Labelled>
   );
@@ -218,12 +235,13 @@ function ObjectField(editing: Shown): JSX.Element {
   const { field, name, root, value, change, strict, required } = editing;
   const properties = isObject(field.schema["properties"]) ? Object.entries(field.schema["properties"]) : [];
   const absent = value === undefined || value === null;
+  const wrong = strict ? fault(value, field, required) : null;
   return (
-    <fieldset class="field stack">
-      <legend>{name}{required ? <span class="badge">needed</span> : null}</legend>
+    <fieldset class="field stack" {...needed(wrong)}>
+      <legend>{name}<Must required={required} /></legend>
       {field.description !== null && <span class="hint">{field.description}</span>}
       {absent ? (
-        <div><button type="button" class="button" onClick={() => change(blank({ ...field.schema, default: undefined } as unknown as Json, root) ?? {})}>Fill in {name}</button></div>
+        <div><button type="button" class="button" onClick={() => change(blank({ ...field.schema, default: undefined } as unknown as Json, root) ?? {})}>Fill in {name}</button>{wrong !== null && <p class="fault" role="alert">{name}: {wrong}</p>}</div>
       ) : (
         <>
           <Properties entries={properties} schema={field.schema} root={root} value={value} change={change} strict={strict} top={false} />
@@ -243,14 +261,14 @@ function ArrayField(editing: Shown): JSX.Element {
   };
   const wrong = value === undefined && !strict ? null : fault(value, field, required);
   return (
-    <fieldset class="field stack">
-      <legend>{name}{required ? <span class="badge">needed</span> : null}</legend>
+    <fieldset class="field stack" {...needed(wrong)}>
+      <legend>{name}<Must required={required} /></legend>
       {field.description !== null && <span class="hint">{field.description}</span>}
       {items.map((item, index) => (
         <div key={index} class="item">
           <div class="grow">
             <Edit schema={shape(index)} root={root} name={`${name}[${index}]`} value={item} required strict={strict} top={false}
-              change={(next) => change(items.map((other, at) => (at === index ? (next ?? null) : other)))} />
+              change={(next) => change(items.map((other, at) => (at === index ? (next ?? emptied(item)) : other)))} />
           </div>
           <button type="button" class="button quiet" aria-label={`Remove ${name}[${index}]`} onClick={() => change(items.filter((_, at) => at !== index))}>×</button>
         </div>
@@ -271,19 +289,26 @@ function first(schema: Json | undefined, root: Schema): Json {
   return kind === "array" ? [] : kind === "object" || kind === "map" ? {} : null;
 }
 
+/** What stays of an item whose field was emptied: it keeps its place. */
+function emptied(before: Json): Json {
+  return typeof before === "string" ? "" : null;
+}
+
 function MapField(editing: Shown): JSX.Element {
-  const { field, name, root, value, change, strict } = editing;
+  const { field, name, root, value, change, strict, required } = editing;
+  const wrong = strict ? fault(value, field, required) : null;
   const held = isObject(value) ? Object.entries(value) : [];
   const [key, setKey] = useState("");
   return (
-    <fieldset class="field stack">
-      <legend>{name}</legend>
+    <fieldset class="field stack" {...needed(wrong)}>
+      <legend>{name}<Must required={required} /></legend>
       {field.description !== null && <span class="hint">{field.description}</span>}
+      {wrong !== null && <span class="fault" role="alert">{name}: {wrong}</span>}
       {held.map(([each, item]) => (
         <div key={each} class="item">
           <div class="grow">
             <Edit schema={field.schema["additionalProperties"]} root={root} name={each} value={item} required strict={strict} top={false}
-              change={(next) => change(Object.fromEntries(held.map(([k, v]) => [k, k === each ? (next ?? null) : v])))} />
+              change={(next) => change(Object.fromEntries(held.map(([k, v]) => [k, k === each ? (next ?? emptied(item)) : v])))} />
           </div>
           <button type="button" class="button quiet" aria-label={`Remove ${each}`} onClick={() => change(Object.fromEntries(held.filter(([k]) => k !== each)))}>×</button>
         </div>
@@ -304,7 +329,7 @@ function UnionField(editing: Shown): JSX.Element {
   const at = picked ?? guessed;
   return (
     <fieldset class="field stack">
-      <legend>{name}</legend>
+      <legend>{name}<Must required={editing.required} /></legend>
       <select class="input" aria-label={`Form of ${name}`} value={String(at)}
         onChange={(event) => { const index = Number(event.currentTarget.value); setPicked(index); change(blank(field.forms[index], root)); }}>
         {field.forms.map((form, index) => <option key={index} value={String(index)}>{formName(form, root, index)}</option>)}

@@ -25,6 +25,28 @@ const ADVICE: Record<string, string> = {
 /** Details in which the server itself says what to try. */
 export const ADVISING = ["hint", "advice", "try", "suggestion"];
 
+/** What would allow what the sandbox denied, or what to do instead. */
+export function adviceOfDenial(denial: Params): { flag: string | null; text: string } {
+  const operation = String(denial["operation"]);
+  const path = String(denial["path"] ?? "");
+  if (typeof denial["flag"] === "string") return { flag: denial["flag"], text: "Start the runner with it, or use the tool's home." };
+  if (operation === "run") return { flag: null, text: "Tools run only programs that the operator's settings name; call a library instead." };
+  if (operation === "socket.socket" && path.startsWith("AF_")) {
+    return path.startsWith("AF_UNIX")
+      ? { flag: "--allow-sockets", text: "Processes of the tool then reach each other, and nobody else." }
+      : { flag: null, text: "Nothing allows sockets of this kind; use TCP." };
+  }
+  if (NETWORK.test(operation)) {
+    const where = HOST.test(path) ? `=${path}` : "";
+    return { flag: `--allow-net${where}`, text: "Start the runner with it, or give the tool its data as a file." };
+  }
+  return { flag: null, text: /^\/(proc|sys|dev|run)(\/|$)/.test(path) ? "Nothing allows this place." : "Use the tool's home, or give the tool the file as an argument." };
+}
+
+const NETWORK = /^(socket\.|connect$|lookup$)/;
+/** A name or an address, with a port or without; no other text gets into a command that people copy. */
+const HOST = /^[\w.:[\]-]{1,255}$/;
+
 export function adviceOf(code: string, details: Params, retryable: boolean): string {
   const own = ADVISING.map((key) => details[key]).find((each) => typeof each === "string");
   const known = ADVICE[code] ?? (retryable ? "Run it again." : "Change the arguments, or look at the Log tab.");

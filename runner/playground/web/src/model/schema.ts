@@ -135,10 +135,28 @@ function defaultOf(property: Json, root: Schema): Json | undefined {
   return fieldOf(property, root).schema["default"];
 }
 
+export const NEEDED = "fill this in, it is required";
+
+/** Whether a value lacks something that must be there, at the top or further down. */
+export function lacks(value: Json | undefined, given: Json | undefined, root: Schema, required = true, depth = 0): boolean {
+  const field = fieldOf(given, root);
+  if (value === undefined) return required;
+  if (value === null) return required && !field.nullable && field.kind !== "json";
+  if (depth > MAX_DEPTH) return false;
+  if (field.kind === "object" && isObject(value)) {
+    const properties = isObject(field.schema["properties"]) ? field.schema["properties"] : {};
+    const must = Array.isArray(field.schema["required"]) ? field.schema["required"] : [];
+    return Object.entries(properties).some(([key, property]) =>
+      // The server gives this one itself, at the top.
+      !(depth === 0 && key === "username") && lacks(Object.hasOwn(value, key) ? value[key] : undefined, property, root, must.includes(key), depth + 1));
+  }
+  return false;
+}
+
 /** What is wrong with a value, in a sentence for its field; null if nothing is. */
 export function fault(value: Json | undefined, field: Field, required: boolean): string | null {
-  if (value === undefined) return required ? "needed" : null;
-  if (value === null) return field.nullable ? null : required ? "needed" : null;
+  if (value === undefined) return required ? NEEDED : null;
+  if (value === null) return required && !field.nullable && field.kind !== "json" ? NEEDED : null;
   const { schema } = field;
   if (field.kind === "string" && typeof value === "string") return stringFault(value, schema);
   if (field.kind === "integer" && typeof value === "number" && !Number.isInteger(value)) return "a whole number";

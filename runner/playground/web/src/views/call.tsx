@@ -1,15 +1,16 @@
 /** A tool: its arguments as a form and as raw JSON, and what became of the last call. */
 import { Fragment, type JSX } from "preact";
 import { effect, useComputed, useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { boardTabs } from "../canvas/dashboard";
-import { Form } from "../form/form";
+import { focusNeeded, Form } from "../form/form";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { recall, remember } from "../model/keep";
 import { info } from "../model/info";
 import { route, settle, to } from "../model/route";
 import { runs, start } from "../model/runs";
-import { blank } from "../model/schema";
+import { sampleOf } from "../model/sample";
+import { blank, lacks } from "../model/schema";
 import { here } from "../model/connections";
 import { hasSessions } from "../model/eras";
 import { hasTasks } from "../model/tasks";
@@ -20,6 +21,7 @@ import { plain } from "../model/plain";
 import { RunView } from "./run";
 import { SaveRequest } from "./save_request";
 import { Tabs } from "./tabs";
+import { First } from "./first";
 import { Badges } from "./tool_list";
 
 export function CallView(): JSX.Element {
@@ -58,6 +60,21 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   const asTask = useSignal(false);
   // With sessions a tool says itself whether it may be one; without, its server decides on each call.
   const mayBeTask = hasTasks(here.value) && (tool.task !== "no" || !hasSessions(here.value.era.value));
+  const last = runs.value.find((each) => each.value.tool === tool.name && (each.value.server ?? here.value.name) === here.value.name);
+  // By then there is more of it to see.
+  const ended = last?.value.status !== "running";
+  const stopped = useSignal(0);
+  const begun = useSignal(0);
+  const form = useRef<HTMLElement>(null);
+  const outcome = useRef<HTMLDivElement>(null);
+  // With the picture in which the fields are marked.
+  useLayoutEffect(() => {
+    if (stopped.value > 0) focusNeeded(form.current);
+  }, [stopped.value]);
+  // Where the form and the result stand below each other, the result would come where nobody looks.
+  useLayoutEffect(() => {
+    if (begun.value > 0) bringIntoSight(outcome.current);
+  }, [begun.value, ended]);
   const parsed = useComputed(() => read(text.value));
   // With the picture, not after it: the next link may have been followed by then.
   useLayoutEffect(() => {
@@ -75,6 +92,12 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   const run = (): void => {
     strict.value = true;
     const { value } = parsed.value;
+    // What is written as JSON is sent as it is: what a server says of it is something to try, too.
+    if (value !== null && tab.value === "form" && lacks(value, tool.inputSchema, tool.inputSchema)) {
+      stopped.value += 1;
+      return;
+    }
+    begun.value += 1;
     if (value !== null) start(tool.name, value, { asTask: mayBeTask && (asTask.value || tool.task === "required") });
   };
   // With the first picture, not after it: who is quick has pressed by then.
@@ -88,7 +111,6 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   });
-  const last = runs.value.find((each) => each.value.tool === tool.name && (each.value.server ?? here.value.name) === here.value.name);
   return (
     <div class="stack">
       <header class="stack">
@@ -97,7 +119,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
         <About tool={tool} />
       </header>
       <div class="call">
-        <section class="card" aria-label="Arguments">
+        <section class="card" aria-label="Arguments" ref={form}>
           <Tabs label="Arguments" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={[
             { id: "form", title: "Form", body: () => parsed.value.value === null
               ? <p class="problem">The JSON cannot be read: {parsed.value.problem}. Mend it in the other tab.</p>
@@ -114,17 +136,26 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
               text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
           </div>
         </section>
-        {last === undefined ? <Nothing /> : <RunView run={last} tool={tool} />}
+        <div class="outcome" ref={outcome}>{last === undefined ? <Nothing tool={tool} fill={(value) => { set(value); tab.value = "form"; }} /> : <RunView run={last} tool={tool} />}</div>
       </div>
     </div>
   );
 }
 
+/** Unless enough of it is seen already. */
+function bringIntoSight(place: HTMLElement | null): void {
+  if (place === null || place.getBoundingClientRect().top < innerHeight * 0.4) return;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  place.scrollIntoView({ block: "start", behavior: still ? "instant" : "smooth" });
+}
+
 /** Where no call of this tool is known: dashboards that were kept, or what to do. */
-function Nothing(): JSX.Element {
+function Nothing({ tool, fill }: { tool: Tool; fill: (value: { [key: string]: Json }) => void }): JSX.Element {
   const chosen = useSignal("");
   const boards = boardTabs();
   if (boards.length > 0) return <section class="card" aria-label="Dashboards"><Tabs label="Dashboards" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={boards} /></section>;
+  const sample = runs.value.length === 0 ? sampleOf(tool.inputSchema) : null;
+  if (sample !== null) return <First tool={tool} sample={sample} fill={fill} />;
   return (
     <div class="card empty">
       <p>Run the tool to see what it does.</p>

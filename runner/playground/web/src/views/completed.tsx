@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
+import { Must } from "../form/form";
 import { complete, type Reference } from "../model/prompts";
 
 const PAUSE_MS = 150;
@@ -35,7 +36,7 @@ export function Completed({ of, name, label, required = false, hint = "", value,
   useEffect(() => { if (looked.value) look(value); }, [JSON.stringify(others)]);
   return (
     <div class="field">
-      <span class="label"><label for={id}>{label}</label>{required ? <span class="badge">needed</span> : null}</span>
+      <span class="label"><label for={id}>{label}</label><Must required={required} /></span>
       <input id={id} class="input" list={`${id}-list`} required={required} value={value} autocomplete="off" aria-describedby={hint === "" ? undefined : `${id}-hint`}
         onFocus={() => look(value)} onInput={(event) => { change(event.currentTarget.value); look(event.currentTarget.value); }} />
       <datalist id={`${id}-list`}>{proposed.value.map((each) => <option key={each} value={each} />)}</datalist>

@@ -1,10 +1,18 @@
-/** Ctrl+K: go to a tool, a view or a past call. Keys: `/` searches, Ctrl+Enter runs, Esc closes and cancels. */
+/** Ctrl+K: everything that has an address, and what the buttons at the top do. Keys: `/` searches, Ctrl+Enter runs, Esc closes and cancels. */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { connections, here, look } from "../model/connections";
+import { info, logout } from "../model/info";
+import { loadPrompts, prompts } from "../model/prompts";
+import { openRequest } from "../model/opening";
+import { plain } from "../model/plain";
+import { loadResources, resources, templates } from "../model/resources";
 import { to } from "../model/route";
 import { cancel, runs } from "../model/runs";
-import { tools } from "../model/tools";
+import { saved } from "../model/saved";
+import { theme, type Theme } from "../model/theme";
+import { loadTools, tools } from "../model/tools";
 import { ago } from "../model/words";
 
 export const paletteOpen = signal(false);
@@ -12,7 +20,8 @@ export const paletteOpen = signal(false);
 interface Choice {
   title: string;
   kind: string;
-  href: string;
+  /** Where it leads, or what it does. */
+  does: string | (() => void);
 }
 
 export function usePalette(): void {
@@ -48,45 +57,73 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
   const at = useSignal(0);
   useEffect(() => {
     dialog.current?.showModal();
+    // Listed when somebody looks at them, or looks for them here.
+    if (prompts.value.length === 0) void loadPrompts();
+    if (resources.value.length === 0) void loadResources();
   }, []);
   const close = (): void => {
     paletteOpen.value = false;
   };
+  const take = (choice: Choice): void => {
+    close();
+    if (typeof choice.does === "string") location.hash = choice.does.slice(1);
+    else choice.does();
+  };
   const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = choices(views).filter((each) => words.every((word) => `${each.title} ${each.kind}`.toLowerCase().includes(word))).slice(0, 50);
-  const chosen = found[Math.min(at.value, found.length - 1)];
+  const found = choices(views).filter((each) => words.every((word) => `${each.title} ${each.kind}`.toLowerCase().includes(word)));
+  const listed = found.slice(0, MOST_LISTED);
+  const chosen = listed[Math.min(at.value, listed.length - 1)];
   const pressed = (event: KeyboardEvent): void => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined) {
       event.preventDefault();
-      at.value = Math.max(0, Math.min(found.length - 1, at.value + step));
+      at.value = Math.max(0, Math.min(listed.length - 1, at.value + step));
     } else if (event.key === "Enter" && chosen !== undefined) {
       event.preventDefault();
-      location.hash = chosen.href.slice(1);
-      close();
+      take(chosen);
     }
   };
   return (
     <dialog ref={dialog} class="palette" aria-label="Go to" onClose={close} onClick={(event) => { if (event.target === dialog.current) close(); }}>
-      <input class="input" role="combobox" aria-expanded="true" aria-controls="choices" aria-activedescendant={chosen === undefined ? undefined : `choice-${found.indexOf(chosen)}`}
-        aria-label="Go to a tool, a view or a call" placeholder="Go to…" autofocus value={asked.value}
+      <input class="input" role="combobox" aria-expanded="true" aria-controls="choices" aria-activedescendant={chosen === undefined ? undefined : `choice-${listed.indexOf(chosen)}`}
+        aria-label="Go to a tool, a view, a call or anything else" placeholder="Go to…" autofocus value={asked.value}
         onInput={(event) => { asked.value = event.currentTarget.value; at.value = 0; }} onKeyDown={pressed} />
       <ul id="choices" role="listbox" aria-label="Choices" class="tools">
-        {found.map((each, index) => (
-          <li key={each.href} id={`choice-${index}`} role="option" aria-selected={each === chosen} onClick={() => { location.hash = each.href.slice(1); close(); }}>
-            <span class="mono grow">{each.title}</span><span class="soft small">{each.kind}</span>
+        {listed.map((each, index) => (
+          <li key={`${index} ${each.title}`} id={`choice-${index}`} role="option" aria-selected={each === chosen} ref={each === chosen ? inSight : null} onClick={() => take(each)}>
+            <span class="mono grow">{plain(each.title)}</span><span class="soft small">{each.kind}</span>
           </li>
         ))}
-        {found.length === 0 && <li class="soft">Nothing has these words.</li>}
       </ul>
+      <p class="soft small" role="status">{found.length === 0 ? "Nothing has these words." : found.length > listed.length ? `${listed.length} of ${found.length}; more words find the others.` : ""}</p>
     </dialog>
   );
 }
 
+const MOST_LISTED = 50;
+
+function inSight(choice: HTMLElement | null): void {
+  choice?.scrollIntoView({ block: "nearest" });
+}
+
+const THEMES: [Theme, string][] = [["light", "Light"], ["dark", "Dark"], ["system", "As the system has it"]];
+
 function choices(views: { id: string; title: string }[]): Choice[] {
+  const running = runs.value.find((run) => run.value.status === "running");
   return [
-    ...tools.value.map((tool) => ({ title: tool.name, kind: "tool", href: to("call", tool.name) })),
-    ...views.map((view) => ({ title: view.title, kind: "view", href: to(view.id) })),
-    ...runs.value.slice(0, 30).map((run) => ({ title: run.value.tool, kind: `call ${ago(new Date(run.value.began).toISOString())}`, href: to("history", run.value.id) })),
+    ...(running === undefined ? [] : [{ title: `Cancel ${running.value.tool}`, kind: "action", does: () => cancel(running.value.id) }]),
+    ...tools.value.map((tool) => ({ title: tool.name, kind: "tool", does: to("call", tool.name) })),
+    ...views.map((view) => ({ title: view.title, kind: "view", does: to(view.id) })),
+    { title: "Log in step by step", kind: "view", does: to("oauth") },
+    ...prompts.value.map((prompt) => ({ title: prompt.name, kind: "prompt", does: to("prompts", prompt.name) })),
+    ...resources.value.map((each) => ({ title: each.uri, kind: "resource", does: to("resources", each.uri) })),
+    // Filled in where they are listed.
+    ...templates.value.map((each) => ({ title: each.uriTemplate, kind: "resource template", does: to("resources") })),
+    ...saved.value.map((each) => ({ title: each.folder === "" ? each.name : `${each.folder}/${each.name}`, kind: "saved request", does: () => openRequest(each) })),
+    ...runs.value.map((run) => ({ title: run.value.tool, kind: `call ${ago(new Date(run.value.began).toISOString())}`, does: to("history", run.value.id) })),
+    ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: "look at this server", does: () => look(each.id) })),
+    ...THEMES.filter(([id]) => id !== theme.value).map(([id, title]) => ({ title, kind: "theme", does: () => { theme.value = id; } })),
+    { title: "List the tools anew", kind: "action", does: () => void loadTools() },
+    ...(info.value === null ? [] : [{ title: "Log out", kind: "action", does: () => void logout() }]),
   ];
 }

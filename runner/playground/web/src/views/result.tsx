@@ -5,7 +5,7 @@ import { isObject, toJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
 import { reportOf, type Run, type Span } from "../model/runs";
 import { count, duration, size } from "../model/words";
-import { ADVISING, adviceOf, adviceOfProblem } from "../model/advice";
+import { ADVISING, adviceOf, adviceOfDenial, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { plain } from "../model/plain";
@@ -213,7 +213,7 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
   const [, traceId = trace, spanId = ""] = trace.split("-");
   return (
     <div class="stack">
-      <div class="scroll"><table class="grid waterfall">
+      <div class="scroll" role="region" aria-label="Spans" tabIndex={0}><table class="grid waterfall">
         <caption class="unseen">Spans of the call</caption>
         <thead><tr><th scope="col">Span</th><th scope="col" class="number">From</th><th scope="col" class="number">Took</th><th scope="col" aria-hidden="true" /></tr></thead>
         <tbody>{rows.map((row, index) => (
@@ -229,6 +229,11 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
       <p class="soft small">What the tool records itself goes to the operator's collector, below this span.</p>
     </div>
   );
+}
+
+function Allowed({ denial }: { denial: Params }): JSX.Element {
+  const { flag, text } = adviceOfDenial(denial);
+  return <>{flag !== null && <code>{plain(flag)}</code>} <span class={flag === null ? "" : "soft"}>{text}</span></>;
 }
 
 export function SandboxTab({ run }: { run: Run }): JSX.Element {
@@ -247,7 +252,7 @@ export function SandboxTab({ run }: { run: Run }): JSX.Element {
       </dl>
       <h2 class="part">Denials</h2>
       {denials.length === 0 ? <p class="soft">Nothing was denied.</p> : (
-        <div class="scroll"><table class="grid">
+        <div class="scroll" role="region" aria-label="Denials" tabIndex={0}><table class="grid">
           <thead><tr><th scope="col">Tried</th><th scope="col">On</th><th scope="col">Denied by</th><th scope="col">To allow it</th></tr></thead>
           <tbody>
             {denials.map((denial, index) => (
@@ -255,7 +260,7 @@ export function SandboxTab({ run }: { run: Run }): JSX.Element {
                 <td class="mono">{plain(String(denial["operation"]))}</td>
                 <td class="mono">{plain(String(denial["path"]))}</td>
                 <td>{String(denial["layer"])}</td>
-                <td class="mono">{typeof denial["flag"] === "string" ? denial["flag"] : "write in the home"}</td>
+                <td><Allowed denial={denial} /></td>
               </tr>
             ))}
           </tbody>

@@ -3,12 +3,12 @@ import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { pytestOf } from "../model/exports";
+import { openRequest } from "../model/opening";
 import { toJson } from "../model/json";
 import { plain } from "../model/plain";
-import { go, route, settle, to } from "../model/route";
+import { route, settle, to } from "../model/route";
 import { asFile, change, folders, forget, isIn, read, saved, takeOver, type Expect, type Saved } from "../model/saved";
 import { runAll, running, stop, verdicts } from "../model/expectations";
-import { connectionNamed, look } from "../model/connections";
 import { duration } from "../model/words";
 import { T } from "../texts/saved";
 import { readObject } from "./asks";
@@ -113,13 +113,6 @@ function Row({ request, open, toggle }: { request: Saved; open: boolean; toggle:
       )}
     </li>
   );
-}
-
-function openRequest(request: Saved): void {
-  const connection = connectionNamed(request.server);
-  if (connection !== undefined) look(connection.id);
-  if (request.kind === "resource") go("resources", request.target);
-  else go(request.kind === "tool" ? "call" : "prompts", request.target, { args: toJson(request.args, 2) });
 }
 
 function Expectations({ request }: { request: Saved }): JSX.Element {

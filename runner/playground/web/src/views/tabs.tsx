@@ -1,6 +1,6 @@
 /** Tabs as the ARIA practices describe them: arrow keys move, only the chosen one is in the order of focus. */
 import type { ComponentChildren, JSX } from "preact";
-import { useId, useRef } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
 
 export interface Tab {
   id: string;
@@ -17,6 +17,13 @@ export function Tabs({ tabs, chosen, choose, label }: {
   const base = useId();
   const list = useRef<HTMLDivElement>(null);
   const shown = tabs.find((tab) => tab.id === chosen) ?? tabs[0];
+  useEffect(() => {
+    // Only the list itself: the page stays where it is.
+    const row = list.current;
+    const tab = row?.querySelector<HTMLElement>("[aria-selected=true]");
+    if (row === null || tab === null || tab === undefined) return;
+    if (tab.offsetLeft < row.scrollLeft || tab.offsetLeft + tab.offsetWidth > row.scrollLeft + row.clientWidth) row.scrollLeft = tab.offsetLeft - row.clientWidth / 3;
+  }, [shown?.id]);
   const move = (event: KeyboardEvent): void => {
     const at = tabs.findIndex((tab) => tab.id === shown?.id);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];

@@ -1,0 +1,94 @@
+"""What readers make of the page: axe finds nothing in any view and state, and all contrasts are decided.
+
+Source: the issue "The page that tool authors reach for", line 8.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playground_support import Shown
+from web_support import Seen, browsing, expect, faults, undecided
+
+pytestmark = pytest.mark.kernel
+
+TOOLS = Path(__file__).with_name("design_tools.py")
+VIEWS = (
+    "call",
+    "prompts",
+    "resources",
+    "files",
+    "saved",
+    "history",
+    "messages",
+    "session",
+    "servers",
+    "oauth",
+)
+
+
+@pytest.fixture(scope="module")
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start("dev", tools=TOOLS)) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    seen = opened()
+    yield seen
+    seen.page.context.close()
+
+
+def clean(seen: Seen, state: str) -> None:
+    assert (state, faults(seen), undecided(seen)) == (state, [], [])
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_view_has_a_fault(seen: Seen, view: str) -> None:
+    seen.go(view)
+    expect(seen.page.get_by_role("main").get_by_role("heading").first).to_be_visible()
+    expect(seen.page.get_by_role("main")).not_to_contain_text("Loading…")
+
+    clean(seen, view)
+    # The menu is a strip that is scrolled on a narrow screen.
+    seen.page.set_viewport_size({"width": 390, "height": 900})
+    assert faults(seen) == []
+
+
+def test_no_part_of_a_result_has_a_fault(seen: Seen) -> None:
+    for tool in ("ping", "reaches", "chatter"):
+        seen.tool(tool)
+        call = seen.run()
+        tabs = call.get_by_role("tablist", name="Result").get_by_role("tab")
+        for at in range(tabs.count()):
+            tabs.nth(at).click()
+            clean(seen, f"{tool}: {tabs.nth(at).inner_text()}")
+
+
+def test_no_state_of_a_form_has_a_fault(seen: Seen) -> None:
+    seen.tool("send")
+    clean(seen, "blank")
+    seen.page.get_by_role("button", name="Run").first.click()
+    expect(seen.page.get_by_role("alert").first).to_be_visible()
+    clean(seen, "stopped")
+    seen.write("{")
+    clean(seen, "JSON that cannot be read")
+    seen.write("{}")
+    seen.run("failed")
+    clean(seen, "refused by the server")
+
+
+def test_neither_the_palette_nor_a_lost_server_has_a_fault(seen: Seen) -> None:
+    seen.page.keyboard.press("Control+k")
+    expect(seen.page.get_by_role("option").first).to_be_visible()
+    clean(seen, "palette")
+    seen.page.get_by_role("combobox", name="Go to a tool").fill("no such thing at all")
+    expect(seen.page.get_by_text("Nothing has these words.")).to_be_visible()
+    clean(seen, "palette without choices")
+    seen.page.keyboard.press("Escape")
+    seen.tool("ping")
+    seen.page.context.set_offline(True)
+    seen.page.get_by_role("button", name="Run").first.click()
+    expect(seen.page.get_by_role("alert").filter(has_text="does not answer")).to_be_visible()
+    clean(seen, "server gone")

@@ -1,0 +1,192 @@
+"""Without a mouse: from the load to a result, through the lists, and to everything by the palette.
+
+Source: the issue "The page that tool authors reach for", line 8.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playground_support import Shown
+from web_support import Seen, browsing, expect
+
+pytestmark = pytest.mark.kernel
+
+TOOLS = Path(__file__).with_name("design_tools.py")
+VIEWS = ("Call", "Prompts", "Resources", "My Files", "Saved", "History", "Messages", "Session", "Servers")
+
+
+@pytest.fixture(scope="module")
+def server(start: Callable[..., Shown]) -> Shown:
+    return start("dev", tools=TOOLS)
+
+
+@pytest.fixture(scope="module")
+def opened(server: Shown) -> Iterator[Callable[..., Seen]]:
+    with browsing(server) as opening:
+        yield opening
+
+
+@pytest.fixture
+def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
+    seen = opened(reduced_motion="reduce")
+    expect(seen.page.get_by_role("complementary", name="Tools").get_by_role("link")).to_have_count(6)
+    yield seen
+    seen.page.context.close()
+    assert seen.troubles == []
+
+
+def press(seen: Seen, *keys: str) -> None:
+    for key in keys:
+        seen.page.keyboard.press(key)
+
+
+def palette(seen: Seen, words: str) -> None:
+    """Open the palette, write words, and take the first choice."""
+    press(seen, "Control+k")
+    box = seen.page.get_by_role("combobox", name="Go to a tool")
+    box.fill(words)
+    expect(seen.page.get_by_role("dialog").get_by_role("option").first).to_be_visible()
+    press(seen, "Enter")
+    expect(seen.page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_five_keys_lead_from_the_load_to_a_result(seen: Seen) -> None:
+    press(seen, "/", "ArrowDown", "End", "Enter")
+    expect(seen.page.locator("h1")).to_have_text("ping")
+    press(seen, "Control+Enter")
+
+    expect(seen.ended()).to_contain_text("pong")
+
+
+def test_the_tool_list_is_one_stop_and_arrows_move_in_it(seen: Seen) -> None:
+    links = seen.page.get_by_role("complementary", name="Tools").get_by_role("link")
+    assert links.evaluate_all("all => all.filter(each => each.tabIndex === 0).length") == 1
+
+    press(seen, "/", "Tab")
+
+    expect(links.nth(0)).to_be_focused()
+    press(seen, "ArrowDown")
+    expect(links.nth(1)).to_be_focused()
+    press(seen, "End")
+    expect(links.nth(5)).to_be_focused()
+    press(seen, "ArrowDown", "Home")
+    expect(links.nth(0)).to_be_focused()
+    press(seen, "ArrowUp")
+    expect(seen.page.get_by_label("Search tools")).to_be_focused()
+
+
+def test_the_form_is_one_tab_away_from_its_tool_in_the_list(seen: Seen) -> None:
+    links = seen.page.get_by_role("complementary", name="Tools").get_by_role("link")
+    press(seen, "/", "ArrowDown", "ArrowDown", "Enter")
+    expect(seen.page.locator("h1")).to_have_text("send")
+    expect(links.nth(1)).to_be_focused()
+
+    press(seen, "Tab")
+
+    expect(seen.page.get_by_label("title")).to_be_focused()
+    # What lies between is behind it, in the other direction.
+    press(seen, "Shift+Tab", "Shift+Tab")
+    expect(seen.page.get_by_role("tab", name="Form", exact=True)).to_be_focused()
+
+
+def test_the_tab_key_goes_to_run_where_a_tool_takes_nothing(seen: Seen) -> None:
+    press(seen, "/")
+    seen.page.keyboard.type("ping")
+    press(seen, "Enter")
+    expect(seen.page.locator("h1")).to_have_text("ping")
+
+    press(seen, "Tab")
+
+    expect(seen.page.get_by_role("button", name="Run").first).to_be_focused()
+
+
+def test_the_palette_reaches_every_view_and_every_tool(seen: Seen) -> None:
+    for view in VIEWS[1:]:
+        palette(seen, f"{view} view")
+        expect(seen.page.locator("nav a[aria-current=page]")).to_have_text(view)
+    palette(seen, "log in step view")
+    expect(seen.page).to_have_url(f"{seen.shown.base}/#/oauth")
+    for tool in ("greet", "send", "chatter", "reaches", "ping"):
+        palette(seen, f"{tool} tool")
+        expect(seen.page.locator("h1")).to_have_text(tool)
+
+
+def test_the_palette_reaches_saved_requests_and_past_calls(seen: Seen) -> None:
+    seen.tool("greet")
+    seen.write('{"name": "Grace"}')
+    seen.run()
+    seen.page.get_by_role("main").get_by_role("button", name="Save", exact=True).click()
+    form = seen.page.get_by_role("group", name="Save this request")
+    form.get_by_label("Name").fill("Greeting of Grace")
+    form.get_by_role("button", name="Keep it").click()
+
+    palette(seen, "greet call")
+
+    expect(seen.page.locator("nav a[aria-current=page]")).to_have_text("History")
+    expect(seen.page.get_by_role("main")).to_contain_text("Hello, Grace.")
+    palette(seen, "greeting saved")
+    expect(seen.page.get_by_label("Arguments as JSON")).to_have_value('{\n  "name": "Grace"\n}')
+
+
+def test_the_palette_changes_the_theme_and_the_server(seen: Seen, server: Shown) -> None:
+    palette(seen, "dark theme")
+    assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    seen.go("servers")
+    form = seen.page.get_by_role("region", name="Connect to a server")
+    form.get_by_label("Name").fill("nobody")
+    form.get_by_role("textbox", name="Address").fill("http://127.0.0.1:9/mcp")
+    form.get_by_role("button", name="Connect", exact=True).click()
+    choice = seen.page.get_by_label("Server", exact=True)
+    expect(choice).to_be_visible()
+
+    expect(choice.locator("option:checked")).to_contain_text("nobody")
+    palette(seen, "looks server")
+    expect(choice.locator("option:checked")).to_have_text("looks")
+    palette(seen, "nobody server")
+
+    expect(choice.locator("option:checked")).to_contain_text("nobody")
+    # What the browser says of the server that is not there.
+    seen.troubles.clear()
+
+
+def test_the_palette_finds_prompts_and_resources_that_nobody_has_listed_yet(seen: Seen) -> None:
+    palette(seen, "summary prompt")
+    expect(seen.page.get_by_role("heading", name="summary")).to_be_visible()
+
+    palette(seen, "towns resource")
+
+    expect(seen.page.get_by_role("region", name="Content")).to_contain_text("Ulm")
+
+
+def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:
+    seen.tool("wait")
+    seen.page.get_by_role("button", name="Run").first.click()
+    expect(seen.call).to_contain_text("running")
+
+    palette(seen, "cancel wait")
+
+    seen.ended("cancelled")
+
+
+def test_nothing_moves_for_people_who_asked_for_that(seen: Seen) -> None:
+    seen.tool("chatter")
+    seen.run()
+
+    moving = seen.page.evaluate(
+        "() => [...document.querySelectorAll('*')].filter(each => { const style = getComputedStyle(each);"
+        "return style.transitionDuration.split(', ').some(part => part !== '0s')"
+        " || style.animationName !== 'none' || style.scrollBehavior === 'smooth'; }).length"
+    )
+
+    assert moving == 0
+    seen.page.set_viewport_size({"width": 390, "height": 700})
+    seen.page.evaluate("scrollTo(0, 0)")
+    seen.page.evaluate(
+        "() => { const into = Element.prototype.scrollIntoView; window.how = [];"
+        "Element.prototype.scrollIntoView = function (given) {"
+        " window.how.push(given?.behavior ?? 'auto'); return into.call(this, given); }; }"
+    )
+    press(seen, "Control+Enter")
+    seen.ended()
+    assert "smooth" not in seen.page.evaluate("window.how")
