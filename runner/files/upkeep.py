@@ -20,6 +20,8 @@ __all__ = ["Upkeep"]
 
 log = logging.getLogger(__name__)
 
+_LAST_SEND_S = 10.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
@@ -55,6 +57,24 @@ class Upkeep:
         finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def send_the_last(self) -> None:
+        """Send on what waits for a bucket before a server ends: others find it only once it is there."""
+        store = self.library.store
+        if not isinstance(store, SpoolingStore):
+            return
+        try:
+            left = await store.send_all(_LAST_SEND_S)
+        except OSError as error:
+            log.warning("spool cannot be used", extra={"reason": error.strerror})
+            return
+        if left:
+            facts = {"files": left, "folder": str(store.spool.folder)}
+            log.warning(
+                "files still wait for the store; the next server with this state folder sends them",
+                extra=facts,
+            )
 
     def in_use(self, user: User) -> AbstractAsyncContextManager[None]:
         """Keep the session in which a user speaks from ending meanwhile; it ends with this server."""

@@ -101,10 +101,11 @@ class Placing:
                     if said == b"full":
                         refusal, patience_s = no_room(_PLACE_S), _PLACE_S
                         waiting.limit = call.limits[what[0] - 1].key if what[0] >= _OTHER_LIMITS else ""
-                if time.monotonic() - began > patience_s:
+                left_s = began + patience_s - time.monotonic()
+                if left_s < 0:
                     raise refusal
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LONGEST_S):
+                    async with asyncio.timeout(min(left_s, _LONGEST_S)):
                         await waiting.woken.wait()
 
     async def give_back(self, call: FarCall, *, is_over: bool = False) -> None:

@@ -285,6 +285,7 @@ class Upstreams:
             await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
             await upstreams._loopback.end(Loopback.close)
             await upstreams.upkeep.end_all()
+            await upstreams.upkeep.send_the_last()
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
         """Return what takes over settings that are in force from now on."""

@@ -247,6 +247,8 @@ class Toolset:
         finally:
             observing.cancel()
             await toolset._close()
+            if keep_s == 0:
+                await toolset.upkeep.send_the_last()
             await asyncio.to_thread(observers.close)
 
     @staticmethod

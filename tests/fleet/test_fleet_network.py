@@ -22,6 +22,7 @@ from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, until
 from runner.files.my_files import open_library
 from runner.settings.model import Settings
 from runner.store.s3.bucket import Address
+from runner.store.spool.files import Spool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -100,6 +101,7 @@ async def test_a_fleet_outlives_what_breaks(tmp_path: Path, fleet_bucket: Addres
         "allow_write": str(tmp_path / "runs"),
         "redis_insecure": True,
         "s3_endpoint": f"http://{net.address}:{relay.port}",
+        "store_unavailable": "spool",
     }
     world = World(tmp_path, part, server, more)
     places = [net.machine() for _ in range(5)]
@@ -111,15 +113,32 @@ async def test_a_fleet_outlives_what_breaks(tmp_path: Path, fleet_bucket: Addres
         async with _host(world, places[3], "ann") as ann, _host(world, places[4], "bob") as bob:
             load = await _under_load(world, net, relay, nodes, places, (ann, bob))
         left = [node.children() for node in world.nodes]
+        await _stopped(world)
+        for number, place in enumerate(places[:3]):
+            await _sent_on(world, f"node{number}", place)
     finally:
-        for node in world.nodes:
-            node.process.terminate()
-        for node in world.nodes:
-            await asyncio.to_thread(node.process.wait, 60)
+        await _stopped(world)
         server.kill()
         relay.close()
     await until(lambda: not any(alive(pids) for pids in left))
     await _is_as_promised(world, load)
+
+
+async def _stopped(world: World) -> None:
+    for node in world.nodes:
+        node.process.terminate()
+    for node in world.nodes:
+        await asyncio.to_thread(node.process.wait, 60)
+
+
+async def _sent_on(world: World, name: str, place: list[str]) -> None:
+    """Have what a node still held when it ended sent by another on the same state folder."""
+    spool = Spool(world.folder / name / "state" / "spool")
+    waiting = len(spool.all())
+    print(name, "still holds", waiting)
+    if waiting:
+        await asyncio.to_thread(world.node, name, prefix=place)
+        await until(lambda: not spool.all(), within_s=180)
 
 
 async def _under_load(

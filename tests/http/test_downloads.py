@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,8 +48,13 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(client=client, tokens=tokens, library=library)
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_files(folder: Path) -> list[str]:
+    """Return what this process has open below a folder."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in found if path.startswith(f"{folder}/")]
 
 
 def test_the_holder_of_a_token_gets_the_bytes(site: Site) -> None:
@@ -166,16 +172,19 @@ def test_head_gives_the_headers_of_the_whole_file_and_no_bytes(site: Site) -> No
     assert answer.headers["content-length"] == str(len(DATA))
 
 
-def test_no_answer_leaves_a_descriptor_open(site: Site) -> None:
+def test_no_answer_leaves_a_descriptor_open(site: Site, tmp_path: Path) -> None:
     link = site.link(site.keep())
     site.client.get(link)
-    before = open_descriptors()
+    before = open_files(tmp_path / "store")
+    stored = next((tmp_path / "store").glob("users/alice/objects/*/*"))
+    with stored.open():
+        assert open_files(tmp_path / "store") == [*before, str(stored)]
 
     for headers in ({}, {"range": "bytes=1-2"}, {"range": f"bytes={len(DATA)}-"}):
         site.client.get(link, headers=headers)
         site.client.head(link, headers=headers)
 
-    assert open_descriptors() == before
+    assert open_files(tmp_path / "store") == before
 
 
 def test_a_file_that_is_gone_from_the_store_is_404_and_a_damaged_one_503(

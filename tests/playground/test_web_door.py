@@ -94,6 +94,8 @@ def test_a_page_whose_session_is_over_goes_back_to_the_door(door: Seen) -> None:
     log_in(door, TOKEN)
     door.tool("publish")
 
+    door.page.get_by_label("text").fill("kept")
+
     door.page.context.clear_cookies()
     door.page.get_by_role("button", name="Run").first.click()
 

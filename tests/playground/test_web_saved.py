@@ -104,7 +104,7 @@ def test_a_set_is_run_and_says_what_is_not_as_expected(seen: Seen) -> None:
     expect(seen.page.get_by_role("status").filter(has_text="3 of 6 passed")).to_be_visible()
     for name in ("text", "failure", "files"):
         expect(row(seen, name).get_by_role("status")).to_contain_text("passed")
-    expect(row(seen, "wrong text")).to_contain_text("its text does not have not there")
+    expect(row(seen, "wrong text")).to_contain_text("its text lacks “not there”")
     expect(row(seen, "wrong file")).to_contain_text("no file *.exe among")
     expect(row(seen, "wrong schema")).to_contain_text("nowhere")
     assert faults(seen) == []

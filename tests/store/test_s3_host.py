@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import uuid
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,8 @@ from runner.store.opening import open_store
 from runner.store.protocol import Put, Scope
 from runner.store.retention import Rules
 from runner.store.s3.bucket import Address
+from runner.store.s3.store import S3Store
+from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import Access
@@ -79,6 +83,24 @@ async def test_a_call_while_the_server_is_gone_keeps_its_file_and_the_next_run_s
         read_back = await call(toolset, user, "read", filename="a.txt")
 
     assert read_back.processed.value["results"]["text"] == "x"
+
+
+async def test_a_server_that_ends_sends_what_still_waits_for_the_bucket(
+    rgw: Address, user: str, tmp_path: Path
+) -> None:
+    with CuttingProxy(rgw, cut_after=0) as proxy:
+        settings, scope = settings_for(proxy.address, tmp_path), Scope(user_id=user)
+        async with Toolset.open(settings, [str(TOOLS / "files.py")]) as toolset:
+            await call(toolset, user, "make", name="a.txt", size=5)
+            spool = Spool(settings.spool_path)
+            (kept,) = spool.all()
+            # Not by chance in the moment between the end of the outage and that of the server.
+            spool.change(replace(kept, due=kept.due + timedelta(hours=1)))
+            proxy.cut_after = 1 << 40
+            found_before = await S3Store(rgw).find("a.txt", scope=scope)
+
+        assert (found_before, spool.all()) == (None, [])
+        assert await S3Store(rgw).find("a.txt", scope=scope) is not None
 
 
 async def test_no_key_of_the_store_is_in_any_process_below_the_host(

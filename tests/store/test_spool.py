@@ -39,6 +39,27 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "state" / "spool")
 
 
+class NoServer(MemoryStore):
+    """A store that cannot be reached."""
+
+    async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
+        raise CallError(Code.E_STORE, "the store is away")
+
+    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
+        raise CallError(Code.E_STORE, "the store is away")
+
+    async def fault(self) -> str | None:
+        return "the store is away"
+
+
+class Stuck(MemoryStore):
+    """A store that takes a file without end."""
+
+    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
 def files_in(spool: Spool) -> int:
     return sum(1 for _ in spool.folder.iterdir()) if spool.folder.exists() else 0
 
@@ -147,6 +168,60 @@ async def test_where_the_setting_says_fail_the_caller_gets_an_error_and_the_file
     store = SpoolingStore(S3Store(rgw), spool)
     assert await store.send() == 1
     assert await store.find("a.txt", scope=ALICE) is not None
+
+
+async def waiting_long(spool: Spool, *, files: int) -> None:
+    """Have files that are tried again in an hour, and one at the next look."""
+    store = SpoolingStore(NoServer(), spool)
+    for number in range(files):
+        await store.put_bytes(b"x%d" % number, Put(name=f"{number}.txt"), scope=(ALICE, BOB)[number % 2])
+    for kept in spool.all()[1:]:
+        spool.change(replace(kept, due=kept.due + timedelta(hours=1), attempts=9))
+
+
+async def test_once_the_store_takes_a_file_all_others_follow_that_were_to_wait_longer(spool: Spool) -> None:
+    await waiting_long(spool, files=12)
+    there = MemoryStore()
+
+    assert await SpoolingStore(there, spool).send() == 12
+
+    assert len([*await there.list(scope=ALICE), *await there.list(scope=BOB)]) == 12
+    assert spool.all() == []
+
+
+async def test_while_the_store_takes_none_those_that_are_to_wait_longer_are_left_alone(spool: Spool) -> None:
+    await waiting_long(spool, files=3)
+    later = spool.all()[1:]
+
+    assert await SpoolingStore(NoServer(), spool).send() == 0
+
+    assert spool.all()[1:] == later
+
+
+async def test_files_of_one_user_that_want_one_name_get_it_in_their_order(spool: Spool) -> None:
+    await waiting_long(spool, files=1)
+    names = ("b.txt", "a.txt")
+    for number, name in enumerate(names * 6):
+        about = Put(name=name, namespace=f"n{number}")
+        await SpoolingStore(NoServer(), spool).put_bytes(b"%d" % number, about, scope=ALICE)
+    wanted = {kept.record.id: kept.record.name for kept in spool.all()}
+    there = MemoryStore()
+
+    assert await SpoolingStore(there, spool).send() == 13
+
+    assert {record.id: record.name for record in await there.list(scope=ALICE)} == wanted
+
+
+async def test_a_server_that_ends_sends_all_that_waits_and_says_how_many_still_do(spool: Spool) -> None:
+    await waiting_long(spool, files=5)
+    before = spool.all()
+
+    # A store that is away is asked once, and not once for each file.
+    assert await SpoolingStore(NoServer(), spool).send_all(60) == 5
+    assert spool.all() == before
+    assert await SpoolingStore(Stuck(), spool).send_all(0.05) == 5
+    assert await SpoolingStore(MemoryStore(), spool).send_all(60) == 0
+    assert await SpoolingStore(NoServer(), spool).send_all(60) == 0
 
 
 async def test_the_same_file_put_again_while_it_waits_is_kept_once(gone: Address, spool: Spool) -> None:

@@ -43,6 +43,7 @@ from tools.acts import perform
 from runner.call import execute
 from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
+from runner.toolset.user_pool import UserPool
 from runner.users.identity import User
 from runner.worker.wire import WireError
 from sandbox.probe.machine import Tier
@@ -500,6 +501,10 @@ def act(parked):
 }
 
 
+def pools_alive(toolset: Toolset) -> list[UserPool]:
+    return [user_pool for user_pool in toolset._made_pools() if user_pool.pool.alive]
+
+
 @pytest.mark.parametrize("name", ANNOUNCEMENTS)
 async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, name: str
@@ -512,11 +517,9 @@ async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
         _, longest = await steady(toolset, user, "mine")
 
         # What stays is where this user writes nothing, and what showed that the calls of others go on.
-        assert not [user_pool for user_pool in toolset._made_pools() if user_pool.user is not None]
+        assert await becomes(lambda: all(user_pool.user is None for user_pool in pools_alive(toolset)))
         assert await becomes(
-            lambda: (
-                set(zygotes(toolset)) == {user_pool.pool.zygote.pid for user_pool in toolset._made_pools()}
-            )
+            lambda: set(zygotes(toolset)) == {user_pool.pool.zygote.pid for user_pool in pools_alive(toolset)}
         )
         assert len(os.listdir("/proc/self/fd")) < before + 30
         assert longest < 0.7

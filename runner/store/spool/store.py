@@ -38,6 +38,7 @@ from runner.store.verifying import Verdict, Verifiable
 __all__ = ["SpoolingStore"]
 
 _LOOK_S = 5.0
+_AT_ONCE = 8
 _BYTES_PER_S = 1024 * 1024
 # Who has failed after so long has met a silent server; for so long nobody else waits for it.
 _LONG_S = 5.0
@@ -190,12 +191,30 @@ class SpoolingStore:
         return verdict
 
     async def send(self) -> int:
-        """Send on what is due; return how many files the store took."""
+        """Send on what is due, and all the rest once the store took one; return how many it took."""
         for gone in await asyncio.to_thread(self.spool.deleted):
             if gone.due <= self.now():
                 await self._delete_there(gone)
-        due = [kept for kept in await asyncio.to_thread(self.spool.all) if kept.due <= self.now()]
-        return sum([await self._send(kept) for kept in due])
+        waiting, now = await asyncio.to_thread(self.spool.all), self.now()
+        taken = await self._send_several([kept for kept in waiting if kept.due <= now])
+        if taken:
+            # They wait for the store, and it is back.
+            taken += await self._send_several([kept for kept in waiting if kept.due > now])
+        return taken
+
+    async def send_all(self, within_s: float) -> int:
+        """Send on everything that waits, due or not; return how many files still wait.
+
+        For a server that stops: nobody looks after its spool until another is started on its state folder.
+        """
+        waiting = await asyncio.to_thread(self.spool.all)
+        if waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    if await self.store.fault() is None:
+                        _log.info("sending what waits for the store", extra={"files": len(waiting)})
+                        await self._send_several(waiting)
+        return len(await asyncio.to_thread(self.spool.all))
 
     async def run(self) -> None:
         """Send on what is due, now and again, until cancelled; what was left by earlier runs too."""
@@ -222,6 +241,22 @@ class SpoolingStore:
             message = f"{error.message}. The file is kept on this machine and goes to the store when it can"
             raise CallError(Code.E_STORE, message, details={**error.details, "kept": True}) from error
         return record
+
+    async def _send_several(self, waiting: Sequence[Kept]) -> int:
+        """Send several files at once; those of one user that want one name in their order, who gets it."""
+        rivals: dict[tuple[Scope, str | None], builtins.list[Kept]] = {}
+        for kept in waiting:
+            rivals.setdefault((kept.record.scope.owner, kept.record.said.name), []).append(kept)
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def in_order(files: Sequence[Kept]) -> int:
+            taken = 0
+            for kept in files:
+                async with room:
+                    taken += await self._send(kept)
+            return taken
+
+        return sum(await asyncio.gather(*(in_order(files) for files in rivals.values())))
 
     async def _send(self, kept: Kept) -> bool:
         with self.spool.sending(kept) as fd:

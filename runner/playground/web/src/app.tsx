@@ -91,7 +91,7 @@ function Top({ here }: { here: string }): JSX.Element {
       <span class="small soft fact" title="Isolation tier in force">tier <b>{known?.tier}</b></span>
       <span class="small soft fact" title="Whose files and calls these are">{known?.user}</span>
       <button class="button quiet" onClick={nextTheme} title="Change the colours">
-        <span class="unseen">Theme: </span>{theme.value === "system" ? "Auto" : theme.value === "light" ? "Light" : "Dark"}
+        Theme: {theme.value === "system" ? "auto" : theme.value}
       </button>
       <Leave />
     </header>

@@ -81,7 +81,7 @@ export function faultsOf(expect: Expect, status: "done" | "failed", result: Para
   const text = result === null ? problem : textOf(result);
   const wanted = expect.status ?? "done";
   if (status !== wanted) faults.push(`it is ${status}, expected ${wanted}${status === "failed" && problem !== "" ? `: ${problem.split("\n")[0]}` : ""}`);
-  if (expect.text !== undefined && !contains(text, expect.text)) faults.push(`its text does not have ${expect.text}`);
+  if (expect.text !== undefined && !contains(text, expect.text)) faults.push(`its text lacks “${expect.text}”`);
   if (expect.artifact !== undefined) {
     const names = result === null ? [] : itemsOf(result).map((item) => item.name);
     if (!names.some((name) => fits(name, expect.artifact ?? ""))) faults.push(`no file ${expect.artifact} among ${names.length === 0 ? "none" : names.join(", ")}`);
