@@ -45,7 +45,9 @@ _OUTPUT_READS = 256
 _NOTICE_BYTES = 8 * 1024 * 1024
 _BACKLOG = 1024
 _BACKLOG_BYTES = 16 * 1024 * 1024
+# For as long a client may take nothing after the answer, and for as long it may take what is left.
 _DRAIN_S = 1.0
+_LONGEST_DRAIN_S = 10.0
 # A thread inside the kernel may take a moment; one that takes longer is not waited for.
 _FREEZE_S = 2.0
 # Who is killed on a machine with far too much to do takes seconds to be gone.
@@ -568,9 +570,15 @@ class Lease:
         # What the client is being told of at this moment is in the queue no more, and still on its way.
         if self._teller is not None and not self._teller.done():
             drained = asyncio.create_task(self._notices.join())
-            waited = {drained, self._teller}
+            ends_at = time.monotonic() + _LONGEST_DRAIN_S
             try:
-                await asyncio.wait(waited, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
+                while time.monotonic() < ends_at:
+                    left = self._untold.count
+                    done, _ = await asyncio.wait(
+                        {drained, self._teller}, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    if done or self._untold.count == left:
+                        break
             finally:
                 drained.cancel()
 

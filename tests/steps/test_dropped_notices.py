@@ -55,7 +55,7 @@ async def said(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) 
 async def test_a_slow_client_hears_last_how_many_notifications_it_missed(
     toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = Slow(takes_s=0.01)
+    client = Slow(takes_s=0.005)
 
     fine = await said(toolset, client, "info", "warning")
 
@@ -82,10 +82,35 @@ async def test_a_client_that_keeps_up_hears_everything_and_of_no_loss(
     assert "dropped" not in caplog.text
 
 
+async def test_a_client_that_goes_on_taking_them_after_the_answer_hears_everything(
+    toolset: Toolset, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All it has to hear takes it three seconds, a hundred times as long as the call."""
+    client = Slow(takes_s=3 / FEW)
+
+    fine = await said(toolset, client, "info", "warning", count=FEW)
+
+    assert fine
+    assert client.texts == [str(number) for number in range(FEW)]
+    assert "dropped" not in caplog.text
+
+
+async def test_a_client_that_takes_nothing_does_not_keep_its_call_from_ending(
+    toolset: Toolset, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Slow(takes_s=3600)
+
+    fine = await said(toolset, client, "info", "warning", count=FEW)
+
+    assert fine
+    assert client.texts == []
+    assert "notifications were dropped" in caplog.text
+
+
 async def test_a_client_that_wants_no_warnings_gets_none_and_the_log_has_it(
     toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = Slow(takes_s=0.01)
+    client = Slow(takes_s=0.005)
 
     fine = await said(toolset, client, "info")
 
