@@ -63,6 +63,7 @@ from sandbox.deadlines import Rung
 from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.host.lease import Lease
 from sandbox.outcome import Denial, Ending, Outcome
+from sandbox.policy import MIB, Limits
 
 __all__ = [
     "Completed",
@@ -157,7 +158,7 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
         if spec is None:
             raise tool_not_found(request.tool, list(toolset.catalog.tools))
         check_json(request.params)
-        return await _executed(toolset, _with_limits(toolset, request, spec), spec, listener, at)
+        return await _executed(toolset, request, spec, listener, at)
 
 
 async def _execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | None) -> Completed:
@@ -223,7 +224,12 @@ async def _counted(toolset: Toolset, request: Request) -> AsyncIterator[None]:
 def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
     """Return a request with the limits by name that it counts for; without a tool those of all tools."""
     tool = None if spec is None else spec.name
-    mine = toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
+    mine = toolset.rates.of(
+        tool=tool,
+        user=request.user.name,
+        whose=request.user.segment,
+        memory_mb=lambda: toolset.effective(tool).limits.call_memory_bytes // MIB,
+    )
     # Most servers have none.
     return replace(request, counted=mine) if mine else request
 
@@ -365,7 +371,8 @@ async def _run(
 ) -> Completed:
     """Have the tool executed in a worker of the user pool, by the steps that every call takes."""
     home = user_pool.home if toolset.access(spec) is Access.WRITE else None
-    files, links = toolset.files(request.user, trace=request.id), user_pool.links or toolset.links
+    files = toolset.files(request.user, trace=request.id, counted=request.counted)
+    links = user_pool.links or toolset.links
     most, total = toolset.settings.max_artifact_bytes, toolset.settings.max_call_bytes
     puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
     listener.keep = puts.put
@@ -451,7 +458,7 @@ async def _run_in_lease(
     The lease is to be released once nothing of the call is read any more.
     """
     effective = toolset.effective(None if spec is None else spec.name)
-    limits = effective.limits
+    limits = _bounded(effective.limits, request.counted)
     given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
     listener.masked = given.masked
     frame = {
@@ -490,7 +497,7 @@ async def _run_in_lease(
         await lease.retire("abandoned")
         raise
     finally:
-        toolset.rates.spend(request.counted, lease.spent_cpu_s, now=time.monotonic())
+        toolset.rates.spend(request.counted, "cpu_s_per_hour", lease.spent_cpu_s, now=time.monotonic())
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
@@ -533,6 +540,14 @@ async def _run_and_discard(
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
+
+
+def _bounded(limits: Limits, mine: Sequence[Counted]) -> Limits:
+    """Return limits under which no call has more memory than a limit by name lets all have together."""
+    most = min((one.memory_mb * MIB for one in mine if one.limit.memory_mb), default=limits.call_memory_bytes)
+    if most >= limits.call_memory_bytes:
+        return limits
+    return replace(limits, call_memory_bytes=most, memory_bytes=min(limits.memory_bytes, most))
 
 
 def _masked(outcome: Outcome, given: CallSecrets) -> Outcome:

@@ -517,6 +517,7 @@ def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -
     counts, unit = {
         "calls_per_minute": ("calls a minute", "calls"),
         "cpu_s_per_hour": ("processor seconds an hour", "seconds"),
+        "stored_mb_per_day": ("MiB of files a day", "MiB"),
     }[setting.rpartition(".")[2]]
     whose = "this user" if of_user else "all users together"
     return CallError(

@@ -89,6 +89,10 @@ def _unheard(_: Change) -> None:
     """Tell nobody of a change."""
 
 
+def _uncounted(_: int) -> None:
+    """Count nothing."""
+
+
 def store_rules(settings: Settings) -> Rules:
     """Return what a store may keep by these settings."""
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
@@ -130,15 +134,23 @@ class Library:
     clock: Callable[[], datetime] = utc_now
     changed: Callable[[Change], None] = _unheard
 
-    def of(self, user: str, session: str | None = None, *, trace: str | None = None) -> "MyFiles":
+    def of(
+        self,
+        user: str,
+        session: str | None = None,
+        *,
+        trace: str | None = None,
+        counts: Callable[[int], None] = _uncounted,
+    ) -> "MyFiles":
         """Return the files of one user in one session.
 
         Args:
             user: The user's name.
             session: The session, where the protocol has one.
             trace: The call that works with them.
+            counts: Hears of the length of each file that is kept, in bytes.
         """
-        return MyFiles(library=self, user=user, session=session or _UNNAMED, trace=trace)
+        return MyFiles(library=self, user=user, session=session or _UNNAMED, trace=trace, counts=counts)
 
     def held_by(self, holder: str) -> "MyFiles":
         """Return the files of whom `MyFiles.holder` names.
@@ -173,12 +185,14 @@ class MyFiles:
         user: The user's name.
         session: The session; empty where the protocol has none.
         trace: The call that works with them.
+        counts: Hears of the length of each file that is kept, in bytes.
     """
 
     library: Library
     user: str
     session: str = _UNNAMED
     trace: str | None = None
+    counts: Callable[[int], None] = _uncounted
 
     @property
     def scope(self) -> Scope:
@@ -235,6 +249,7 @@ class MyFiles:
             if temporary:
                 return await self._put_temporarily(source, said, kept)
             record = await self._put(source, said, kept)
+        self.counts(record.size)
         self._tell(record)
         return record
 

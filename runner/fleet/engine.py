@@ -38,6 +38,7 @@ from runner.settings.named_limits import Counted
 from runner.steps.execution import Completed, Request
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
 from runner.toolset.catalog import ToolSpec
+from runner.toolset.rates import RATES
 from runner.toolset.toolset import Toolset
 from runner.worker.wire import WireError
 
@@ -240,15 +241,10 @@ class FleetEngine:
     def _limits(self, request: Request, limits: Sequence[Counted]) -> list[Limit]:
         """Return what a call counts for, of calls at once in the whole fleet."""
         keys, settings = self.connection.keys, self.toolset.settings
-        named = [
-            Limit(keys.running(f"limit.{one.name}", one.whose), one.limit.max_calls)
-            for one in limits
-            if one.limit.max_calls is not None
-        ]
         return [
             Limit(keys.running("all"), settings.max_calls),
             Limit(keys.running("user", request.user.segment), settings.max_calls_per_user),
-            *named,
+            *(limit for one in limits for limit in _limits_of(one, keys)),
         ]
 
     async def _ended(self, call: FarCall, listener: CallListener) -> Ended:
@@ -413,8 +409,9 @@ class FleetEngine:
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             for call in calls:
                 all_of_them.pexpire(keys.call(call.id), lease_ms)
-                for key in (*(limit.key for limit in call.limits), keys.load(str(call.node))):
-                    all_of_them.zadd(key, {call.id: ends}, xx=True)
+                sets = [(limit.key, limit.member(call.id)) for limit in call.limits]
+                for key, member in (*sets, (keys.load(str(call.node)), call.id)):
+                    all_of_them.zadd(key, {member: ends}, xx=True)
                     all_of_them.pexpire(key, lease_ms)
             replies = await all_of_them.execute(raise_on_error=False)
         width = [1 + 2 * (len(call.limits) + 1) for call in calls]
@@ -458,22 +455,29 @@ async def _noted(body: Mapping[str, Any], listener: CallListener) -> None:
         await listener.tell(text)
 
 
+def _limits_of(one: Counted, keys: Keys) -> Iterator[Limit]:
+    """Yield what a limit by name allows at once."""
+    if one.limit.max_calls is not None:
+        yield Limit(keys.running(f"limit.{one.name}", one.whose), one.limit.max_calls)
+    if one.limit.memory_mb is not None and one.memory_mb:
+        yield Limit(keys.running(f"memory.{one.name}", one.whose), one.limit.memory_mb, one.memory_mb)
+
+
 def _rates_of(one: Counted, keys: Keys) -> Iterator[_Rate]:
-    """Yield what a limit by name allows how often."""
-    refusal = partial(_over_rate, one)
-    if (most := one.limit.calls_per_minute) is not None:
-        key = keys.rate(f"{one.name}.calls", one.whose)
+    """Yield what a limit by name allows in some time."""
+    for setting, rate in RATES.items():
+        most: int | None = getattr(one.limit, setting)
+        if most is None:
+            continue
+        # What a call uses is counted once it is known, by its node.
+        counts_now = setting == "calls_per_minute"
+        calls, used = keys.rate(f"{one.name}.calls", one.whose), keys.used(setting, one.name, one.whose)
         yield _Rate(
-            key=key, most=most, window_ms=_MINUTE_MS, refusal=partial(refusal, "calls_per_minute", most)
-        )
-    if (most := one.limit.cpu_s_per_hour) is not None:
-        # What a call takes of the processor is counted once it has ended, by its node.
-        yield _Rate(
-            key=keys.cpu(one.name, one.whose),
+            key=calls if counts_now else used,
             most=most,
-            window_ms=_HOUR_MS,
-            refusal=partial(refusal, "cpu_s_per_hour", most),
-            counts_now=False,
+            window_ms=int(rate.window_s * 1000),
+            refusal=partial(_over_rate, one, setting, most),
+            counts_now=counts_now,
         )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from runner.fleet.messages import Said, SentCall
 from runner.steps.execution import Request
@@ -15,15 +15,21 @@ _MOST_SAID = 1000
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit of calls at once that a call counts for.
+    """A limit of what there may be at once, for which a call counts.
 
     Attributes:
         key: The set of calls that count for it.
-        most: How many it allows.
+        most: How much it allows.
+        takes: For how much of it the call counts; None where it allows so many calls.
     """
 
     key: str
     most: int
+    takes: int | None = None
+
+    def member(self, call: str) -> str:
+        """Return what a call is called in the set: with how much it takes, where that differs."""
+        return call if self.takes is None else f"{call}/{self.takes}"
 
 
 class Again(Exception):
@@ -90,6 +96,7 @@ class FarCall:
             levels=sorted(request.levels),
             is_awaited=request.is_awaited,
             stays=self.stays,
+            counted=[{**asdict(one), "limit": one.limit.model_dump()} for one in request.counted],
         )
 
     def placed(self, node: str, *, stays: bool, now: float) -> None:

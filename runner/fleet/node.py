@@ -29,6 +29,7 @@ from runner.fleet.messages import WIRE_VERSION, Said, SentCall, Told, read
 from runner.fleet.node_call import NodeCall
 from runner.fleet.seal import Forged
 from runner.settings.named_limits import Counted
+from runner.toolset.rates import RATES
 from runner.toolset.toolset import Toolset
 
 __all__ = ["FENCE_S", "TTL_S", "Node"]
@@ -188,23 +189,24 @@ class Node:
             log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
             return False
 
-    def _spent(self, limits: Sequence[Counted], cpu_s: float) -> None:
-        """Count the processor time of a call for the whole fleet."""
+    def _spent(self, limits: Sequence[Counted], setting: str, amount: float) -> None:
+        """Count what a call has used for the whole fleet."""
         keys = [
-            self.connection.keys.cpu(one.name, one.whose)
+            self.connection.keys.used(setting, one.name, one.whose)
             for one in limits
-            if one.limit.cpu_s_per_hour is not None
+            if getattr(one.limit, setting) is not None
         ]
-        if keys and cpu_s > 0:
-            task = asyncio.create_task(self._spend(keys, cpu_s))
-            self._spending.add(task)
-            task.add_done_callback(self._spending.discard)
+        task = asyncio.create_task(self._spend(keys, setting, amount))
+        self._spending.add(task)
+        task.add_done_callback(self._spending.discard)
 
-    async def _spend(self, keys: Sequence[str], cpu_s: float) -> None:
+    async def _spend(self, keys: Sequence[str], setting: str, amount: float) -> None:
+        window_ms, step_ms = (int(seconds * 1000) for seconds in RATES[setting])
         try:
-            await SPEND.run(self.connection.redis, keys, cpu_s, _HOUR_MS, secrets.token_hex(8))
+            await SPEND.run(self.connection.redis, keys, amount, window_ms, step_ms)
         except Unreachable as error:
-            log.warning("processor time was not counted", extra={"cpu_s": cpu_s, "fault": str(error)})
+            facts = {"setting": setting, "amount": amount, "fault": str(error)}
+            log.warning("what a call has used was not counted", extra=facts)
 
     async def _say(self, host: str, said: Said) -> None:
         if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:

@@ -14,7 +14,7 @@ from runner.contract.error_messages import cancelled
 from runner.errors import CallError
 from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener
-from runner.fleet.messages import Said, SentCall, facts_of
+from runner.fleet.messages import Said, SentCall, counted_of, facts_of
 from runner.fleet.results import ended, failed, noted, wire_failed
 from runner.http.last_resort import unexpected
 from runner.steps.execution import Request
@@ -74,7 +74,7 @@ class NodeCall:
         """Run it, and tell its host how it ended."""
         record = self.record
         try:
-            user, facts = User(record.user, record.session), facts_of(record)
+            user, facts, counted = User(record.user, record.session), facts_of(record), counted_of(record)
         except Exception as error:  # noqa: BLE001 - a record of a host is checked, and its faults are told
             log.warning("a call was refused", extra={"call": record.call, "reason": str(error)})
             await self._say("refused")
@@ -90,6 +90,7 @@ class NodeCall:
             is_awaited=record.is_awaited,
             id=record.call.partition(".")[0],
             begins=self._begins,
+            counted=counted,
         )
         await self.state.fetch(user.segment, stays=record.stays)
         with contextlib.suppress(Unwanted):

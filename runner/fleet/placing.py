@@ -110,11 +110,14 @@ class Placing:
 
     async def give_back(self, call: FarCall, *, is_over: bool = False) -> None:
         """Give back the places of a call; forget it, where it is over."""
-        keys, load = self.connection.keys, [] if call.node is None else [self.connection.keys.load(call.node)]
+        keys = self.connection.keys
+        sets = {limit.key: limit.member(call.id) for limit in call.limits}
+        if call.node is not None:
+            sets[keys.load(call.node)] = call.id
         waiting, *_ = keys.turns()
-        names = [keys.call(call.id), keys.eager, waiting, *(limit.key for limit in call.limits), *load]
+        names = [keys.call(call.id), keys.eager, waiting, *sets]
         with contextlib.suppress(*Unreachable):
-            await RELEASE.run(self.connection.redis, names, call.id, int(is_over), keys.freed)
+            await RELEASE.run(self.connection.redis, names, int(is_over), keys.freed, *sets.values())
 
     async def listen(self) -> None:
         """Hear what becomes free, and wake the calls that may have it; for as long as the host is there."""
@@ -154,7 +157,7 @@ class Placing:
         ]  # fmt: skip
         arguments: list[str | int] = [
             keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), int(self.stay_s * 1000), user,
-            call.avoided, *(limit.most for limit in call.limits),
+            call.avoided, *(part for limit in call.limits for part in (limit.most, limit.takes or 0)),
         ]  # fmt: skip
         try:
             return await PLACE.run(self.connection.redis, names, *arguments)

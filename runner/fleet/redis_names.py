@@ -74,9 +74,9 @@ class Keys:
         """Return what was used of a rate."""
         return f"{self.fleet}:rate:{kind}:{whose}"
 
-    def cpu(self, limit: str, whose: str) -> str:
-        """Return what of a limit of processor time was used."""
-        return self.rate(f"{limit}.cpu", whose)
+    def used(self, setting: str, limit: str, whose: str) -> str:
+        """Return what calls have used of a limit by name."""
+        return f"{self.fleet}:used:{setting}:{limit}:{whose}"
 
     def turns(self) -> tuple[str, str, str]:
         """Return who waits, when each last asked, and whose turn it is when."""

@@ -203,15 +203,16 @@ class Calls:
         if wish != "guard":
             spec = await backend.spec(tool)
             await upstreams.in_home(backend)
+        user = request.user
+        counted = upstreams.rates.of(tool=request.tool, user=user.name, whose=user.segment)
         return RemoteCall(
             upstreams=upstreams,
             ctx=ctx,
-            request=request,
+            request=replace(request, counted=counted),
             server=server,
             tool=tool,
             backend=backend,
             spec=spec,
-            counted=upstreams.rates.of(tool=request.tool, user=request.user.name, whose=request.user.segment),
             contract=contract_of(
                 wish,
                 spec,

@@ -24,7 +24,6 @@ from runner.proxy.remote import is_modern
 from runner.proxy.server_connection import Backend
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
-from runner.settings.named_limits import Counted
 from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
 from runner.toolset.catalog import ToolSpec
@@ -50,7 +49,6 @@ class RemoteCall:
         tool: The name that the tool has there.
         backend: The connection to it.
         spec: The tool, if the server lists it.
-        counted: The limits by name that it counts for.
         contract: Whether it is treated like a tool of our own.
     """
 
@@ -61,7 +59,6 @@ class RemoteCall:
     tool: str
     backend: Backend
     spec: ToolSpec | None
-    counted: Sequence[Counted]
     contract: Contract
 
     @property
@@ -88,7 +85,7 @@ class RemoteCall:
         most = self.upstreams.settings.calls_per_minute(tool)
         now = time.monotonic()
         self.upstreams.throttle.admit(user.segment, tool, most=most, now=now)
-        self.upstreams.rates.admit(self.counted, now=now)
+        self.upstreams.rates.admit(self.request.counted, now=now)
 
     def listener(self, client: Client) -> CallListener:
         """Return who listens to it on behalf of its client.
@@ -112,7 +109,7 @@ class RemoteCall:
         """
         upstreams, request, client = self.upstreams, self.request, self.request.client
         user, params = request.user, request.params
-        async with upstreams.admission.admit(user.segment, self.counted):
+        async with upstreams.admission.admit(user.segment, self.request.counted):
             # A server that has to start first is not silent: connecting has a limit of its own.
             modern = is_modern(await self.backend.connected())
             request.steps.done("admit")

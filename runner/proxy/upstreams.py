@@ -44,6 +44,7 @@ from runner.proxy.server_connection import Backend, Unreachable
 from runner.settings.isolation import in_force
 from runner.settings.live import with_live
 from runner.settings.model import Settings
+from runner.settings.named_limits import Counted
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
 from runner.system.once import Once
@@ -357,9 +358,10 @@ class Upstreams:
         if wants_home and backend.home is None and not backend.busy:
             await backend.drop()
 
-    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
-        """Return what was kept for a user."""
-        return self.library.of(user.name, user.session, trace=trace)
+    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
+        """Return what was kept for a user; see `Toolset.files`."""
+        counts = self.rates.keeps(counted)
+        return self.library.of(user.name, user.session, trace=trace, counts=counts)
 
     def backend(self, ctx: _Context, user: User, server: str) -> Backend:
         """Return the connection to a server on behalf of the client of a request."""

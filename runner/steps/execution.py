@@ -173,8 +173,8 @@ class Service(Protocol):
     def claims(self) -> Path:
         """Return the folder of the locks that say which call owns a staged name."""
 
-    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
-        """Return My Files of a user, for the call `trace`."""
+    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
+        """Return My Files of a user, for the call `trace`; what it keeps counts for limits by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +311,7 @@ async def settle(
         inline_max_bytes=request.inline_max_bytes,
         max_bytes=service.settings.max_artifact_bytes,
         total_max_bytes=service.settings.max_call_bytes,
-        keep=_keep(service.files(request.user, trace=request.id)),
+        keep=_keep(service.files(request.user, trace=request.id, counted=request.counted)),
     )
     if left and executed.left is not None:
         processed = await executed.left.keep(processed, left)

@@ -5,7 +5,7 @@ waited.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Self
@@ -75,8 +75,7 @@ class Admission:
         Raises:
             CallError: `E_BUSY`; the queue is full, and the error says which.
         """
-        places = [Place((one.name, one.whose), most) for one in mine if (most := one.limit.max_calls)]
-        return _Held(self, user, places)
+        return _Held(self, user, [place for one in mine for place in _places(one)])
 
     async def enter(self, user: str, places: Sequence[Place] = ()) -> None:
         """Take a place; `leave` gives it back."""
@@ -117,6 +116,13 @@ class Admission:
             # One that was cancelled just now hands its place on when its task has its turn.
             if not call.turn.done():
                 call.turn.set_result(None)
+
+
+def _places(one: Counted) -> Iterator[Place]:
+    if one.limit.max_calls is not None:
+        yield Place(("max_calls", one.name, one.whose), one.limit.max_calls)
+    if one.limit.memory_mb is not None and one.memory_mb:
+        yield Place(("memory_mb", one.name, one.whose), one.limit.memory_mb, one.memory_mb)
 
 
 @dataclass(slots=True, eq=False)

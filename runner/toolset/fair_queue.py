@@ -5,7 +5,8 @@ call's turn comes one after that of the same user's call before, and no earlier 
 it begins to wait. So whoever has a thousand calls waiting is one turn away from whoever has one.
 
 A call may have to have a place of several kinds at once, such as one of its tool: then those of its user
-that need none of that kind overtake it, and among users the turns stay.
+that need none of that kind overtake it, and among users the turns stay. Where calls take different amounts
+of a kind, none takes what one before it waits for: small ones would keep a large one out for ever.
 
 A call that is to count for more than another gets a higher `cost`; nothing else has to change for it.
 
@@ -44,11 +45,13 @@ class Place(NamedTuple):
 
     Attributes:
         kind: What tells it from others.
-        most: How many calls have one at once.
+        most: How much there is of it.
+        takes: How much of it the call has as long as it runs; no more than there is.
     """
 
-    kind: tuple[str, str]
+    kind: tuple[str, ...]
     most: int
+    takes: int = 1
 
 
 @dataclass(slots=True)
@@ -76,7 +79,7 @@ class FairQueue(Generic[T]):
     max_queue: int
     max_queue_per_user: int
     _users: dict[str, _User[T]] = field(init=False, default_factory=dict)
-    _places: dict[tuple[str, str], int] = field(init=False, default_factory=dict)
+    _places: dict[tuple[str, ...], int] = field(init=False, default_factory=dict)
     _running: int = field(init=False, default=0)
     _waiting: int = field(init=False, default=0)
     _clock: float = field(init=False, default=0.0)
@@ -94,7 +97,7 @@ class FairQueue(Generic[T]):
     def starts(self, user: str, places: Sequence[Place] = (), *, cost: float = 1.0) -> bool:
         """Say whether a call may start now, and count it if so."""
         mine = self._of(user)
-        if not (self._may_run(mine) and self._has_room(places)):
+        if not (self._may_run(mine) and self._has_room(places)) or self._is_saved(places):
             return False
         mine.turn = max(mine.turn, self._clock)
         self._start(mine, places, cost)
@@ -133,7 +136,7 @@ class FairQueue(Generic[T]):
         self._users[user].running -= 1
         self._running -= 1
         for place in places:
-            self._places[place.kind] -= 1
+            self._places[place.kind] -= place.takes
             if not self._places[place.kind]:
                 del self._places[place.kind]
         yield from self.next_ones()
@@ -151,22 +154,37 @@ class FairQueue(Generic[T]):
         """Return whose turn it is, and with which call; of two with the same turn, who came first."""
         if not self._waiting:
             return None
-        able = (user for user in self._users.values() if user.waiting and self._may_run(user))
-        for user in sorted(able, key=lambda user: user.turn):
-            entry = next((entry for entry in user.waiting if self._has_room(entry[1])), None)
-            if entry is not None:
-                return user, entry
+        saved: set[tuple[str, ...]] = set()
+        for user in sorted(self._able(), key=lambda user: user.turn):
+            for entry in user.waiting:
+                places = entry[1]
+                if self._has_room(places) and not any(place.kind in saved for place in places):
+                    return user, entry
+                saved.update(place.kind for place in places if not self._has_room((place,)))
         return None
 
+    def _able(self) -> Iterator[_User[T]]:
+        return (user for user in self._users.values() if user.waiting and self._may_run(user))
+
+    def _is_saved(self, places: Sequence[Place]) -> bool:
+        """Say whether somebody waits for more of a kind than there is left."""
+        kinds = {place.kind for place in places if place.takes > 1}
+        return bool(kinds) and any(
+            place.kind in kinds and not self._has_room((place,))
+            for user in self._able()
+            for _, wanted in user.waiting
+            for place in wanted
+        )
+
     def _has_room(self, places: Sequence[Place]) -> bool:
-        return all(self._places.get(place.kind, 0) < place.most for place in places)
+        return all(self._places.get(place.kind, 0) + place.takes <= place.most for place in places)
 
     def _may_run(self, user: _User[T]) -> bool:
         return self._running < self.max_calls and user.running < self.max_calls_per_user
 
     def _start(self, user: _User[T], places: Sequence[Place], cost: float) -> None:
         for place in places:
-            self._places[place.kind] = self._places.get(place.kind, 0) + 1
+            self._places[place.kind] = self._places.get(place.kind, 0) + place.takes
         self._clock = max(self._clock, user.turn)
         user.turn += cost
         user.running += 1

@@ -1,26 +1,46 @@
-"""How many calls a minute, and how much of the processor an hour, limits by name allow. Time is an argument.
+"""What limits by name allow in a minute, an hour or a day. Time is an argument.
 
-A call is counted for all its limits or, where one refuses it, for none. Its processor time is known when it
-has ended, so the calls under way at the limit still end in order.
+A call is counted for all its limits or, where one refuses it, for none. Its processor time and its files are
+known when it has ended, so the calls under way at the limit still end in order.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from runner.contract.error_messages import over_rate
 from runner.settings.named_limits import Counted, LimitSettings, counted
+from sandbox.policy import MIB
 
-__all__ = ["Rates"]
+__all__ = ["RATES", "Rate", "Rates"]
 
-MINUTE_S = 60.0
-HOUR_S = 3600.0
-# Processor time is added up by the minute: an hour of any number of calls is so many numbers.
-_STEP_S = 60.0
+
+class Rate(NamedTuple):
+    """In what time so much is allowed, and how finely it is remembered.
+
+    Attributes:
+        window_s: The time, in seconds.
+        step_s: What was used within so many seconds is one number: of any number of calls, few are left.
+    """
+
+    window_s: float
+    step_s: float = 0.0
+
+
+RATES = {
+    "calls_per_minute": Rate(60.0),
+    "cpu_s_per_hour": Rate(3600.0, step_s=60.0),
+    "stored_mb_per_day": Rate(24 * 3600.0, step_s=600.0),
+}
+"""By the name that each has in `LimitSettings`."""
+
 # Whoever has used nothing within the window is forgotten now and then.
 _FORGET_ABOVE = 1000
 
-_Key = tuple[str, str]
+# Setting, name of the limit, whose.
+_Key = tuple[str, str, str]
 
 
 @dataclass(slots=True)
@@ -66,17 +86,28 @@ class Rates:
 
     Attributes:
         limits: The limits; others may come in their place while calls run.
-        told: Hears of the processor time of each call, where it is counted elsewhere.
+        told: Hears of what each call has used, where that is counted elsewhere.
     """
 
     limits: Mapping[str, LimitSettings] = field(default_factory=dict)
-    told: "Callable[[Sequence[Counted], float], None] | None" = None
-    _calls: dict[_Key, _Window] = field(init=False, default_factory=dict)
-    _cpu: dict[_Key, _Window] = field(init=False, default_factory=dict)
+    told: "Callable[[Sequence[Counted], str, float], None] | None" = None
+    _used: dict[_Key, _Window] = field(init=False, default_factory=dict)
 
-    def of(self, *, tool: str | None, user: str, whose: str) -> Sequence[Counted]:
-        """Return the limits that a call counts for: see `counted`."""
-        return tuple(counted(self.limits, tool=tool, user=user, whose=whose)) if self.limits else ()
+    def of(
+        self, *, tool: str | None, user: str, whose: str, memory_mb: Callable[[], int] = int
+    ) -> Sequence[Counted]:
+        """Return the limits that a call counts for: see `counted`.
+
+        Args:
+            tool: Name of its tool; None for other requests.
+            user: Name of who calls.
+            whose: What that user is counted by.
+            memory_mb: Says what the call may have of memory, in MiB; asked only where there are limits.
+        """
+        # Most servers have none.
+        if not self.limits:
+            return ()
+        return tuple(counted(self.limits, tool=tool, user=user, whose=whose, memory_mb=memory_mb()))
 
     def admit(self, mine: Sequence[Counted], *, now: float) -> None:
         """Count one call.
@@ -92,35 +123,49 @@ class Rates:
         if refusals:
             wait_s, one, setting, most = max(refusals, key=lambda refusal: refusal[0])
             raise over_rate(f"call_limits.{one.name}.{setting}", most, wait_s, of_user=bool(one.whose))
-        for one in mine:
-            if one.limit.calls_per_minute is not None:
-                _window(self._calls, one, MINUTE_S, now).add(1, now=now)
+        self._add(mine, "calls_per_minute", 1, now=now)
 
-    def spend(self, mine: Sequence[Counted], cpu_s: float, *, now: float) -> None:
-        """Add the processor time of a call that has ended, in seconds."""
-        if self.told is not None:
-            self.told(mine, cpu_s)
+    def spend(self, mine: Sequence[Counted], setting: str, amount: float, *, now: float) -> None:
+        """Add what a call has used.
+
+        Args:
+            mine: The limits that it counts for.
+            setting: What it is, by the name in `RATES`.
+            amount: How much, in the unit of the setting.
+            now: As for `admit`.
+        """
+        if amount <= 0 or not any(getattr(one.limit, setting) for one in mine):
             return
+        if self.told is not None:
+            self.told(mine, setting, amount)
+        else:
+            self._add(mine, setting, amount, now=now)
+
+    def keeps(self, mine: Sequence[Counted]) -> Callable[[int], None]:
+        """Return what counts the bytes of each file that a call keeps."""
+
+        def count(size: int) -> None:
+            self.spend(mine, "stored_mb_per_day", size / MIB, now=time.monotonic())
+
+        return count
+
+    def _add(self, mine: Sequence[Counted], setting: str, amount: float, *, now: float) -> None:
         for one in mine:
-            if one.limit.cpu_s_per_hour is not None and cpu_s > 0:
-                _window(self._cpu, one, HOUR_S, now).add(cpu_s, now=now, step_s=_STEP_S)
+            if getattr(one.limit, setting) is not None:
+                self._window(setting, one, now).add(amount, now=now, step_s=RATES[setting].step_s)
 
     def _refusals(self, mine: Sequence[Counted], now: float) -> Iterator[tuple[float, Counted, str, int]]:
         for one in mine:
-            rates = (
-                (self._calls, MINUTE_S, "calls_per_minute", one.limit.calls_per_minute),
-                (self._cpu, HOUR_S, "cpu_s_per_hour", one.limit.cpu_s_per_hour),
-            )
-            for windows, length_s, setting, most in rates:
+            for setting in RATES:
+                most: int | None = getattr(one.limit, setting)
                 if most is not None:
-                    wait_s = _window(windows, one, length_s, now).wait_s(most, now=now)
+                    wait_s = self._window(setting, one, now).wait_s(most, now=now)
                     if wait_s > 0:
                         yield wait_s, one, setting, most
 
-
-def _window(windows: dict[_Key, _Window], one: Counted, length_s: float, now: float) -> _Window:
-    if len(windows) > _FORGET_ABOVE:
-        idle = [key for key, known in windows.items() if known.forget(now)]
-        for key in idle:
-            del windows[key]
-    return windows.setdefault((one.name, one.whose), _Window(length_s))
+    def _window(self, setting: str, one: Counted, now: float) -> _Window:
+        if len(self._used) > _FORGET_ABOVE:
+            idle = [key for key, known in self._used.items() if known.forget(now)]
+            for key in idle:
+                del self._used[key]
+        return self._used.setdefault((setting, one.name, one.whose), _Window(RATES[setting].window_s))

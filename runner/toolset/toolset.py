@@ -32,6 +32,7 @@ from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.live import with_live
 from runner.settings.model import Settings
+from runner.settings.named_limits import Counted
 from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
@@ -289,14 +290,16 @@ class Toolset:
                 self._effective[tool] = known
         return known or self._effective[None]
 
-    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
+    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.
 
         Args:
             user: The user.
             trace: The call that works with them.
+            counted: The limits by name that what is kept counts for.
         """
-        return self.library.of(user.name, user.session, trace=trace)
+        counts = self.rates.keeps(counted)
+        return self.library.of(user.name, user.session, trace=trace, counts=counts)
 
     def key(
         self,

@@ -84,6 +84,20 @@ async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) 
     assert called[2]["meta_data"]["details"]["setting"] == "call_limits.texts.calls_per_minute"
 
 
+async def test_what_calls_of_other_servers_keep_is_bounded_by_the_day(address: str) -> None:
+    kept = '[call_limits.kept]\ntools = ["large"]\nstored_mb_per_day = 1\n'
+    with front_of(address, settings=kept) as front:
+        async with client_of(front, NEWEST) as client:
+            first = await value_of(client, "large", size=1_100_000)
+            refused = await value_of(client, "large", size=1)
+            other = await value_of(client, "whoami")
+
+    assert first["artifacts"][0]["size"] == 1_100_000
+    assert refused["meta_data"]["error_code"] == "E_BUSY"
+    assert refused["meta_data"]["details"]["setting"] == "call_limits.kept.stored_mb_per_day"
+    assert other["results"] == {"username": front.user}
+
+
 async def test_a_user_has_no_more_calls_under_way_than_the_setting_says(bounded: Front) -> None:
     """While a session's client is asked, its call is under way."""
     meanwhile: list[Any] = []

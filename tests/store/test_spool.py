@@ -21,6 +21,7 @@ from runner.store.protocol import Put, Reason, Record, Scope
 from runner.store.retention import Quota, Rules
 from runner.store.s3.bucket import Address
 from runner.store.s3.store import S3Store
+from runner.store.spool import files as spool_files
 from runner.store.spool.files import Spool, delay_s
 from runner.store.spool.store import SpoolingStore
 
@@ -210,6 +211,29 @@ async def test_files_of_one_user_that_want_one_name_get_it_in_their_order(spool:
     assert await SpoolingStore(there, spool).send() == 13
 
     assert {record.id: record.name for record in await there.list(scope=ALICE)} == wanted
+
+
+async def test_what_another_process_changes_is_seen_and_what_nobody_changed_is_not_read_again(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await waiting_long(spool, files=4)
+    read: list[str] = []
+    first = spool.all()[0]
+    monkeypatch.setattr(spool_files, "read_whole", lambda path: read.append(path.name) or path.read_bytes())
+    other = Spool(spool.folder)
+
+    assert spool.all() == other.all()
+    # The other one has read all four for the first time, and this one none again.
+    assert len(read) == 4
+    other.change(replace(first, attempts=7))
+    read.clear()
+    changed = spool.all()
+    again = list(read)
+    other.forget(first)
+
+    assert changed[0].attempts == 7
+    assert again == [f"{first.token}.json"]
+    assert first.token not in [kept.token for kept in spool.all()]
 
 
 async def test_a_server_that_ends_sends_all_that_waits_and_says_how_many_still_do(spool: Spool) -> None:

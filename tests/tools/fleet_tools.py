@@ -33,6 +33,15 @@ def counted() -> int:
 
 
 @mcp.tool
+def busy(seconds: float) -> int:
+    """Use the processor."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return 1
+
+
+@mcp.tool
 def keep(username: str, text: str, name: str = "kept.txt") -> dict:
     """Write a file and return it."""
     path = Path.home() / name

@@ -3,7 +3,8 @@
 -- KEYS 1 the call, 2 the node of its user, 3 the nodes of its release, 4 users that wait, 5 when each last
 --      asked, 6 turns, then one sorted set of calls for each limit
 -- ARGV 1 prefix, 2 call, 3 epoch, 4 host, 5 lease in ms, 6 how long a user stays with a node in ms, 7 user,
---      8 a node that did not take it and is passed over where there is another, then how many each limit allows
+--      8 a node that did not take it and is passed over where there is another, then for each limit how much it allows
+--      and how much of it the call takes, or 0 where it allows so many calls
 -- Returns {'placed', node, whether its user had a place there before}, {'full', which limit, from 1, or 0: the nodes} or {'none'}: no node is there.
 local prefix, call, epoch, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lease_ms, stay_ms, user = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
@@ -36,10 +37,25 @@ local function wait(which)
   return eager(which)
 end
 
+local function of_limit(index)
+  local at = FIRST_MOST + 2 * (index - FIRST_LIMIT)
+  return tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+end
+
+-- How much there will be with this call: in the set, each is noted with how much it takes.
+local function with_it(key, takes)
+  if takes == 0 then return redis.call('ZCARD', key) + 1 end
+  local sum = takes
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+    sum = sum + tonumber(string.match(member, '/(%d+)$'))
+  end
+  return sum
+end
+
 for index = FIRST_LIMIT, #KEYS do
-  local most = tonumber(ARGV[FIRST_MOST + index - FIRST_LIMIT])
+  local most, takes = of_limit(index)
   redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now)
-  if redis.call('ZCARD', KEYS[index]) >= most then
+  if with_it(KEYS[index], takes) > most then
     local which = index - FIRST_LIMIT + 1
     -- The first one is of all users together: they take turns. At another one nobody else has to wait.
     if which == 1 then return wait(which) end
@@ -90,7 +106,8 @@ local before = redis.call('ZCOUNT', KEYS[4], '-inf', '(' .. tostring(turn))
 if before >= others_free then return wait(0) end
 
 for index = FIRST_LIMIT, #KEYS do
-  redis.call('ZADD', KEYS[index], now + lease_ms, call)
+  local _, takes = of_limit(index)
+  redis.call('ZADD', KEYS[index], now + lease_ms, takes == 0 and call or call .. '/' .. takes)
   redis.call('PEXPIRE', KEYS[index], lease_ms)
 end
 redis.call('ZADD', prefix .. 'load:' .. chosen, now + lease_ms, call)

@@ -1,15 +1,17 @@
 -- Give back the places of a call, and tell hosts that wait for one.
 --
 -- KEYS 1 the call, 2 what is there while a host waits, 3 users that wait, then the sets that the call is in
--- ARGV 1 call, 2 whether it is over, 3 the channel on which hosts hear what has become free
+-- ARGV 1 whether it is over, 2 the channel on which hosts hear what has become free, then what the call is called
+--      in each set
 -- Publishes the users whose turn it is, as JSON [[user, …], [set, …]], with the sets that the call has left.
 -- Returns 1.
 local TURNS = 4
+local FIRST_SET, FIRST_MEMBER = 4, 3
 
-if ARGV[2] == '1' then redis.call('DEL', KEYS[1]) end
+if ARGV[1] == '1' then redis.call('DEL', KEYS[1]) end
 local left = {}
-for index = 4, #KEYS do
-  redis.call('ZREM', KEYS[index], ARGV[1])
+for index = FIRST_SET, #KEYS do
+  redis.call('ZREM', KEYS[index], ARGV[FIRST_MEMBER + index - FIRST_SET])
   left[#left + 1] = cjson.encode(KEYS[index])
 end
 if redis.call('EXISTS', KEYS[2]) == 0 then return 1 end
@@ -17,5 +19,5 @@ if redis.call('EXISTS', KEYS[2]) == 0 then return 1 end
 local users = {}
 for _, user in ipairs(redis.call('ZRANGE', KEYS[3], 0, TURNS - 1)) do users[#users + 1] = cjson.encode(user) end
 -- Joined by hand: an empty table has no kind in Lua, and would be an object.
-redis.call('PUBLISH', ARGV[3], '[[' .. table.concat(users, ',') .. '],[' .. table.concat(left, ',') .. ']]')
+redis.call('PUBLISH', ARGV[2], '[[' .. table.concat(users, ',') .. '],[' .. table.concat(left, ',') .. ']]')
 return 1

@@ -17,7 +17,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -68,6 +68,19 @@ class Kept:
 _KEPT = TypeAdapter(Kept)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """What a note says; None where it is damaged, or may not be read.
+
+    Attributes:
+        mark: What tells it from another of its name: inode, time and length.
+        says: What is kept.
+    """
+
+    mark: tuple[int, int, int]
+    says: Kept | None
+
+
 def delay_s(attempts: int, chance: float) -> float:
     """Return how long to wait after so many attempts, in seconds.
 
@@ -87,6 +100,8 @@ class Spool:
     """
 
     folder: Path
+    # Notes as last read: after an hour without a store there are thousands, and each call looks at them.
+    _known: dict[str, "_Note"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def keep(
         self, source: int | bytes, about: Put, *, scope: Scope, now: datetime, quota: Quota | None = None
@@ -125,12 +140,12 @@ class Spool:
 
     def all(self) -> list[Kept]:
         """Return everything that is kept, the oldest first."""
-        noted = [each for each in self._noted() if each.deleted is None]
-        return [each for each in noted if _is_file(self._bytes(each.token))]
+        noted, names = self._noted()
+        return [each for each in noted if each.deleted is None and self._bytes(each.token).name in names]
 
     def deleted(self) -> list[Kept]:
         """Return what was deleted here and may still be in the store."""
-        return [each for each in self._noted() if each.deleted is not None]
+        return [each for each in self._noted()[0] if each.deleted is not None]
 
     def open(self, kept: Kept) -> int:
         """Return a descriptor of a kept file's bytes.
@@ -212,7 +227,7 @@ class Spool:
         """
         swept = []
         with holding(self.folder) if self.folder.exists() else contextlib.nullcontext():
-            for each in self._noted():
+            for each in self._noted()[0]:
                 # Interrupted between the two when it was let go.
                 if each.deleted is None and not os.path.lexists(self._bytes(each.token)):
                     self._json(each.token).unlink(missing_ok=True)
@@ -264,9 +279,34 @@ class Spool:
         files = {record.sha256: record.size for record in mine if record.said.retention is Retention.FILES}
         return sum(size for sha256, size in files.items() if sha256 != without)
 
-    def _noted(self) -> list[Kept]:
-        noted = (self._read(path) for path in self.folder.glob("*.json"))
-        return sorted((each for each in noted if each), key=lambda each: each.record.created)
+    def _noted(self) -> tuple[list[Kept], set[str]]:
+        """Return what the notes say, the oldest first, and the names of all regular files."""
+        names: set[str] = set()
+        noted: dict[str, _Note] = {}
+        # A folder that cannot be used is told of by `SpoolingStore.fault`.
+        unusable = (FileNotFoundError, NotADirectoryError, PermissionError)
+        with contextlib.suppress(*unusable), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if not entry.is_file(follow_symlinks=False):
+                    continue
+                names.add(entry.name)
+                if entry.name.endswith(".json"):
+                    # It may be gone by now.
+                    with contextlib.suppress(FileNotFoundError):
+                        noted[entry.name] = self._note_in(entry)
+        self._known.clear()
+        self._known.update(noted)
+        found = [note.says for note in noted.values() if note.says is not None]
+        return sorted(found, key=lambda each: each.record.created), names
+
+    def _note_in(self, entry: "os.DirEntry[str]") -> "_Note":
+        # A note is never written twice: another one is put in its place.
+        now = entry.stat(follow_symlinks=False)
+        mark = (now.st_ino, now.st_ctime_ns, now.st_size)
+        known = self._known.get(entry.name)
+        if known is not None and known.mark == mark and known.says is not None:
+            return known
+        return _Note(mark=mark, says=self._read(Path(entry.path)))
 
     def _is_kept(self, kept: Kept) -> bool:
         present = self._read(self._json(kept.token))
