@@ -17,6 +17,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from runner.errors import CallError
 from runner.fleet.connection import Connection, Unreachable, leave_if_cancelled, problem_of
 from runner.fleet.errors import no_node, no_room, redis_lost
 from runner.fleet.far_call import FarCall
@@ -73,6 +74,7 @@ class Placing:
     stay_s: float
     # In the order in which they came.
     _waiting: list[_Waiting] = field(default_factory=list)
+    _unwanted: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     async def place(self, call: FarCall) -> None:
         """Wait until a node has a place for a call, and take it.
@@ -87,7 +89,7 @@ class Placing:
                 waiting.limit = None
                 refusal, patience_s = no_node(self.release), _NODES_S
                 try:
-                    said, *what = await self._ask(call)
+                    said, *what = await self._answer(call)
                 except Unreachable as error:
                     refusal = redis_lost(problem_of(error))
                     await asyncio.sleep(_LOOK_S)
@@ -148,6 +150,24 @@ class Placing:
                 )
                 users = [user.decode() for user in (*turns, *unknown)]
                 self._wake(users, {waiting.limit for waiting in self._waiting if waiting.limit})
+
+    async def _answer(self, call: FarCall) -> Any:
+        """Return what Redis says; give back a place that it gives to a call which is cancelled meanwhile."""
+        asking = asyncio.create_task(self._ask(call))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            late = asyncio.create_task(self._unwanted_place(call, asking))
+            self._unwanted.add(late)
+            late.add_done_callback(self._unwanted.discard)
+            raise
+
+    async def _unwanted_place(self, call: FarCall, asking: "asyncio.Task[Any]") -> None:
+        with contextlib.suppress(CallError, *Unreachable):
+            said, *what = await asking
+            if said == b"placed":
+                call.node = what[0].decode()
+                await self.give_back(call, is_over=True)
 
     async def _ask(self, call: FarCall) -> Any:
         keys, user = self.connection.keys, call.request.user.segment

@@ -1,10 +1,13 @@
 """Which node a new user goes to, and which calls are woken when a place becomes free."""
 
 import asyncio
+import signal
 from collections import Counter
 
 import pytest
 from fleet_world import World, until
+
+from runner.fleet import placing
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +37,6 @@ async def test_a_place_that_becomes_free_is_asked_for_by_few_of_those_who_wait(w
         await host.result("add", {"a": 1, "b": 1})
         calls = [asyncio.create_task(host.call("once", arguments, user=f"user{n}")) for n in range(60)]
         await until(lambda: redis.zcard("toolcell:waiting") >= 50)
-        print("X")
         redis.config_resetstat()
         began = world.runs("n")
         await until(lambda: world.runs("n") >= began + 15)
@@ -62,3 +64,33 @@ async def test_all_who_wait_get_their_place(world: World) -> None:
 
     assert [one.processed.value["results"] for one in ended] == ["done"] * 40
     assert world.runs("n") == 40
+
+
+async def test_a_call_that_is_cancelled_while_it_gets_a_place_gives_it_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it were taken for as long as a place of a host that is gone."""
+    monkeypatch.setattr(placing, "LEASE_S", 3600.0)
+    world.node("one", max_calls=1)
+    redis, server = world.redis.client(), world.redis.process
+    assert server is not None
+    arguments = {"runs": str(world.folder / "runs"), "marker": "n", "seconds": 0.01}
+
+    async with world.host() as host:
+        await host.result("add", {"a": 1, "b": 1})
+        await until(lambda: not any(redis.zcard(key) for key in redis.keys("toolcell:load:*")))
+        given = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+        # A Redis that has much to do answers when nobody wants that any more.
+        server.send_signal(signal.SIGSTOP)
+        calling = asyncio.create_task(host.call("once", arguments))
+        await until(lambda: bool(host.engine.placing._waiting))
+        # Until the question is in the socket.
+        await asyncio.sleep(0.5)
+        calling.cancel()
+        await asyncio.wait({calling})
+        server.send_signal(signal.SIGCONT)
+        await until(lambda: redis.info("commandstats")["cmdstat_evalsha"]["calls"] >= given + 2)
+        await until(lambda: not any(redis.zcard(key) for key in redis.keys("toolcell:load:*")))
+        after = await host.result("add", {"a": 1, "b": 1})
+
+    assert (after, world.runs("n")) == (2, 0)

@@ -193,13 +193,12 @@ def sinking() -> Iterator[Sink]:
         def do_GET(self) -> None:
             sink.asked.append(self.path)
             text, mime = sink.pages.get(self.path, ("", "text/plain"))
-            if mime == "text/html":
-                # Or the browser asks for one by itself, perhaps during the next test.
-                text = f"<link rel=icon href='data:,'>{text}"
+            # Else the browser asks for an icon by itself, perhaps during the next test.
+            icon = "<link rel=icon href='data:,'>" if mime == "text/html" else ""
             self.send_response(200)
             self.send_header("content-type", mime)
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(f"{icon}{text}".encode())
 
         do_POST = do_GET
 
