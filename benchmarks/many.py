@@ -33,6 +33,7 @@ __all__ = ["many"]
 
 _MOST_TIMES_SLOWER = 3.0
 _MOST_GROWTH = 1.05
+_WARM_CALLS = 20
 _EVERY_HOSTILE_USER = 20
 _SAMPLES = 20
 _MOST_SHOWN = 30
@@ -109,9 +110,9 @@ def _round(options: argparse.Namespace, *, calls: int, hostile: float) -> _Round
         stop(server)
         left = traces.left()
         said = (server.folder / "log").read_text(errors="replace").splitlines()[1:]
-    # Each user has called a few times by then, and has all that they will have.
-    warm = next((sample for sample in samples if sample.done >= 5 * options.many), samples[0])
-    if calls >= 20 * options.many and samples[-1].host_mib > warm.host_mib * _MOST_GROWTH:
+    # By then almost every user has both pools: a quarter of the calls needs a home.
+    warm = next((sample for sample in samples if sample.done >= _WARM_CALLS * options.many), samples[0])
+    if calls >= 2 * _WARM_CALLS * options.many and samples[-1].host_mib > warm.host_mib * _MOST_GROWTH:
         found.faults.append(
             f"memory of the host went from {warm.host_mib:.1f} to {samples[-1].host_mib:.1f} MiB"
         )
