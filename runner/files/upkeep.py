@@ -16,11 +16,12 @@ from runner.store.spool.store import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
 from runner.users.identity import User
 
-__all__ = ["Upkeep"]
+__all__ = ["LAST_SEND_S", "Upkeep"]
 
 log = logging.getLogger(__name__)
 
-_LAST_SEND_S = 10.0
+LAST_SEND_S = 10.0
+"""How long a server that ends goes on to send files that wait, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class Upkeep:
         if not isinstance(store, SpoolingStore):
             return
         try:
-            left = await store.send_all(_LAST_SEND_S)
+            left = await store.send_all(LAST_SEND_S)
         except OSError as error:
             log.warning("spool cannot be used", extra={"reason": error.strerror})
             return

@@ -3,9 +3,9 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from runner.fleet.messages import Said, SentCall
+from runner.fleet.messages import Said, SentCall, counted_json
 from runner.steps.execution import Request
 
 __all__ = ["Again", "FarCall", "Gone", "Limit"]
@@ -96,7 +96,7 @@ class FarCall:
             levels=sorted(request.levels),
             is_awaited=request.is_awaited,
             stays=self.stays,
-            counted=[{**asdict(one), "limit": one.limit.model_dump()} for one in request.counted],
+            counted=counted_json(request.counted),
         )
 
     def placed(self, node: str, *, stays: bool, now: float) -> None:

@@ -13,7 +13,7 @@ from runner.fleet.seal import FleetKey, Forged
 from runner.settings.named_limits import Counted
 from runner.worker.wire import RequestFacts
 
-__all__ = ["WIRE_VERSION", "Said", "SentCall", "Told", "counted_of", "facts_of", "read"]
+__all__ = ["WIRE_VERSION", "Said", "SentCall", "Told", "counted_json", "counted_of", "facts_of", "read"]
 
 WIRE_VERSION = 2
 """Which version of these messages this is. Who meets another one leaves it to others."""
@@ -24,7 +24,7 @@ Id = Annotated[str, Field(pattern=r"^[0-9a-zA-Z._-]{1,128}$")]
 Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME_CHARS)]
 Object = dict[str, Any]
 
-_COUNTED = TypeAdapter(Counted)
+_COUNTED = TypeAdapter(tuple[Counted, ...])
 
 
 class _Message(BaseModel):
@@ -135,6 +135,12 @@ def facts_of(record: SentCall) -> RequestFacts:
         raise Forged(f"SentCall: facts: {error}") from error
 
 
+def counted_json(counted: Sequence[Counted]) -> list[Object]:
+    """Return the limits by name that a call counts for, as a `SentCall` has them."""
+    rows: list[Object] = _COUNTED.dump_python(tuple(counted), mode="json")
+    return rows
+
+
 def counted_of(record: SentCall) -> Sequence[Counted]:
     """Return the limits by name that a call counts for.
 
@@ -142,6 +148,6 @@ def counted_of(record: SentCall) -> Sequence[Counted]:
         Forged: They are none.
     """
     try:
-        return tuple(_COUNTED.validate_python(one) for one in record.counted)
+        return _COUNTED.validate_python(record.counted)
     except ValidationError as error:
         raise Forged(f"SentCall: counted: {error.errors(include_url=False)[0]['msg']}") from error

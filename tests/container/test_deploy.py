@@ -11,6 +11,7 @@ import pytest
 import yaml
 from compose_spec import ComposeSpecification, Service
 
+from runner.files.upkeep import LAST_SEND_S
 from runner.http.health import PATHS
 from runner.settings.model import Settings
 from runner.settings.sources import load
@@ -324,7 +325,7 @@ def test_the_waits_of_compose_fit_those_of_the_server(compose):
     toolcell, proxy = compose["services"]["toolcell"], compose["services"]["proxy"]
     (upstream,) = [flag.split("=")[1] for flag in proxy["command"] if flag.startswith("--upstream-timeout=")]
 
-    assert seconds(toolcell["stop_grace_period"]) >= DRAIN_S + 10 + 5
+    assert seconds(toolcell["stop_grace_period"]) >= DRAIN_S + LAST_SEND_S + 5
     assert seconds(upstream) > TOTAL_TIMEOUT_S
 
 
@@ -356,7 +357,7 @@ def test_compose_takes_secrets_from_files_only(compose):
 def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(unit):
     service = unit["Service"]
 
-    assert int(service["TimeoutStopSec"]) >= DRAIN_S + 10 + 5
+    assert int(service["TimeoutStopSec"]) >= DRAIN_S + LAST_SEND_S + 5
     assert service["KillMode"] == "mixed"
     assert service["OOMPolicy"] == "continue"
 

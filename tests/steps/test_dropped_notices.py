@@ -69,24 +69,12 @@ async def test_a_slow_client_hears_last_how_many_notifications_it_missed(
     assert [(record.levelno, vars(record)["count"]) for record in logged] == [(logging.WARNING, int(told[1]))]
 
 
-async def test_a_client_that_keeps_up_hears_everything_and_of_no_loss(
-    toolset: Toolset, caplog: pytest.LogCaptureFixture
+# The second takes three seconds for them, most of that after its answer.
+@pytest.mark.parametrize("takes_s", [0.0, 3 / FEW], ids=["keeps up", "goes on after the answer"])
+async def test_a_client_that_takes_them_all_hears_everything_and_of_no_loss(
+    takes_s: float, toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The control."""
-    client = Slow()
-
-    fine = await said(toolset, client, "info", "warning", count=FEW)
-
-    assert fine
-    assert client.texts == [str(number) for number in range(FEW)]
-    assert "dropped" not in caplog.text
-
-
-async def test_a_client_that_goes_on_taking_them_after_the_answer_hears_everything(
-    toolset: Toolset, caplog: pytest.LogCaptureFixture
-) -> None:
-    """All it has to hear takes it three seconds, a hundred times as long as the call."""
-    client = Slow(takes_s=3 / FEW)
+    client = Slow(takes_s=takes_s)
 
     fine = await said(toolset, client, "info", "warning", count=FEW)
 

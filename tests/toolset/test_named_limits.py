@@ -86,6 +86,15 @@ async def keep_running(username: str, mib: int, name: str) -> int:
 '''
 
 
+@pytest.fixture
+def limited(tmp_path: Path) -> Path:
+    """The tools above, in a file."""
+    tmp_path.chmod(0o700)
+    file = tmp_path / "limited.py"
+    file.write_text(TOOLS)
+    return file
+
+
 def names(limits: dict[str, LimitSettings], tool: str | None, user: str) -> list[tuple[str, str]]:
     return [(one.name, one.whose) for one in counted(limits, tool=tool, user=user, whose=f"home-of-{user}")]
 
@@ -188,8 +197,14 @@ def test_an_hour_of_any_number_of_calls_is_few_numbers_and_idle_users_are_forgot
 ONE = (Place(("sales", ""), 1),)
 
 
+def queue_of(max_calls_per_user: int = 9) -> FairQueue[str]:
+    return FairQueue(
+        max_calls=9, max_calls_per_user=max_calls_per_user, max_queue=2000, max_queue_per_user=2000
+    )
+
+
 def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> None:
-    queue: FairQueue[str] = FairQueue(max_calls=9, max_calls_per_user=9, max_queue=9, max_queue_per_user=9)
+    queue = queue_of()
     assert queue.starts("ann", ONE)
     queue.wait("ann", "ann-sales", ONE)
 
@@ -206,9 +221,7 @@ def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> N
 
 
 def test_a_thousand_calls_for_one_place_delay_anothers_by_one_call_at_most() -> None:
-    queue: FairQueue[str] = FairQueue(
-        max_calls=9, max_calls_per_user=9, max_queue=2000, max_queue_per_user=2000
-    )
+    queue = queue_of()
     assert queue.starts("ann", ONE)
     for number in range(1000):
         queue.wait("ann", f"ann-{number}", ONE)
@@ -219,7 +232,7 @@ def test_a_thousand_calls_for_one_place_delay_anothers_by_one_call_at_most() -> 
 
 
 def test_a_waiting_call_of_a_full_place_can_be_withdrawn() -> None:
-    queue: FairQueue[str] = FairQueue(max_calls=9, max_calls_per_user=9, max_queue=9, max_queue_per_user=9)
+    queue = queue_of()
     assert queue.starts("ann", ONE)
     queue.wait("bob", "bob-1", ONE)
 
@@ -233,7 +246,7 @@ def memory(takes: int) -> tuple[Place]:
 
 
 def test_calls_that_take_different_amounts_run_while_there_is_enough_of_it() -> None:
-    queue: FairQueue[str] = FairQueue(max_calls=9, max_calls_per_user=9, max_queue=9, max_queue_per_user=9)
+    queue = queue_of()
     assert queue.starts("ann", memory(600))
     assert queue.starts("bob", memory(400))
     assert not queue.starts("bob", memory(1))
@@ -246,7 +259,7 @@ def test_calls_that_take_different_amounts_run_while_there_is_enough_of_it() -> 
 
 
 def test_small_calls_do_not_keep_a_large_one_waiting_for_ever() -> None:
-    queue: FairQueue[str] = FairQueue(max_calls=9, max_calls_per_user=9, max_queue=9, max_queue_per_user=9)
+    queue = queue_of()
     assert queue.starts("ann", memory(300))
     assert queue.starts("ann", memory(300))
     queue.wait("bob", "large", memory(900))
@@ -261,7 +274,7 @@ def test_small_calls_do_not_keep_a_large_one_waiting_for_ever() -> None:
 
 
 def test_a_waiting_call_whose_user_may_run_no_more_keeps_nothing_from_others() -> None:
-    queue: FairQueue[str] = FairQueue(max_calls=9, max_calls_per_user=1, max_queue=9, max_queue_per_user=9)
+    queue = queue_of(max_calls_per_user=1)
     assert queue.starts("ann", memory(300))
     queue.wait("ann", "large", memory(900))
 
@@ -309,15 +322,12 @@ def test_what_is_counted_elsewhere_is_told_there_and_only_what_is_limited() -> N
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_memory_of_calls_at_once_is_bounded_together(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    file = tmp_path / "limited.py"
-    file.write_text(TOOLS)
+async def test_memory_of_calls_at_once_is_bounded_together(limited: Path, tmp_path: Path) -> None:
     limits = {"together": LimitSettings(tools=["slow", "takes"], memory_mb=300)}
     own = {"slow": ToolSettings(call_memory_mb=200, memory_mb=200)}
 
     with somebody() as ann, somebody() as bob:
-        async with open_toolset(file, tmp_path, call_limits=limits, tools=own) as toolset:
+        async with open_toolset(limited, tmp_path, call_limits=limits, tools=own) as toolset:
             at_once = await asyncio.gather(*(call(toolset, who, "slow") for who in (ann, bob)))
             enough = error_code(await call(toolset, ann, "takes", mib=100))
             too_much = await call(toolset, ann, "takes", mib=400)
@@ -331,14 +341,11 @@ async def test_memory_of_calls_at_once_is_bounded_together(tmp_path: Path) -> No
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_what_calls_of_a_tool_keep_is_bounded_by_the_day(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    file = tmp_path / "limited.py"
-    file.write_text(TOOLS)
+async def test_what_calls_of_a_tool_keep_is_bounded_by_the_day(limited: Path, tmp_path: Path) -> None:
     limits = {"kept": LimitSettings(tools=["keep*"], per="user", stored_mb_per_day=3)}
 
     with somebody() as ann, somebody() as bob:
-        async with open_toolset(file, tmp_path, call_limits=limits, generated="keep") as toolset:
+        async with open_toolset(limited, tmp_path, call_limits=limits, generated="keep") as toolset:
             kept = [
                 error_code(await call(toolset, ann, tool, mib=1, name=tool))
                 for tool in ("keep", "keep_running", "keep_unsaid")
@@ -360,17 +367,16 @@ async def test_what_calls_of_a_tool_keep_is_bounded_by_the_day(tmp_path: Path) -
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_limits_by_name_hold_for_calls_at_once_and_for_processor_time(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    file = tmp_path / "limited.py"
-    file.write_text(TOOLS)
+async def test_limits_by_name_hold_for_calls_at_once_and_for_processor_time(
+    limited: Path, tmp_path: Path
+) -> None:
     limits = {
         "one_slow": LimitSettings(tools=["sl*"], max_calls=1),
         "cpu": LimitSettings(tools=["busy*"], per="user", cpu_s_per_hour=2),
     }
 
     with somebody() as ann, somebody() as bob:
-        async with open_toolset(file, tmp_path, call_limits=limits) as toolset:
+        async with open_toolset(limited, tmp_path, call_limits=limits) as toolset:
             at_once = await asyncio.gather(*(call(toolset, who, "slow") for who in (ann, bob, ann)))
             used = [error_code(await call(toolset, ann, "busy", seconds=0.6)) for _ in range(2)]
             used.append(error_code(await call(toolset, ann, "busy_child", seconds=1.0)))
