@@ -4,9 +4,11 @@ The same server is asked twice, each time anew: by honest users alone, then by t
 whose calls hang, crash, flood, fork, and take memory and disk. So many calls are under way at a time; whose
 the next one is, is drawn. Each honest answer has to be right, and each hostile call has to end by its limit.
 99 of 100 honest calls may take three times as long at most as without the hostile ones, the host may not
-grow, and nothing may be left in the end.
+grow, and nothing may be left in the end. With `--engine docket` it is a fleet, whose hosts are asked in
+turns: then nodes and Redis may not grow either, and no place and no key of Redis may be left.
 
 usage: scripts/soak --many USERS [--calls N] [--hostile SHARE] [--at-once N] [--quiet-calls N]
+                    [--engine docket] [--hosts N] [--nodes N]
 """
 
 import argparse
@@ -17,17 +19,21 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
 
 from benchmarks.soak import SYSV_KEY, UIDS, Server, forkserver_of, post, serving, stop
 from benchmarks.soak_calls import HONEST, HOSTILE, Call, Kind
-from benchmarks.soak_traces import Measured, Traces, host_memory_mib, measure
+from benchmarks.soak_traces import Traces, host_memory_mib, measure
 from sandbox.layers.privileges import adopt_orphans
+
+if TYPE_CHECKING:
+    from benchmarks.soak_fleet import Fleet
 
 __all__ = ["many"]
 
@@ -96,29 +102,114 @@ _KINDS = tuple(replace(kind, fault=_square) if kind.tool == "square" else kind f
 def _round(options: argparse.Namespace, *, calls: int, hostile: float) -> _Round:
     token = f"soak-{secrets.token_hex(6)}"
     found = _Round()
-    with serving(options.isolation, users=options.many, keeps=True) as server:
-        forkserver = forkserver_of(server.process.pid)
+    with _ground(options) as ground:
         chosen = random.Random(options.seed)  # noqa: S311 - nobody has to be unable to guess
-        drawn = itertools.islice(_drawn(chosen, list(server.tokens), hostile, token), calls)
+        drawn = itertools.islice(_drawn(chosen, list(ground.tokens), hostile, token), calls)
         started = time.monotonic()
         samples = asyncio.run(
-            _all(server, drawn, found, at_once=options.at_once, every=max(calls // _SAMPLES, 1))
+            _all(ground, drawn, found, at_once=options.at_once, every=max(calls // _SAMPLES, 1))
         )
         lasted = time.monotonic() - started
-        end = measure(server.process.pid)
-        traces = Traces(forkserver=forkserver, uids=UIDS, folder=server.folder, token=token, key=SYSV_KEY)
-        stop(server)
-        left = traces.left()
-        said = (server.folder / "log").read_text(errors="replace").splitlines()[1:]
+        end, left, said = ground.end(token)
     # By then almost every user has both pools: a quarter of the calls needs a home.
     warm = next((sample for sample in samples if sample.done >= _WARM_CALLS * options.many), samples[0])
-    if calls >= 2 * _WARM_CALLS * options.many and samples[-1].host_mib > warm.host_mib * _MOST_GROWTH:
-        found.faults.append(
-            f"memory of the host went from {warm.host_mib:.1f} to {samples[-1].host_mib:.1f} MiB"
-        )
+    if calls >= 2 * _WARM_CALLS * options.many:
+        found.faults += _grown(warm.memory_mib, samples[-1].memory_mib)
     found.faults += left
     _report(options, found, samples, end, lasted=lasted, hostile=hostile, said=said)
     return found
+
+
+class _Ground(Protocol):
+    """What is asked: one server, or a fleet."""
+
+    tokens: Mapping[str, str]
+    urls: Sequence[str]
+
+    def memory_mib(self) -> dict[str, float]:
+        """Return the memory of each part that may not grow."""
+
+    def end(self, token: str) -> tuple[str, list[str], list[str]]:
+        """End it; return what there was at the end, a line for all that is left, and what was logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OneServer:
+    """A server of this machine."""
+
+    server: Server
+    forkserver: int
+
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        return self.server.tokens
+
+    @property
+    def urls(self) -> Sequence[str]:
+        return [self.server.url]
+
+    def memory_mib(self) -> dict[str, float]:
+        return {"host": host_memory_mib(self.server.process.pid)}
+
+    def end(self, token: str) -> tuple[str, list[str], list[str]]:
+        server, end = self.server, measure(self.server.process.pid)
+        traces = Traces(
+            forkserver=self.forkserver, uids=UIDS, folder=server.folder, token=token, key=SYSV_KEY
+        )
+        stop(server)
+        left = traces.left()
+        said = (server.folder / "log").read_text(errors="replace").splitlines()[1:]
+        return f"{end.zygotes} zygotes, {end.workers} workers, {end.descriptors} descriptors", left, said
+
+
+@dataclass(frozen=True, slots=True)
+class _OneFleet:
+    """A fleet on this machine."""
+
+    fleet: "Fleet"
+
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        return self.fleet.tokens
+
+    @property
+    def urls(self) -> Sequence[str]:
+        return self.fleet.urls
+
+    def memory_mib(self) -> dict[str, float]:
+        return self.fleet.memory_mib()
+
+    def end(self, token: str) -> tuple[str, list[str], list[str]]:
+        fleet = self.fleet
+        ended, places = fleet.alive(), fleet.places()
+        each = [(one.name, measure(one.process.pid)) for one in fleet.nodes]
+        end = "; ".join(f"{name} {found.zygotes} zygotes, {found.workers} workers" for name, found in each)
+        left = [*ended, *places, *fleet.stop(token=token, key=SYSV_KEY)]
+        return end, left, fleet.logged()
+
+
+@contextmanager
+def _ground(options: argparse.Namespace) -> Iterator[_Ground]:
+    if options.engine == "docket":
+        # Only here: it wants the packages of a fleet.
+        from benchmarks.soak_fleet import fleet_serving  # noqa: PLC0415
+
+        with fleet_serving(
+            options.isolation, users=options.many, hosts=options.hosts, nodes=options.nodes
+        ) as fleet:
+            yield _OneFleet(fleet)
+        return
+    with serving(options.isolation, users=options.many, keeps=True) as server:
+        yield _OneServer(server, forkserver_of(server.process.pid))
+
+
+def _grown(warm: Mapping[str, float], end: Mapping[str, float]) -> list[str]:
+    """Return a line for each part that has grown since all users had what they will have."""
+    return [
+        f"memory of {name} went from {warm[name]:.1f} to {mib:.1f} MiB"
+        for name, mib in end.items()
+        if mib > warm[name] * _MOST_GROWTH
+    ]
 
 
 def _drawn(
@@ -146,20 +237,20 @@ class _Sample:
     Attributes:
         done: After how many calls.
         seconds: Since the first one.
-        host_mib: Memory that the host alone has.
+        memory_mib: Memory of the host, or of each part of a fleet.
         machine_mib: Memory that the machine has left.
         processes: Processes of the machine.
     """
 
     done: int
     seconds: float
-    host_mib: float
+    memory_mib: Mapping[str, float]
     machine_mib: float
     processes: int
 
 
 async def _all(
-    server: Server, drawn: Iterator[tuple[str, Call]], found: _Round, *, at_once: int, every: int
+    ground: _Ground, drawn: Iterator[tuple[str, Call]], found: _Round, *, at_once: int, every: int
 ) -> list[_Sample]:
     samples: list[_Sample] = []
     started = time.monotonic()
@@ -174,7 +265,9 @@ async def _all(
             known.add(token)
             number, found.done, found.hostile = found.done, found.done + 1, found.hostile + call.hostile
             begun = time.monotonic()
-            ending, fault = await post(client, server.url, call, number, token=token)
+            ending, fault = await post(
+                client, ground.urls[number % len(ground.urls)], call, number, token=token
+            )
             if not call.hostile:
                 found.seconds[what].append(time.monotonic() - begun)
             found.endings[f"{call.kind.tool}: {ending}"] += 1
@@ -182,7 +275,7 @@ async def _all(
                 found.faults.append(f"call {number}, {call.kind.tool}: {fault}")
             answered += 1
             if answered % every == 0:
-                samples.append(await asyncio.to_thread(_sample, server, answered, time.monotonic() - started))
+                samples.append(await asyncio.to_thread(_sample, ground, answered, time.monotonic() - started))
 
     async with httpx2.AsyncClient(timeout=None, limits=limits) as client, asyncio.TaskGroup() as group:
         for _ in range(at_once):
@@ -190,18 +283,18 @@ async def _all(
     return samples
 
 
-def _sample(server: Server, done: int, seconds: float) -> _Sample:
+def _sample(ground: _Ground, done: int, seconds: float) -> _Sample:
     memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     left = int(memory["MemAvailable"].split()[0]) / 1024
     processes = sum(1 for name in Path("/proc").iterdir() if name.name.isdigit())
-    return _Sample(done, seconds, host_memory_mib(server.process.pid), left, processes)
+    return _Sample(done, seconds, ground.memory_mib(), left, processes)
 
 
 def _report(
     options: argparse.Namespace,
     found: _Round,
     samples: list[_Sample],
-    end: Measured,
+    end: str,
     *,
     lasted: float,
     hostile: float,
@@ -215,12 +308,14 @@ def _report(
         if seconds:
             median, p99 = sorted(seconds)[len(seconds) // 2], found.p99_s(what)
             _say(f"{len(seconds)} {what} calls of honest users: median {median:.3f} s, 99 of 100 {p99:.3f} s")
-    _say("\n| calls | seconds | host USS MiB | left of the machine MiB | processes |")
-    _say("|---|---|---|---|---|")
+    parts = list(samples[0].memory_mib) if samples else []
+    heads = " | ".join(f"{part} MiB" for part in parts)
+    _say(f"\n| calls | seconds | {heads} | left of the machine MiB | processes |")
+    _say("|---" * (4 + len(parts)) + "|")
     for one in samples:
-        memory = f"{one.host_mib:.1f} | {one.machine_mib:.0f}"
-        _say(f"| {one.done} | {one.seconds:.0f} | {memory} | {one.processes} |")
-    _say(f"\nat the end: {end.zygotes} zygotes, {end.workers} workers, {end.descriptors} descriptors")
+        memory = " | ".join(f"{mib:.1f}" for mib in one.memory_mib.values())
+        _say(f"| {one.done} | {one.seconds:.0f} | {memory} | {one.machine_mib:.0f} | {one.processes} |")
+    _say(f"\nat the end: {end}")
     for ending, number in sorted(found.endings.items()):
         _say(f"{number:6} {ending}")
     _say(f"the server logged {len(said)} lines" + "".join(f"\n  {line[:300]}" for line in said[:10]))

@@ -7,6 +7,7 @@ be left, and the host may not have grown.
 usage: scripts/soak [--calls N] [--hostile SHARE] [--isolation TIER] [--users N] [--seed N] [--minutes M]
        scripts/soak --crowd USERS [--each N] [--descriptors N] [--flood]
        scripts/soak --many USERS [--calls N] [--hostile SHARE] [--at-once N] [--quiet-calls N]
+                    [--engine docket] [--hosts N] [--nodes N]
 """
 
 import argparse
@@ -42,9 +43,11 @@ from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
 __all__ = [
     "META",
     "SYSV_KEY",
+    "TOOLS",
     "UIDS",
     "Count",
     "Server",
+    "address_of",
     "contract_value",
     "disturbed_or_grown",
     "forkserver_of",
@@ -148,6 +151,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--many", type=int, help="instead: so many users, most of them honest")
     parser.add_argument("--at-once", type=int, default=32, help="calls under way, of the many")
     parser.add_argument("--quiet-calls", type=int, help="calls of the round without hostile ones")
+    parser.add_argument("--engine", choices=("local", "docket"), default="local", help="who runs them")
+    parser.add_argument("--hosts", type=int, default=2, help="hosts of the fleet that --engine docket starts")
+    parser.add_argument("--nodes", type=int, default=2, help="its worker nodes")
     parser.add_argument("--crowd", type=int, help="instead: so many users who call at once")
     parser.add_argument("--each", type=int, default=4, help="calls of each of the crowd")
     parser.add_argument("--descriptors", type=int, default=1024, help="hard limit of the crowd's server")
@@ -196,7 +202,7 @@ def serving(
             env={name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")},
         )
     try:
-        url = _address(process, log)
+        url = address_of(process, log)
         yield Server(process=process, url=url, folder=folder, tokens=tokens)
     finally:
         process.kill()
@@ -231,8 +237,9 @@ tokens_file = "{folder}/tokens.json"
 {settings_text()}"""
 
 
-def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    deadline = time.monotonic() + _START_S
+def address_of(process: "subprocess.Popen[bytes]", log: Path, *, within_s: float = _START_S) -> str:
+    """Return where a server that starts has MCP, as it says itself; end this program if it does not start."""
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline and process.poll() is None:
         for word in log.read_text(errors="replace").split():
             if word.startswith("http://") and word.rstrip(".,").endswith("/mcp"):

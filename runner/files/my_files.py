@@ -23,7 +23,7 @@ from typing import Any
 
 from runner.errors import CallError, Code
 from runner.files.content_facts import facts
-from runner.files.sessions import Session, Sessions
+from runner.files.sessions import KnownSessions, Session, Sessions
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
 from runner.settings.model import Settings
@@ -129,7 +129,7 @@ class Library:
     """
 
     store: ArtifactStore
-    sessions: Sessions
+    sessions: KnownSessions
     persist: bool = True
     clock: Callable[[], datetime] = utc_now
     changed: Callable[[Change], None] = _unheard
@@ -165,7 +165,7 @@ class Library:
 
     async def end_idle_sessions(self, idle_s: float) -> int:
         """End the sessions that have been idle for so many seconds; return how many it was."""
-        known = await finished(_known, self.sessions)
+        known = await finished(_known, self.sessions, idle_s)
         ended = [await self.of(session.user, session.name).end_session(idle_s) for session in known]
         return sum(names is not None for names in ended)
 
@@ -360,8 +360,8 @@ class MyFiles:
         return [record.shown for record in own]
 
 
-def _known(sessions: Sessions) -> list[Session]:
-    return list(sessions.known())
+def _known(sessions: KnownSessions, idle_s: float = 0) -> list[Session]:
+    return list(sessions.known(idle_s=idle_s))
 
 
 def _proposed(deferral: Deferral | None) -> Mapping[str, Any]:

@@ -13,15 +13,16 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from runner.errors import CallError, Code
 from runner.system import locks
 from runner.system.state_files import Damaged, make_folder, open_lock, open_regular, read_whole
 
-__all__ = ["Claim", "Session", "Sessions"]
+__all__ = ["Claim", "KnownSessions", "Right", "Session", "Sessions", "Unkept"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,48 @@ class Session:
 
     user: str
     name: str
+
+
+class Right(Protocol):
+    """The right to end one session."""
+
+    def forget(self) -> None:
+        """Forget the session: it has ended."""
+
+    def release(self) -> None:
+        """Give the right back; whoever waits for the session begins it anew, or goes on with it."""
+
+
+class KnownSessions(Protocol):
+    """The sessions that were used and have not ended, as `Sessions` has them. All of it blocks."""
+
+    def using(self, session: Session, *, to_read: bool = False) -> AbstractContextManager[None]:
+        """Use a session: it does not end meanwhile, and its idle time begins anew."""
+
+    def claim(self, session: Session, *, idle_s: float = 0) -> Right | None:
+        """Return the right to end a session; None: it may not end."""
+
+    def known(self, *, idle_s: float = 0) -> Iterator[Session]:
+        """Yield every session that has not ended; perhaps no others than those unused for so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """No sessions: for a worker node, whose hosts know who speaks, and end what is over."""
+
+    def using(self, session: Session, *, to_read: bool = False) -> AbstractContextManager[None]:
+        """Do nothing: the host uses the session as long as its call runs."""
+        del session, to_read
+        return contextlib.nullcontext()
+
+    def claim(self, session: Session, *, idle_s: float = 0) -> None:
+        """Refuse: no session ends here."""
+        del session, idle_s
+
+    def known(self, *, idle_s: float = 0) -> Iterator[Session]:
+        """Yield none."""
+        del idle_s
+        return iter(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +155,9 @@ class Sessions:
         claim.release()
         return None
 
-    def known(self) -> Iterator[Session]:
-        """Yield every session that has not ended."""
+    def known(self, *, idle_s: float = 0) -> Iterator[Session]:
+        """Yield every session that has not ended. Who claims one finds out for how long it was unused."""
+        del idle_s
         for path in sorted(self.folder.glob("*.session")):
             with contextlib.suppress(OSError, ValueError):
                 user, name = json.loads(read_whole(path))

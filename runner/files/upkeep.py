@@ -32,11 +32,13 @@ class Upkeep:
         library: The files.
         idle_s: How long a session is unused before it ends, in seconds.
         ends: Whether sessions end here at all; on a worker node they do not, as their hosts end them.
+        is_alone: Whether sessions end with this server; else other hosts have them, too, and end the idle.
     """
 
     library: Library
     idle_s: float
     ends: bool = True
+    is_alone: bool = True
     _spoken: set[str] = field(default_factory=set)
 
     @asynccontextmanager
@@ -101,6 +103,8 @@ class Upkeep:
 
     async def end_all(self) -> None:
         """End the sessions in which somebody spoke: the connections are gone, and with them the sessions."""
+        if not self.is_alone:
+            return
         for session in tuple(self._spoken):
             await self.end(session)
 

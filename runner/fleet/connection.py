@@ -10,10 +10,12 @@ from datetime import timedelta
 from typing import Any, Self
 
 from docket import Docket
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry as BlockingRetry
 
 from runner.errors import UsageError
 from runner.fleet.address import RedisAddress
@@ -110,6 +112,15 @@ class Connection:
             connection._closing.push_async_callback(connection.redis.aclose)
             await connection._check()
             yield connection
+
+    def blocking(self) -> "BlockingRedis[bytes]":
+        """Return a client for threads; it is closed with this connection."""
+        client = BlockingRedis.from_url(
+            self.address.url, socket_timeout=_COMMAND_S, socket_connect_timeout=_COMMAND_S,
+            retry=BlockingRetry(NoBackoff(), 0),
+        )  # fmt: skip
+        self._closing.callback(client.close)
+        return client
 
     async def docket(self, node: str) -> Docket:
         """Return the docket from which a node takes calls."""

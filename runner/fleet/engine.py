@@ -34,6 +34,8 @@ from runner.fleet.redis_names import Keys
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
 from runner.fleet.seal import Forged
+from runner.fleet.shared_events import SharedEvents
+from runner.fleet.shared_sessions import SharedSessions
 from runner.settings.named_limits import Counted
 from runner.steps.execution import Completed, Request
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
@@ -84,6 +86,7 @@ class FleetEngine:
         host: What this host is called in the fleet.
         lasting: What goes on as long as it does: it hears nodes, and keeps what it holds.
         placing: Takes places for its calls.
+        sessions: The sessions that files end with; None where files persist.
     """
 
     toolset: Toolset
@@ -92,6 +95,7 @@ class FleetEngine:
     host: str = field(default_factory=lambda: f"host-{secrets.token_hex(6)}")
     lasting: "Sequence[asyncio.Task[None]]" = ()
     placing: Placing = field(init=False)
+    sessions: SharedSessions | None = None
     _calls: dict[str, FarCall] = field(default_factory=dict)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
     _missed: dict[str, float] = field(default_factory=dict)
@@ -118,6 +122,10 @@ class FleetEngine:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("host of a fleet", extra={"host": engine.host, "release": release})
             said = connection.keys.said(engine.host)
+            if not toolset.library.persist:
+                engine.sessions = SharedSessions(redis=connection.blocking(), keys=connection.keys)
+                toolset.share(engine.sessions)
+            shared = SharedEvents(connection=connection, events=toolset.events, source=engine.host)
             lasting = engine.lasting = [
                 asyncio.create_task(work)
                 for work in (
@@ -128,7 +136,8 @@ class FleetEngine:
                 )
             ]
             try:
-                yield engine
+                async with shared.shared(hears=True):
+                    yield engine
             finally:
                 if engine._ending:
                     await asyncio.wait(engine._ending, timeout=LEASE_S)
@@ -349,6 +358,8 @@ class FleetEngine:
             try:
                 if time.monotonic() - renewed >= _RENEW_S:
                     await self._renew()
+                    if self.sessions is not None:
+                        await asyncio.to_thread(self.sessions.renew)
                     renewed = time.monotonic()
                 await self._look_after()
                 self._fault = None

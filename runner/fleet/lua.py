@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, cast
 
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-__all__ = ["BEGIN", "COUNT", "PLACE", "RELEASE", "REVOKE", "SPEND", "TURNS", "Script"]
+__all__ = [
+    "BEGIN", "COUNT", "PLACE", "RELEASE", "REVOKE", "SESSION_CLAIM", "SESSION_END", "SESSION_LEAVE",
+    "SESSION_USE", "SPEND", "TURNS", "Script",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,14 @@ class Script:
         except NoScriptError:
             return await cast("Any", redis.eval(self.text, len(keys), *values))
 
+    def run_now(self, redis: "BlockingRedis[bytes]", keys: Sequence[str], *arguments: str | int) -> Any:
+        """Run it in a thread, which waits for the answer."""
+        values = (*keys, *map(str, arguments))
+        try:
+            return redis.evalsha(self.digest, len(keys), *values)
+        except NoScriptError:
+            return redis.eval(self.text, len(keys), *values)
+
 
 PLACE = Script("place")
 BEGIN = Script("begin")
@@ -45,3 +57,7 @@ REVOKE = Script("revoke")
 SPEND = Script("spend")
 COUNT = Script("count")
 TURNS = Script("turns")
+SESSION_USE = Script("session_use")
+SESSION_LEAVE = Script("session_leave")
+SESSION_CLAIM = Script("session_claim")
+SESSION_END = Script("session_end")

@@ -22,12 +22,14 @@ from typing import Any
 
 from docket import Worker
 
+from runner.files.sessions import Unkept
 from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
 from runner.fleet.far_state import FarState
 from runner.fleet.lua import BEGIN, SPEND
 from runner.fleet.messages import WIRE_VERSION, Said, SentCall, Told, read
 from runner.fleet.node_call import NodeCall
 from runner.fleet.seal import Forged
+from runner.fleet.shared_events import SharedEvents
 from runner.settings.named_limits import Counted
 from runner.toolset.rates import RATES
 from runner.toolset.toolset import Toolset
@@ -84,6 +86,8 @@ class Node:
             stay_s=self.toolset.settings.session_idle_s,
         )
         self.toolset.rates.told = self._spent
+        # A host uses the session of each call that runs here.
+        self.toolset.share(Unkept())
 
     @classmethod
     @asynccontextmanager
@@ -117,8 +121,10 @@ class Node:
             )
         ]
         log.info("worker node", extra={"node": name, "release": release})
+        shared = SharedEvents(connection=connection, events=toolset.events, source=name)
         try:
-            yield node
+            async with shared.shared(hears=False):
+                yield node
         finally:
             await node._end(work)
             # Where Redis says nothing, it would wait for that.

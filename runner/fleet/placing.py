@@ -117,9 +117,11 @@ class Placing:
         if call.node is not None:
             sets[keys.load(call.node)] = call.id
         waiting, *_ = keys.turns()
-        names = [keys.call(call.id), keys.eager, waiting, *sets]
+        names = [keys.call(call.id), keys.eager, waiting, keys.waits_at, *sets]
         with contextlib.suppress(*Unreachable):
-            await RELEASE.run(self.connection.redis, names, int(is_over), keys.freed, *sets.values())
+            await RELEASE.run(
+                self.connection.redis, names, int(is_over), keys.freed, call.node or "", *sets.values()
+            )
 
     async def listen(self) -> None:
         """Hear what becomes free, and wake the calls that may have it; for as long as the host is there."""
@@ -146,7 +148,7 @@ class Placing:
             mine = dict.fromkeys(waiting.user for waiting in self._waiting if waiting.limit == "")
             with contextlib.suppress(*Unreachable):
                 turns, unknown = await TURNS.run(
-                    self.connection.redis, [*keys.turns()[:2], keys.eager], _WAITS_MS, *mine
+                    self.connection.redis, [*keys.turns()[:2], keys.eager, keys.waits_at], _WAITS_MS, *mine
                 )
                 users = [user.decode() for user in (*turns, *unknown)]
                 self._wake(users, {waiting.limit for waiting in self._waiting if waiting.limit})

@@ -78,6 +78,29 @@ class Keys:
         """Return what calls have used of a limit by name."""
         return f"{self.fleet}:used:{setting}:{limit}:{whose}"
 
+    @property
+    def sessions(self) -> str:
+        """Return the sessions whose files end with them, by when each was last used."""
+        return f"{self.fleet}:sessions"
+
+    def session_uses(self, digest: str) -> str:
+        """Return who uses such a session now."""
+        return f"{self.fleet}:session-uses:{digest}"
+
+    def session_end(self, digest: str) -> str:
+        """Return what is there while a host ends such a session."""
+        return f"{self.fleet}:session-end:{digest}"
+
+    @property
+    def events(self) -> str:
+        """Return the channel on which is said what has become of files and lists."""
+        return f"{self.fleet}:events"
+
+    @property
+    def waits_at(self) -> str:
+        """Return at which node users wait whose worker is there."""
+        return f"{self.fleet}:waits-at"
+
     def turns(self) -> tuple[str, str, str]:
         """Return who waits, when each last asked, and whose turn it is when."""
         return f"{self.fleet}:waiting", f"{self.fleet}:asked", f"{self.fleet}:turns"

@@ -21,6 +21,7 @@ from runner.errors import RunnerError
 from runner.files.download_links import DownloadLinks
 from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles, open_library
+from runner.files.sessions import KnownSessions
 from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.homes.handed_over import HandedOver
@@ -597,6 +598,15 @@ class Toolset:
     def make_room(self) -> bool:
         """End the workers that nobody has used for longest; False if all are in use. Homes stay."""
         return self._pool_maker.give_up_one()
+
+    def share(self, sessions: KnownSessions) -> None:
+        """Have My Files go by sessions that other hosts have, too: they outlive this one.
+
+        Args:
+            sessions: Them.
+        """
+        self.library = replace(self.library, sessions=sessions)
+        self.upkeep = replace(self.upkeep, library=self.library, is_alone=False)
 
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""

@@ -10,7 +10,7 @@ Source: requirement S0-68; rules I1, PR1 and H5 of the conformance cases.
 import asyncio
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,8 +87,13 @@ class Subscription:
 
 @dataclass(slots=True, eq=False)
 class Events:
-    """All events of one server."""
+    """All events of one server.
 
+    Attributes:
+        beyond: Hears of each event of a user, too: where other processes serve the same users.
+    """
+
+    beyond: Callable[[Mapping[str, Any], str, str | None], None] | None = None
     _subscriptions: list[Subscription] = field(default_factory=list)
 
     def heard(self, *, user: str, session: str | None = None) -> bool:
@@ -107,6 +112,12 @@ class Events:
             user: Whose it is.
             session: Of which session; None: of none in particular.
         """
+        if self.beyond is not None:
+            self.beyond(event, user, session)
+        self.deliver(event, user=user, session=session)
+
+    def deliver(self, event: Mapping[str, Any], *, user: str, session: str | None = None) -> None:
+        """Let those who listen here hear an event, as `publish` does, and nobody beyond."""
         listening = [each for each in self._subscriptions if each.hears(user=user, session=session)]
         if not listening:
             return
@@ -142,6 +153,11 @@ class Events:
         finally:
             self._subscriptions.remove(subscription)
             subscription.close()
+
+    def note_missed(self) -> None:
+        """Note for everyone who listens that something was lost, nobody knows how much."""
+        for subscription in self._subscriptions:
+            subscription.missed += 1
 
     def close(self) -> None:
         """End what everyone listens to: the server stops."""

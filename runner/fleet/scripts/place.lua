@@ -22,14 +22,20 @@ local turn = math.max(tonumber(redis.call('HGET', KEYS[6], user) or '0'), virtua
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now)) do
   redis.call('ZREM', KEYS[5], gone)
   redis.call('ZREM', KEYS[4], gone)
+  redis.call('HDEL', prefix .. 'waits-at', gone)
 end
+
+local waits_at = prefix .. 'waits-at'
 
 local function eager(which)
   redis.call('SET', prefix .. 'eager', '1', 'PX', WAITS_MS)
   return {'full', which}
 end
 
-local function wait(which)
+-- Who waits for a place of one node only, since the user's worker is there, keeps nobody of another one waiting.
+local function wait(which, at)
+  if at then redis.call('HSET', waits_at, user, at) else redis.call('HDEL', waits_at, user) end
+  redis.call('PEXPIRE', waits_at, WAITS_MS * 2)
   redis.call('ZADD', KEYS[4], turn, user)
   redis.call('ZADD', KEYS[5], now + WAITS_MS, user)
   redis.call('PEXPIRE', KEYS[4], WAITS_MS * 2)
@@ -100,10 +106,18 @@ if not free then
 else
   others_free = free
 end
-if free <= 0 then return wait(0) end
+local only = stays == 1 and chosen or nil
+if free <= 0 then return wait(0, only) end
 -- Who has waited for longer, by turns, comes first where there is not enough for all.
-local before = redis.call('ZCOUNT', KEYS[4], '-inf', '(' .. tostring(turn))
-if before >= others_free then return wait(0) end
+local before = 0
+local earlier = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. tostring(turn))
+if #earlier >= others_free then
+  for _, other in ipairs(earlier) do
+    local at = redis.call('HGET', waits_at, other)
+    if not at or at == chosen then before = before + 1 end
+    if before >= others_free then return wait(0, only) end
+  end
+end
 
 for index = FIRST_LIMIT, #KEYS do
   local _, takes = of_limit(index)
@@ -117,6 +131,7 @@ redis.call('HSET', KEYS[1], 'state', 'placed', 'node', chosen, 'epoch', epoch, '
 redis.call('PEXPIRE', KEYS[1], lease_ms)
 redis.call('ZREM', KEYS[4], user)
 redis.call('ZREM', KEYS[5], user)
+redis.call('HDEL', waits_at, user)
 redis.call('HSET', KEYS[6], '', tostring(turn), user, tostring(turn + 1))
 redis.call('PEXPIRE', KEYS[6], 60000)
 return {'placed', chosen, stays}

@@ -1,0 +1,190 @@
+"""What one user begins at one host and goes on with at another: files, sessions, news of files."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fleet_world import HostSide, World, until, wait_until
+
+from runner.files.my_files import MyFiles
+from runner.store.protocol import Origin
+from runner.users.events import Subscription
+from runner.users.identity import User
+
+pytestmark = pytest.mark.anyio
+
+ENDING = {"persist_files_across_sessions": False}
+
+
+def _files(host: HostSide, user: str = "ann", session: str | None = None) -> MyFiles:
+    return host.toolset.files(User(user, session))
+
+
+async def _put(files: MyFiles, name: str, text: str) -> None:
+    await files.put(text.encode(), name=name, origin=Origin.UPLOADED)
+
+
+async def _content(files: MyFiles, name: str) -> bytes:
+    record = await files.find(name)
+    assert record is not None
+    async with files.open(record) as content:
+        return b"".join([piece async for piece in content])
+
+
+async def _names(host: HostSide, session: str | None = None) -> list[str]:
+    return [record.name for record in await _files(host, session=session).all()]
+
+
+async def test_a_file_of_one_host_is_listed_read_and_used_at_another_at_once(world: World) -> None:
+    world.node("one")
+    world.node("two")
+
+    async with world.host("a") as a, world.host("b") as b:
+        await _put(_files(a), "uploaded.txt", "from a")
+        await a.call("keep", {"username": "x", "text": "made", "name": "made.txt"})
+        listed, read = await _names(b), await _content(_files(b), "uploaded.txt")
+        used = [
+            await b.result("read_file", {"username": "x", "filename": name})
+            for name in ("uploaded.txt", "made.txt")
+        ]
+        removed = await _files(b).remove("uploaded.txt")
+        left, of_another = await _names(a), await _files(b, "bob").all()
+
+    assert (listed, read) == (["made.txt", "uploaded.txt"], b"from a")
+    assert used == ["from a", "made"]
+    assert (removed, left, of_another) == (True, ["made.txt"], [])
+
+
+async def test_no_host_ends_a_session_that_is_used_at_another(world: World) -> None:
+    async with world.host("a", **ENDING) as a, world.host("b", **ENDING) as b:
+        await _put(_files(a), "f.txt", "x")
+        async with _files(b).in_use():
+            await a.toolset.library.end_idle_sessions(0)
+            while_used = await _names(b)
+        await a.toolset.library.end_idle_sessions(60)
+        soon_after = await _names(b)
+        await a.toolset.library.end_idle_sessions(0)
+        idle = await _names(b)
+
+    assert (while_used, soon_after, idle) == (["f.txt"], ["f.txt"], [])
+
+
+async def test_a_session_is_used_anew_at_one_host_only_once_another_has_ended_it(world: World) -> None:
+    async with world.host("a", **ENDING) as a, world.host("b", **ENDING) as b:
+        await _put(_files(a), "old.txt", "x")
+        assert a.engine.sessions is not None
+        (session,) = a.engine.sessions.known()
+        right = a.engine.sessions.claim(session)
+        second = b.engine.sessions.claim(session) if b.engine.sessions is not None else right
+        putting = asyncio.create_task(_put(_files(b), "new.txt", "y"))
+        await asyncio.sleep(0.5)
+        waited = not putting.done()
+        assert right is not None
+        right.release()
+        await putting
+
+    assert second is None
+    assert waited
+
+
+async def test_files_put_at_a_host_outlive_it_and_go_once_their_session_is_idle(world: World) -> None:
+    async with world.host("b", **ENDING) as b:
+        async with world.host("a", **ENDING) as a:
+            await _put(_files(a, session="s1"), "f.txt", "x")
+            using = world.redis.client().zrange("toolcell:sessions", 0, -1)
+        after = await _names(b, session="s1")
+        ended = await b.toolset.library.end_idle_sessions(0)
+        left = await _names(b, session="s1")
+
+    assert len(using) == 1
+    assert (after, ended, left) == (["f.txt"], 1, [])
+
+
+async def test_a_use_whose_host_says_nothing_any_more_ends_with_its_lease(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.fleet.shared_sessions.LEASE_S", 0.3)
+    async with world.host("a", **ENDING) as a, world.host("b", **ENDING) as b, _files(a).in_use():
+        assert a.engine.sessions is not None
+        while_alive = await b.toolset.library.end_idle_sessions(0)
+        a.engine.sessions._uses, kept = {}, a.engine.sessions._uses
+        await until(lambda: not world.redis.client().keys("toolcell:session-uses:*"))
+        after = await b.toolset.library.end_idle_sessions(0)
+        a.engine.sessions._uses = kept
+
+    assert (while_alive, after) == (0, 1)
+
+
+async def test_a_call_on_a_node_keeps_its_session_and_its_files_end_with_it(world: World) -> None:
+    world.more |= ENDING
+    node = world.node("one")
+
+    async with world.host("a") as a, world.host("b") as b:
+        made = await a.call("keep", {"username": "x", "text": "made", "name": "made.txt"})
+        calling = asyncio.create_task(
+            a.call("once", {"runs": str(world.folder / "runs"), "marker": "w", "seconds": 2.0})
+        )
+        await until(lambda: world.runs("w"))
+        while_running = await b.toolset.library.end_idle_sessions(0)
+        await calling
+        listed = await _names(b)
+        ended = await b.toolset.library.end_idle_sessions(0)
+        left = await _names(a)
+
+    assert not made.processed.is_error, made.processed.value
+    assert (while_running, listed) == (0, ["made.txt"])
+    assert (ended, left) == (1, [])
+    assert not list(node.folder.glob("state/sessions/*"))
+
+
+async def test_news_of_files_reach_who_listens_at_any_host_and_nobody_else(world: World) -> None:
+    world.node("one")
+
+    async with world.host("a") as a, world.host("b") as b:
+        with (
+            b.toolset.events.subscribe(user=User("ann").segment) as anns,
+            b.toolset.events.subscribe(user=User("bob").segment) as bobs,
+            a.toolset.events.subscribe(user=User("ann").segment) as at_a,
+        ):
+            await asyncio.to_thread(_channel_has, world, 2)
+            await _put(_files(a), "up.txt", "x")
+            uploaded = [await _next(anns), await _next(anns)]
+            await a.call("keep", {"username": "x", "text": "y", "name": "made.txt"})
+            made = await _next(anns)
+            await _files(b).remove("up.txt")
+            gone = await _next(anns)
+            here = [await _next(at_a)]
+            # Beside them that of the call itself, which its own host tells.
+            while here[-1]["type"] != "artifact_removed":
+                here.append(await _next(at_a))
+            unheard = len(bobs._held)
+            more = len(anns._held)
+
+    assert [event["type"] for event in uploaded] == ["artifact_stored", "files_update"]
+    assert (made["type"], made["origin"]) == ("artifact_stored", "generated")
+    assert [event["type"] for event in here].count("artifact_stored") == 2
+    assert gone["type"] == "artifact_removed"
+    assert (unheard, more) == (0, 0)
+
+
+async def test_news_without_the_seal_are_dropped(world: World) -> None:
+    async with world.host("a") as a:
+        with a.toolset.events.subscribe(user=User("ann").segment) as heard:
+            await asyncio.to_thread(_channel_has, world, 1)
+            forged = '{"source":"x","user":"%s","session":null,"event":{"type":"list_changed"}}'
+            world.redis.client().publish("toolcell:events", "0" * 64 + forged % User("ann").segment)
+            await _put(_files(a), "real.txt", "x")
+            first = await _next(heard)
+
+    assert first["type"] == "artifact_stored"
+
+
+def _channel_has(world: World, hosts: int) -> None:
+    client = world.redis.client()
+    wait_until(lambda: client.pubsub_numsub("toolcell:events") == [(b"toolcell:events", hosts)])
+
+
+async def _next(heard: Subscription) -> Mapping[str, Any]:
+    async with asyncio.timeout(60):
+        return await anext(heard)
