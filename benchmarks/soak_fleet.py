@@ -79,7 +79,7 @@ class Fleet:
     urls: list[str]
     tokens: Mapping[str, str]
     others: frozenset[int]
-    _redis: "redis.Redis[bytes]"
+    _redis: "redis.Redis"
 
     def memory_mib(self) -> dict[str, float]:
         """Return the memory that each process alone has, and what Redis says of its own."""

@@ -113,7 +113,7 @@ class Connection:
             await connection._check()
             yield connection
 
-    def blocking(self) -> "BlockingRedis[bytes]":
+    def blocking(self) -> BlockingRedis:
         """Return a client for threads; it is closed with this connection."""
         client = BlockingRedis.from_url(
             self.address.url, socket_timeout=_COMMAND_S, socket_connect_timeout=_COMMAND_S,

@@ -41,7 +41,7 @@ class Script:
         except NoScriptError:
             return await cast("Any", redis.eval(self.text, len(keys), *values))
 
-    def run_now(self, redis: "BlockingRedis[bytes]", keys: Sequence[str], *arguments: str | int) -> Any:
+    def run_now(self, redis: BlockingRedis, keys: Sequence[str], *arguments: str | int) -> Any:
         """Run it in a thread, which waits for the answer."""
         values = (*keys, *map(str, arguments))
         try:

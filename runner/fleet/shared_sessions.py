@@ -88,7 +88,7 @@ class SharedSessions:
         keys: What is called how there.
     """
 
-    redis: "Redis[bytes]"
+    redis: Redis
     keys: Keys
     _uses: dict[str, _Names] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
