@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from runner.http.context import Site
 from runner.http.origins import protection
-from runner.http.shares import token_user
+from runner.http.requests_per_user import token_user
 from runner.playground.beside import Connect, Connected, Wanted, may_reach
 from runner.playground.start_key import Passes, admit
 from runner.protocol.endpoint import set_up_endpoint
