@@ -34,8 +34,8 @@ from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
 from runner.observation.metrics_server import metrics_served
 from runner.observation.observers import Observers
-from runner.playground.beside import Connect
 from runner.playground.config import Playground
+from runner.playground.other_servers import Connect
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from runner.http.context import Site
-    from runner.playground.beside import Connect, Connected, Wanted
+    from runner.playground.other_servers import Connect, Connected, Wanted
     from runner.server.serve import Served
     from runner.users.identity import User
 
