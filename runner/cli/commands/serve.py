@@ -199,7 +199,7 @@ def _connecting(site: "Site", served: "Served") -> "Connect":
     """Return what connects to other servers; what it takes is imported once a page asks for one."""
 
     def connect(wanted: "Wanted", user: "User") -> "AbstractAsyncContextManager[Connected]":
-        from runner.proxy.beside import connecting  # noqa: PLC0415 - most servers never need it
+        from runner.proxy.page_proxy import connecting  # noqa: PLC0415 - most servers never need it
 
         return connecting(site, served)(wanted, user)
 
