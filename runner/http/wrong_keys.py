@@ -23,6 +23,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from runner.formats.terminal_text import printable
 from runner.http.responses import refused
 
 __all__ = ["WrongKeys", "WrongOnes", "note_wrong", "of_address", "spare_tokens"]
@@ -244,4 +245,4 @@ def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
 
 def _short(name: str) -> str:
     """Return a name as it is counted and logged: of bounded length, in characters that can be seen."""
-    return "".join(char if char.isprintable() else "?" for char in name[:_NAME_CHARS])
+    return printable(name[:_NAME_CHARS])
