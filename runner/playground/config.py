@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.errors import UsageError
-from runner.playground.beside import COMMAND, Beside
 from runner.playground.bundle import Bundle
+from runner.playground.other_servers import COMMAND, Beside
 from runner.playground.start_key import Passes, StartKey
 from runner.settings.model import Settings
 from runner.users.identity import is_loopback

@@ -15,10 +15,10 @@ import uvicorn
 from runner.errors import UsageError
 from runner.http.connections import protocol_of
 from runner.http.context import Site
-from runner.playground.beside import Beside, Connect
 from runner.playground.bundle import Bundle
 from runner.playground.config import Playground, check_connect, why_not
 from runner.playground.frames import make_frames
+from runner.playground.other_servers import Beside, Connect
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
 from runner.settings.model import Settings

@@ -16,10 +16,10 @@ from runner.http.identify import of_cookie, of_page, who
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
-from runner.playground.beside import Beside
 from runner.playground.config import Playground, frames_origin
 from runner.playground.internals import provider_login
 from runner.playground.oauth import OAuthSteps
+from runner.playground.other_servers import Beside
 from runner.users.resource import LOGINS, PAGE_LOGIN
 
 __all__ = ["playground_address", "routes"]

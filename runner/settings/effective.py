@@ -1,4 +1,4 @@
-"""The terms of one tool: what the settings give each call of it, worked out once and not for each call."""
+"""What the settings give each call of one tool, worked out once and not for each call."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class EffectiveToolSettings:
 
     @classmethod
     def of(cls, settings: Settings, tool: str | None) -> "EffectiveToolSettings":
-        """Return the terms of one tool, or those of all that have none of their own."""
+        """Return what holds for one tool, or for all that have no settings of their own."""
         rights = settings.rights(tool)
         return cls(
             deadlines=settings.deadlines(tool),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place
+from sandbox.selftest.attempt import Act, Attempt, Place, above, exactly, taking
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.gaining import lasting
 from sandbox.selftest.world import LIMITS, World
@@ -61,14 +61,6 @@ def _locked(_world: World, pid: int) -> int:
 
 def _processes(_world: World, pid: int) -> int:
     return len(_family(pid))
-
-
-def _above(bound: float) -> Oracle:
-    return lambda _world, seen: seen.measured > bound
-
-
-def _is(wanted: int) -> Oracle:
-    return lambda _world, seen: seen.during == wanted
 
 
 def _family(pid: int) -> list[int]:
@@ -224,24 +216,13 @@ def _map_locked(place: Place) -> None:
     place.hold()
 
 
-def _take(name: str, technique: str, act: Act, escaped: Oracle, **more: object) -> Attempt:
-    return Attempt(
-        id=f"resources-{name}",
-        kind=Kind.RESOURCES,
-        technique=technique,
-        act=act,
-        escaped=escaped,
-        **more,  # type: ignore[arg-type]
-    )
-
-
 def _memory(name: str, technique: str, act: Act) -> Attempt:
-    return _take(name, technique, act, _above(_TOO_MUCH_BYTES), during=_resident)
+    return taking(name, technique, act, above(_TOO_MUCH_BYTES), during=_resident)
 
 
 def _together(name: str, technique: str, act: Act) -> Attempt:
-    return _take(
-        name, technique, act, _above(_TOO_MUCH_TOGETHER), during=lasting(_shares, _TOO_MUCH_TOGETHER)
+    return taking(
+        name, technique, act, above(_TOO_MUCH_TOGETHER), during=lasting(_shares, _TOO_MUCH_TOGETHER)
     )
 
 
@@ -255,13 +236,13 @@ MEMORY: tuple[Attempt, ...] = (
     _memory("memfd", "memfd_create(2)", _memory_file),
     _memory("shmget", "shmget(2), shmat(2), written", _segment),
     _memory("shm-open", "shm_open(3), mapped", _shared_file),
-    _take("memfd-secret", "memfd_secret(2)", _secret_memory, _is(1), during=_has_secret_memory),
+    taking("memfd-secret", "memfd_secret(2)", _secret_memory, exactly(1), during=_has_secret_memory),
     _memory("stack", "the stack, after setrlimit(2) RLIMIT_STACK", _stack),
     _memory("growsdown", "mmap(2) with MAP_GROWSDOWN", _mapped(_MAP_PRIVATE_ANONYMOUS | _MAP_GROWSDOWN)),
     _together("shared", "mmap(2), shared and anonymous", _mapped(_MAP_SHARED_ANONYMOUS, _TOGETHER_BYTES)),
     _together("several", "memory of several processes together", _several),
-    _take("fork", "fork(2), fifty times", _many, _above(_MANY), during=lasting(_processes, _MANY)),
-    _take("mlock", "mlock(2)", _lock_page, _above(1024 * _KIB), during=_locked),
-    _take("mlockall", "mlockall(2)", _lock_all, _above(1024 * _KIB), during=_locked),
-    _take("mmap-locked", "mmap(2) with MAP_LOCKED", _map_locked, _above(1024 * _KIB), during=_locked),
+    taking("fork", "fork(2), fifty times", _many, above(_MANY), during=lasting(_processes, _MANY)),
+    taking("mlock", "mlock(2)", _lock_page, above(1024 * _KIB), during=_locked),
+    taking("mlockall", "mlockall(2)", _lock_all, above(1024 * _KIB), during=_locked),
+    taking("mmap-locked", "mmap(2) with MAP_LOCKED", _map_locked, above(1024 * _KIB), during=_locked),
 )

@@ -335,7 +335,7 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
                 "EndsWithSession",
                 "SessionEnds",
                 "Challenges",
-                "Shares",
+                "RequestsPerUser",
             ),
             *(
                 "EndsWithToken",

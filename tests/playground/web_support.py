@@ -10,10 +10,15 @@ from browsers import SHELL, launched
 from playground_support import Shown
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-__all__ = ["WEB_TOOLS", "Seen", "browsing", "expect", "faults", "undecided"]
+__all__ = ["VIEWS", "WEB_TOOLS", "Seen", "browsing", "expect", "faults", "undecided"]
 
 ROOT = Path(__file__).parents[2]
 WEB_TOOLS = Path(__file__).with_name("web_tools.py")
+VIEWS = (
+    *("call", "prompts", "resources", "files", "saved"),
+    *("history", "messages", "session", "servers", "oauth"),
+)
+"""The views of the page, by their addresses."""
 AXE = ROOT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 
 # The machine may be busy with other tests.

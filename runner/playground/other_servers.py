@@ -27,7 +27,7 @@ from runner.http.context import Site
 from runner.http.identify import login_of, of_page
 from runner.http.responses import SAFE_HEADERS, Refusal, refused
 from runner.http.under_way import UnderWay
-from runner.playground.asked import object_of
+from runner.playground.json_body import object_of
 from runner.settings.model import Settings
 from runner.users.identity import User
 

@@ -19,10 +19,10 @@ from runner.http.identify import browser_session
 from runner.http.responses import refused
 from runner.users.identity import IdentityError, resolve
 
-__all__ = ["Shares", "token_user"]
+__all__ = ["RequestsPerUser", "token_user"]
 
 
-class Shares:
+class RequestsPerUser:
     """Middleware that refuses a request of a user who has too many under way.
 
     Args:

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp
 
 from runner.http.context import Site
 from runner.http.origins import protection
-from runner.http.shares import token_user
-from runner.playground.beside import Connect, Connected, Wanted, may_reach
+from runner.http.requests_per_user import token_user
+from runner.playground.other_servers import Connect, Connected, Wanted, may_reach
 from runner.playground.start_key import Passes, admit
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.internals.proxy import mend_messages_over_http
@@ -55,7 +55,7 @@ def connecting(site: Site, served: Served) -> Connect:
 
 @dataclass(frozen=True, slots=True)
 class _Connected:
-    """A `runner.playground.beside.Connected`."""
+    """A `runner.playground.other_servers.Connected`."""
 
     web: ASGIApp
     tier: str | None
