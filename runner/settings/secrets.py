@@ -198,6 +198,10 @@ class CallSecrets:
         return item
 
 
+_NONE = CallSecrets()
+"""What calls get where no secret is set."""
+
+
 def _forms(value: str) -> tuple[str, ...]:
     """Return how a value stands in texts: as it is, within JSON, and within a URL."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
@@ -240,6 +244,8 @@ class Secrets:
             tool: Name of the tool.
             user: Name of who calls it.
         """
+        if not self.rules:
+            return _NONE
         mine = [
             name
             for name, secret in self.rules.items()
