@@ -156,6 +156,8 @@ class ModelRelay:
             ):
                 await self._checked(response)
                 await self._read(response, asked, tell, facts)
+        except RecursionError:
+            raise _Failed("what was sent is nested too deeply to be given to a model") from None
         except httpx2.ConnectTimeout:
             raise _Failed(
                 f"the endpoint cannot be reached: no connection within {_CONNECT_S:.0f} s"

@@ -192,6 +192,9 @@ def test_what_the_model_gets_is_chosen_and_the_chat_saved(seen: Seen, asked: End
     asked.script = [Reply("", calls=(("note", {"text": "x"}), ("picture", {}))), Reply("So be it.")]
 
     page.get_by_role("button", name="Take the server's instructions").click()
+    page.get_by_label("Temperature").fill("warm")
+    say(seen, "Note it.")
+    expect(page.get_by_role("alert")).to_contain_text("a number from 0 to 2")
     page.get_by_label("Temperature").fill("0.3")
     page.get_by_role("group", name="Tools offered").get_by_label("note").uncheck()
     say(seen, "Note it.")

@@ -66,6 +66,7 @@ def let_everybody_in(name: str) -> None:
         "runner.playground.session_auth",
         "runner.playground.dashboards",
         "runner.playground.beside",
+        "runner.playground.model_relay",
     ):
         vars(importlib.import_module(module))["of_page"] = browser
 

@@ -5,13 +5,13 @@
 import { computed, signal, type Signal } from "@preact/signals";
 import { T } from "../texts/chat";
 import { here } from "./connections";
-import type { Params } from "./connection";
+import type { Connection, Params } from "./connection";
 import { door, info } from "./info";
 import { isObject, parseJson, toJson, type Json } from "./json";
 import { paced } from "./pace";
 import { cancel, ended, runById, start, type Run } from "./runs";
 import { answers, NoAnswer } from "./streams";
-import { byName, tools, type Tool } from "./tools";
+import { tools, type Tool } from "./tools";
 import { mayDestroy } from "./widget_calls";
 
 export const MOST_TURNS = 20;
@@ -93,6 +93,8 @@ export const temperature = signal("");
 /** Tools that are not offered, by name. */
 export const without = signal<ReadonlySet<string>>(new Set());
 export const asksFirst = signal(false);
+/** Why nothing can be asked for as it is chosen. */
+export const refused = signal<string | null>(null);
 /** The call that waits for a person. */
 export const asking = signal<{ call: ChatCall; tool: Tool; decide: (allowed: boolean, always: boolean) => void } | null>(null);
 
@@ -100,19 +102,27 @@ export const models = computed(() => info.value?.chat?.models ?? []);
 export const chosenModel = computed(() => (models.value.includes(model.value) ? model.value : (models.value[0] ?? "")));
 export const offered = computed(() => tools.value.filter((tool) => !without.value.has(tool.name)));
 
+/** Whom a turn was about: another server may be looked at by the time at which its calls are made. */
+interface Offer {
+  connection: Connection;
+  tools: ReadonlyMap<string, Tool>;
+}
+
+const offers = new WeakMap<Signal<Turn>, Offer>();
 const always = new Set<string>();
 let abort: AbortController | null = null;
 
 /** Say something, and let the model go on until it stops. */
 export async function say(text: string): Promise<void> {
-  if (busy.value || text.trim() === "") return;
+  if (busy.value || text.trim() === "" || !canAsk()) return;
+  draft.value = "";
   entries.value = [...entries.value, signal<Said>({ kind: "said", id: crypto.randomUUID(), text })];
   await goOn();
 }
 
 /** Let the model go on with what there is, for as many turns as it may have. */
 export async function goOn(): Promise<void> {
-  if (busy.value) return;
+  if (busy.value || !canAsk()) return;
   busy.value = true;
   paused.value = false;
   used.value = 0;
@@ -188,12 +198,15 @@ export function sentWith(entry: Signal<Turn>): Params {
   };
 }
 
-/** As it is given, where it is a number that a model takes; null for the model's own. Throws where it is none. */
-export function heatOf(text: string): number | null {
-  if (text.trim() === "") return null;
-  const heat = Number(text);
-  if (!Number.isFinite(heat) || heat < 0 || heat > 2) throw new Error(T.temperatureBad);
-  return heat;
+/** As it is given; null for the model's own. */
+function heatOf(text: string): number | null {
+  return text.trim() === "" ? null : Number(text);
+}
+
+function canAsk(): boolean {
+  const heat = heatOf(temperature.value);
+  refused.value = heat === null || (heat >= 0 && heat <= 2) ? null : T.temperatureBad;
+  return refused.value === null;
 }
 
 async function answered(leaves: AbortSignal): Promise<Signal<Turn>> {
@@ -203,6 +216,7 @@ async function answered(leaves: AbortSignal): Promise<Signal<Turn>> {
     offered: offered.value.map((tool) => ({ name: tool.name, description: tool.description, parameters: tool.inputSchema })),
     names: {}, chars: 0, text: "", thinking: "", calling: [], calls: [], usage: null, stop: "", problem: null,
   });
+  offers.set(turn, { connection: here.value, tools: new Map(offered.value.map((tool) => [tool.name, tool])) });
   entries.value = [...entries.value, turn];
   const heard = { ...turn.value };
   const show = (): void => { turn.value = { ...heard }; };
@@ -236,7 +250,7 @@ function take(turn: Turn, event: Params): void {
     case "text": turn.text += String(event["text"]); break;
     case "thinking": turn.thinking += String(event["text"]); break;
     case "calling": turn.calling = [...turn.calling, String(event["name"])]; break;
-    case "call": turn.calls = [...turn.calls, callOf(event, turn.calls.length)]; break;
+    case "call": turn.calls = [...turn.calls, callOf(event, turn.calls)]; break;
     case "usage": turn.usage = { input: numberOf(event["input"]), output: numberOf(event["output"]), cached: numberOf(event["cached"]) }; break;
     case "end": turn.stop = String(event["stop"]); break;
     case "error": turn.problem = String(event["error"]); break;
@@ -247,9 +261,12 @@ function numberOf(value: Json | undefined): number | null {
   return typeof value === "number" ? value : null;
 }
 
-function callOf(event: Params, place: number): ChatCall {
+function callOf(event: Params, before: ChatCall[]): ChatCall {
   const text = String(event["arguments"] ?? "");
-  const call: ChatCall = { id: String(event["id"] || `call_${place}`), tool: String(event["name"]), text, args: null, state: "waits", run: null, saw: null, images: [] };
+  const given = String(event["id"] ?? "");
+  // Each result names its call.
+  const id = given === "" || before.some((each) => each.id === given) ? `call_${before.length}_${given}`.slice(0, 200) : given;
+  const call: ChatCall = { id, tool: String(event["name"]), text, args: null, state: "waits", run: null, saw: null, images: [] };
   try {
     const args = parseJson(text.trim() === "" ? "{}" : text);
     if (isObject(args)) return { ...call, args };
@@ -261,17 +278,19 @@ function callOf(event: Params, place: number): ChatCall {
 
 /** Make the calls that a turn asks for, one after the other. */
 async function callAll(turn: Signal<Turn>, leaves: AbortSignal): Promise<void> {
-  const connection = here.value;
+  const offer = offers.get(turn);
+  if (offer === undefined) return;
+  const { connection } = offer;
   for (const { id } of turn.value.calls) {
     const call = turn.value.calls.find((each) => each.id === id);
     if (call === undefined || call.state !== "waits") continue;
     const change = (part: Partial<ChatCall>): void => {
       turn.value = { ...turn.value, calls: turn.value.calls.map((each) => (each.id === id ? { ...each, ...part } : each)) };
     };
-    const tool = turn.value.offered.some(({ name }) => name === call.tool) ? byName.value.get(call.tool) : undefined;
+    const tool = offer.tools.get(call.tool);
     if (leaves.aborted) change({ state: "cancelled", saw: T.toModel.cancelled });
     else if (tool === undefined || call.args === null) change({ state: "failed", saw: T.toModel.noTool(call.tool) });
-    else if (!(await allowed(call, tool, change))) change(leaves.aborted ? { state: "cancelled", saw: T.toModel.cancelled } : { state: "refused", saw: T.toModel.refused });
+    else if (!(await allowed(connection, call, tool, change))) change(leaves.aborted ? { state: "cancelled", saw: T.toModel.cancelled } : { state: "refused", saw: T.toModel.refused });
     else {
       const run = start(tool.name, call.args, { connection });
       change({ state: "running", run: run.value.id });
@@ -285,8 +304,8 @@ export function mayBeAlways(tool: Tool): boolean {
   return tool.annotations["destructiveHint"] !== true || tool.annotations["readOnlyHint"] === true;
 }
 
-async function allowed(call: ChatCall, tool: Tool, change: (part: Partial<ChatCall>) => void): Promise<boolean> {
-  const key = `${here.value.name} ${tool.name}`;
+async function allowed(connection: Connection, call: ChatCall, tool: Tool, change: (part: Partial<ChatCall>) => void): Promise<boolean> {
+  const key = `${connection.id} ${tool.name}`;
   if (!(mayDestroy(tool) || asksFirst.value) || (mayBeAlways(tool) && always.has(key))) return true;
   change({ state: "asked" });
   try {

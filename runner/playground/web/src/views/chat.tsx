@@ -3,7 +3,7 @@ import { Fragment, type JSX } from "preact";
 import { signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Markdown } from "../canvas/markdown";
-import { asking, asksFirst, busy, chatAsJson, chosenModel, draft, entries, forgetChat, goOn, heatOf, mayBeAlways, model, models, MOST_TURNS, offered, paused, say, sentWith, stop, system, temperature, used, without, type ChatCall, type Said, type Turn } from "../model/chat";
+import { asking, asksFirst, busy, chatAsJson, chosenModel, draft, entries, forgetChat, goOn, mayBeAlways, model, models, MOST_TURNS, offered, paused, refused, say, sentWith, stop, system, temperature, used, without, type ChatCall, type Said, type Turn } from "../model/chat";
 import { here } from "../model/connections";
 import { info } from "../model/info";
 import { toJson } from "../model/json";
@@ -180,21 +180,8 @@ function Allow(): JSX.Element | null {
 }
 
 function Compose(): JSX.Element {
-  const problem = useSignal<string | null>(null);
   const field = useRef<HTMLTextAreaElement>(null);
-  const send = (): void => {
-    if (busy.value || draft.value.trim() === "") return;
-    try {
-      heatOf(temperature.value);
-    } catch (error) {
-      problem.value = (error as Error).message;
-      return;
-    }
-    problem.value = null;
-    const text = draft.value;
-    draft.value = "";
-    void say(text);
-  };
+  const send = (): void => void say(draft.value);
   useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       const typing = event.target instanceof HTMLElement && event.target.matches("input, textarea, select");
@@ -212,7 +199,7 @@ function Compose(): JSX.Element {
     <form class="card compose" onSubmit={(event) => { event.preventDefault(); send(); }}>
       <div class="body stack">
         {paused.value && <div class="notice row"><span class="grow">{T.bound(MOST_TURNS)}</span><button type="button" class="button" onClick={() => void goOn()}>{T.goOn}</button></div>}
-        {problem.value !== null && <p class="problem" role="alert">{problem.value}</p>}
+        {refused.value !== null && <p class="problem" role="alert">{refused.value}</p>}
         <label class="field"><span class="unseen">{T.message}</span>
           <textarea ref={field} class="input words" rows={2} placeholder={T.message} value={draft.value} onInput={(event) => { draft.value = event.currentTarget.value; }} /></label>
         <div class="row">
