@@ -35,6 +35,7 @@ const OTHERS: View[] = [
 
 export const VIEWS: View[] = [
   { id: "call", side: true, body: () => <CallView /> },
+  { id: "chat", side: false, body: later(() => import("./views/chat").then((module) => module.ChatView)) },
   { id: "prompts", side: false, body: later(() => import("./views/prompts").then((module) => module.PromptsView)) },
   { id: "resources", side: false, body: later(() => import("./views/resources").then((module) => module.ResourcesView)) },
   { id: "files", side: false, body: later(() => import("./views/files").then((module) => module.FilesView)) },
@@ -44,6 +45,11 @@ export const VIEWS: View[] = [
   { id: "session", side: false, body: later(() => import("./views/session").then((module) => module.SessionView)) },
   { id: "servers", side: false, body: later(() => import("./views/servers").then((module) => module.ServersView)) },
 ];
+
+/** The views that this server has: a chat only where its operator configured a model. */
+function viewsHere(): View[] {
+  return VIEWS.filter((view) => view.id !== "chat" || info.value?.chat);
+}
 
 /** A view that is loaded when somebody looks at it. */
 function later(load: () => Promise<() => JSX.Element>): () => JSX.Element {
@@ -55,12 +61,12 @@ export function App(): JSX.Element {
   usePalette();
   if (door.value.state === "opening") return <div class="empty" role="status">{T.page.connecting}</div>;
   if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
-  const view = [...VIEWS, ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
+  const view = [...viewsHere(), ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
   return (
     <>
       <a class="unseen" href="#main">{T.page.skip}</a>
       <Top here={view?.id ?? ""} />
-      <Palette views={VIEWS.map(({ id }) => ({ id, title: T.page.titles[id] }))} />
+      <Palette views={viewsHere().map(({ id }) => ({ id, title: T.page.titles[id] }))} />
       <Reloaded />
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
@@ -83,7 +89,7 @@ function Top({ here }: { here: string }): JSX.Element {
       <Looked name={known?.name ?? ""} />
       <nav aria-label={T.page.views} class="grow">
         <ul>
-          {VIEWS.map((view) => (
+          {viewsHere().map((view) => (
             <li key={view.id}>
               <a href={to(view.id)} aria-current={view.id === here ? "page" : undefined} ref={view.id === here ? inSight : null}>{T.page.titles[view.id]}</a>
             </li>

@@ -242,7 +242,7 @@ function ObjectField(editing: Shown): JSX.Element {
       <legend>{name}<Must required={required} /></legend>
       {field.description !== null && <span class="hint">{field.description}</span>}
       {absent ? (
-        <div><button type="button" class="button" onClick={() => change(blank({ ...field.schema, default: undefined } as unknown as Json, root) ?? {})}>{T.form.fillIn(name)}</button>{wrong !== null && <p class="fault" role="alert">{name}: {wrong}</p>}</div>
+        <div><button type="button" class="button" onClick={() => change(blank({ ...field.schema, default: undefined } as unknown as Json, root) ?? {})}>{T.form.fillOut(name)}</button>{wrong !== null && <p class="fault" role="alert">{name}: {wrong}</p>}</div>
       ) : (
         <>
           <Properties entries={properties} schema={field.schema} root={root} value={value} change={change} strict={strict} top={false} />
