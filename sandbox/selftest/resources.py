@@ -331,6 +331,7 @@ RESOURCES: tuple[Attempt, ...] = (
         _many_files,
         _above(LIMITS.home_bytes),
         during=lasting(_disk, LIMITS.home_bytes),
+        limit_s=60.0,
     ),
     _take(
         "nameless",
@@ -338,6 +339,7 @@ RESOURCES: tuple[Attempt, ...] = (
         _nameless_files,
         _above(LIMITS.home_bytes),
         during=lasting(_held_open, LIMITS.home_bytes),
+        limit_s=60.0,
     ),
     _take("open", "openat(2) without end", _opened, _above(LIMITS.open_files), during=_descriptors),
     _take("dupfd", "fcntl(2) F_DUPFD", _duplicated, _above(LIMITS.open_files), during=_highest_descriptor),
