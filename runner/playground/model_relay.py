@@ -27,8 +27,8 @@ from starlette.types import Receive, Scope, Send
 from runner.http.context import Site
 from runner.http.identify import of_page
 from runner.http.responses import SAFE_HEADERS, Refusal
-from runner.playground.asked import object_of
 from runner.playground.event_stream import EventStream
+from runner.playground.json_body import object_of
 from runner.playground.model_endpoint import Endpoint, Unspoken
 from runner.playground.model_endpoint import Request as Asked
 from runner.playground.model_turn import Event, Turn, turn_of

@@ -28,7 +28,7 @@ from runner.files.my_files import Deferral, MyFiles
 from runner.homes.changes import Change
 from runner.homes.homes import HomeLease
 from runner.http.last_resort import unexpected
-from runner.observation.call_record import CallRecord, FileFacts
+from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
@@ -545,7 +545,7 @@ def _observe(
     record = CallRecord(
         id=request.id,
         user=request.user.name,
-        tool=request.tool,
+        tool=request.tool if is_known else request.tool[:MOST_NAME_CHARS],
         is_known=is_known,
         method=request.method,
         outcome=outcome,
@@ -560,7 +560,9 @@ def _observe(
         ],
         tier=service.tier.value if ours is not None else None,
         worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
-        denials=[(denial.operation, denial.layer) for denial in (() if ours is None else ours.denials)],
+        denials=[
+            (operation(denial.operation), denial.layer) for denial in (() if ours is None else ours.denials)
+        ],
     )
     service.observers.call_ended(record, request.span)
 

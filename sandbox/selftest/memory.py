@@ -28,6 +28,8 @@ _MREMAP_MAYMOVE = 1
 _AT_RANDOM = 25
 _MCL_CURRENT = 1
 _MANY = 50
+# Children stay until they are ended; on a machine that is busy it takes long to look at so many.
+_STAY_S, _LIMIT_S = 90, 60.0
 _HELD_BYTES = 3 * LIMITS.memory_bytes
 # A worker uses some memory before it takes more; it stays below this.
 _TOO_MUCH_BYTES = int(2.5 * LIMITS.memory_bytes)
@@ -182,7 +184,7 @@ def _several(place: Place) -> None:
             held = bytearray(_IN_CHILD_BYTES)
             os.write(write, b"+")
             os.close(write)
-            time.sleep(20)
+            time.sleep(_STAY_S)
             os._exit(len(held) and 0)
     # Nobody but the children, so that the end of one that got none is heard as well.
     os.close(write)
@@ -194,7 +196,7 @@ def _several(place: Place) -> None:
 def _many(place: Place) -> None:
     for _ in range(_MANY):
         if os.fork() == 0:
-            signal.alarm(20)
+            signal.alarm(_STAY_S)
             signal.pause()
     place.hold()
 
@@ -222,7 +224,12 @@ def _memory(name: str, technique: str, act: Act) -> Attempt:
 
 def _together(name: str, technique: str, act: Act) -> Attempt:
     return taking(
-        name, technique, act, above(_TOO_MUCH_TOGETHER), during=lasting(_shares, _TOO_MUCH_TOGETHER)
+        name,
+        technique,
+        act,
+        above(_TOO_MUCH_TOGETHER),
+        during=lasting(_shares, _TOO_MUCH_TOGETHER),
+        limit_s=_LIMIT_S,
     )
 
 
@@ -241,7 +248,14 @@ MEMORY: tuple[Attempt, ...] = (
     _memory("growsdown", "mmap(2) with MAP_GROWSDOWN", _mapped(_MAP_PRIVATE_ANONYMOUS | _MAP_GROWSDOWN)),
     _together("shared", "mmap(2), shared and anonymous", _mapped(_MAP_SHARED_ANONYMOUS, _TOGETHER_BYTES)),
     _together("several", "memory of several processes together", _several),
-    taking("fork", "fork(2), fifty times", _many, above(_MANY), during=lasting(_processes, _MANY)),
+    taking(
+        "fork",
+        "fork(2), fifty times",
+        _many,
+        above(_MANY),
+        during=lasting(_processes, _MANY),
+        limit_s=_LIMIT_S,
+    ),
     taking("mlock", "mlock(2)", _lock_page, above(1024 * _KIB), during=_locked),
     taking("mlockall", "mlockall(2)", _lock_all, above(1024 * _KIB), during=_locked),
     taking("mmap-locked", "mmap(2) with MAP_LOCKED", _map_locked, above(1024 * _KIB), during=_locked),

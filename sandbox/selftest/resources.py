@@ -312,6 +312,7 @@ RESOURCES: tuple[Attempt, ...] = (
         _many_files,
         above(LIMITS.home_bytes),
         during=lasting(_disk, LIMITS.home_bytes),
+        limit_s=60.0,
     ),
     taking(
         "nameless",
@@ -319,6 +320,7 @@ RESOURCES: tuple[Attempt, ...] = (
         _nameless_files,
         above(LIMITS.home_bytes),
         during=lasting(_held_open, LIMITS.home_bytes),
+        limit_s=60.0,
     ),
     taking("open", "openat(2) without end", _opened, above(LIMITS.open_files), during=_descriptors),
     taking("dupfd", "fcntl(2) F_DUPFD", _duplicated, above(LIMITS.open_files), during=_highest_descriptor),
