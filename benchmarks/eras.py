@@ -17,10 +17,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from benchmarks.blocks import Load, run_block
 from benchmarks.figures import table
+from benchmarks.processes import processor_s
 from benchmarks.served import SETTLE_S, STOCKED
 from benchmarks.servers import ROOT, Kind, Server, Transport, serving
 
@@ -81,10 +80,12 @@ def _measured(
         sides = [*servers][number % len(servers) :] + [*servers][: number % len(servers)]
         for side in sides:
             time.sleep(SETTLE_S)
-            begun = _processor_s(servers[side])
+            begun = processor_s(servers[side].process.pid)
             block = run_block(servers[side], "echo_async", {"text": "hello"}, calls=options.calls, load=load)
             medians[side].append(1000 * statistics.median(block.latencies_s))
-            work[side].append(1000 * (_processor_s(servers[side]) - begun) / len(block.latencies_s))
+            work[side].append(
+                1000 * (processor_s(servers[side].process.pid) - begun) / len(block.latencies_s)
+            )
             rates[side].append(len(block.latencies_s) / block.elapsed_s)
     return [_row(side, medians, rates, work, (transport, era, load.name)) for side in servers]
 
@@ -104,12 +105,6 @@ def _row(
         f"{statistics.median(work[side]):.2f}",
         f"{statistics.median(work[side]) / statistics.median(work[PLAIN]):.2f}",
     )
-
-
-def _processor_s(server: Server) -> float:
-    """Return the processor time that a server's own process has had: that of its workers is not in it."""
-    used = psutil.Process(server.process.pid).cpu_times()
-    return float(used.user + used.system)
 
 
 def _options() -> argparse.Namespace:

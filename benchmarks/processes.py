@@ -2,7 +2,7 @@
 
 import psutil  # type: ignore[import-untyped]
 
-__all__ = ["descriptors", "host_mib", "memory_mib", "tree_mib"]
+__all__ = ["descriptors", "host_mib", "memory_mib", "processor_s", "tree_mib"]
 
 _MIB = 1 << 20
 
@@ -20,6 +20,12 @@ def memory_mib(host: int) -> dict[str, list[float]]:
     if not found["worker"]:
         raise RuntimeError(f"the host {host} has no parked worker to measure")
     return found
+
+
+def processor_s(host: int) -> float:
+    """Return the processor time that a host alone has had, in seconds: that of its workers is not in it."""
+    used = psutil.Process(host).cpu_times()
+    return float(used.user + used.system)
 
 
 def host_mib(host: int) -> float:

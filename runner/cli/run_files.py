@@ -3,6 +3,7 @@
 Source: `docs/cli.md`; `docs/files.md`.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,45 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from runner.contract.available_files import available_files, files_block, human_facts
 from runner.contract.error_messages import envelope, file_not_found
 from runner.errors import CallError, UsageError
+from runner.files.my_files import MyFiles
 from runner.files.paging import MOST, CursorError, page
 from runner.formats.human_numbers import human_size
+from runner.formats.terminal_text import table
+from runner.homes.homes import Homes
 from runner.store.protocol import Origin, Record
 from sandbox.syscalls import rename_noreplace
 
-__all__ = ["ACTIONS", "Files", "FilesOptions", "files_from_shell"]
-
-
-class Files(Protocol):
-    """The files of one user in one session, and that session's end.
-
-    All methods raise `CallError` where the store fails or a limit is reached.
-    """
-
-    async def list(self) -> Sequence[Record]:
-        """Return all files, by name."""
-
-    async def find(self, name: str) -> Record | None:
-        """Return the file of a name, as anyone may write it."""
-
-    async def nearest(self, name: str) -> Sequence[str]:
-        """Return names of files that `name` may have meant."""
-
-    async def put(self, source: int, *, name: str) -> Record:
-        """Keep an open regular file as uploaded."""
-
-    async def copy_to(self, record: Record, target: int) -> None:
-        """Write a file's bytes to an open file."""
-
-    async def remove(self, record: Record) -> None:
-        """Remove a file."""
-
-    async def end_session(self) -> Mapping[str, Any]:
-        """End the session; return what it took along, JSON-safe."""
+__all__ = ["ACTIONS", "FilesOptions", "files_from_shell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +103,19 @@ class _Answer:
     text: str
 
 
-async def files_from_shell(files: Files, options: FilesOptions) -> int:
+async def files_from_shell(files: MyFiles, homes: Homes, options: FilesOptions) -> int:
     """Do what was asked, print the answer, and return the exit status.
+
+    Args:
+        files: The files of one user in one session.
+        homes: Where the home is that ends with the session.
+        options: What was asked.
 
     Raises:
         UsageError: A local file cannot be read or written.
     """
     try:
-        answer = await _answer(files, options)
+        answer = await _answer(files, homes, options)
     except CallError as error:
         hint = error.details.get("suggestion")
         print(f"runner: {error.message}{f'. {hint}' if hint else ''}", file=sys.stderr)  # noqa: T201
@@ -149,7 +130,7 @@ async def files_from_shell(files: Files, options: FilesOptions) -> int:
     return 0
 
 
-async def _answer(files: Files, options: FilesOptions) -> _Answer:
+async def _answer(files: MyFiles, homes: Homes, options: FilesOptions) -> _Answer:
     match options.action:
         case "ls":
             return await _list(files, options)
@@ -162,26 +143,24 @@ async def _answer(files: Files, options: FilesOptions) -> _Answer:
         case "context":
             return await _context(files)
         case _:
-            ended = await files.end_session()
-            return _Answer(ended, "\n".join(f"{key}: {value}" for key, value in ended.items()))
+            return await _end_session(files, homes)
 
 
-async def _list(files: Files, options: FilesOptions) -> _Answer:
-    records = await files.list()
+async def _list(files: MyFiles, options: FilesOptions) -> _Answer:
+    records = await files.all()
     if options.limit is None and options.cursor is None:
         document = {"files": [_described(record) for record in records]}
-        return _Answer(document, _table([_toolsets(record) for record in records]))
+        return _Answer(document, "\n".join(table(map(_row, records))))
     try:
         part = page(records, limit=options.limit, cursor=options.cursor)
     except CursorError as error:
         raise UsageError(f"--cursor: {error}; leave it out for the first page") from error
     paged = {"files": [_described(record) for record in part.files], "next": part.next}
     more = [] if part.next is None else [f"more: --cursor {part.next}"]
-    table = _table([_toolsets(record) for record in part.files])
-    return _Answer(paged, "\n".join([*filter(None, [table]), *more]))
+    return _Answer(paged, "\n".join([*table(map(_row, part.files)), *more]))
 
 
-async def _put(files: Files, options: FilesOptions) -> _Answer:
+async def _put(files: MyFiles, options: FilesOptions) -> _Answer:
     paths = [Path(word) for word in options.words]
     stored: list[Record] = []
     # All are opened before one is kept: a wrong path among them changes nothing.
@@ -189,7 +168,7 @@ async def _put(files: Files, options: FilesOptions) -> _Answer:
         sources = [stack.enter_context(_readable(path)) for path in paths]
         for path, source in zip(paths, sources, strict=True):
             try:
-                stored.append(await files.put(source, name=options.name or path.name))
+                stored.append(await files.put(source, name=options.name or path.name, origin=Origin.UPLOADED))
             except CallError as error:
                 error.details["stored"] = [record.name for record in stored]
                 raise
@@ -199,14 +178,15 @@ async def _put(files: Files, options: FilesOptions) -> _Answer:
     return _Answer({"files": [_described(record) for record in stored]}, "\n".join(names))
 
 
-async def _get(files: Files, options: FilesOptions) -> _Answer:
+async def _get(files: MyFiles, options: FilesOptions) -> _Answer:
     record = await _found(files, options.words[0])
     target = options.out or Path(str(record.name))
     if target.is_dir():
         target /= str(record.name)
     try:
         with _writable(target, force=options.force) as fd:
-            await files.copy_to(record, fd)
+            async with files.open(record) as content:
+                await content.copy_to(fd)
     except FileExistsError as error:
         raise UsageError(f"{target} exists; --force overwrites it, --out PATH writes elsewhere") from error
     except OSError as error:
@@ -214,21 +194,28 @@ async def _get(files: Files, options: FilesOptions) -> _Answer:
     return _Answer({"name": record.name, "path": str(target), "size": record.size}, str(target))
 
 
-async def _remove(files: Files, names: Sequence[str]) -> _Answer:
+async def _remove(files: MyFiles, names: Sequence[str]) -> _Answer:
     # All are found before one is removed: a wrong name among them changes nothing.
     records = {record.name: record for record in [await _found(files, name) for name in names]}
     for record in records.values():
-        await files.remove(record)
+        await files.remove(record.shown)
     return _Answer({"removed": list(records)}, "\n".join(map(str, records)))
 
 
-async def _context(files: Files) -> _Answer:
-    records = await files.list()
+async def _context(files: MyFiles) -> _Answer:
+    records = await files.all()
     block = files_block(available_files(records))
     return _Answer({"context": block, "files": [_described(record) for record in records]}, block)
 
 
-async def _found(files: Files, name: str) -> Record:
+async def _end_session(files: MyFiles, homes: Homes) -> _Answer:
+    removed = await files.end_session()
+    emptied = await asyncio.to_thread(homes.end, files.user)
+    ended = {"session": files.session, "files_removed": len(removed or ()), "home_emptied": emptied}
+    return _Answer(ended, "\n".join(f"{key}: {value}" for key, value in ended.items()))
+
+
+async def _found(files: MyFiles, name: str) -> Record:
     record = await files.find(name)
     if record is None:
         raise file_not_found(name, await files.nearest(name))
@@ -252,7 +239,7 @@ def _described(record: Record) -> dict[str, Any]:
     }
 
 
-def _toolsets(record: Record) -> tuple[str, ...]:
+def _row(record: Record) -> tuple[str, ...]:
     said = list(human_facts(record.said.facts))
     if record.said.origin is Origin.DEFERRED and record.said.reason:
         said.append(record.said.reason.replace("_", " "))
@@ -260,17 +247,6 @@ def _toolsets(record: Record) -> tuple[str, ...]:
         said.append(f"until {record.expires_at:%Y-%m-%d %H:%M %Z}")
     source = f"{record.said.origin.value} {record.created:%Y-%m-%d}"
     return (str(record.name), human_size(record.size), source, ", ".join(said))
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = (zip(map(_legible, row), widths, strict=True) for row in rows)
-    return "\n".join("  ".join(text.ljust(width) for text, width in row).rstrip() for row in padded)
-
-
-def _legible(text: str) -> str:
-    """Return a text without what a terminal would obey."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 
 from runner.cli.start import load_checked
 from runner.errors import StartError
+from runner.formats.terminal_text import table
 from runner.system.logging_setup import set_up
 from runner.up.control import NoSupervisor, ask, supervise
 from runner.up.folders import Folders
@@ -198,8 +199,7 @@ def _lines(answer: Mapping[str, Any]) -> list[str]:
         return ["no server runs"]
     head = ("USER", "STATE", "URL", "PID", "UID", "RESTARTS", "MEMORY", "BOUNDED BY")
     rows = [head, *(_row(server) for server in servers)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines = table(rows)
     lines += [f"{server['user']}: {server['problem']}" for server in servers if server["problem"]]
     if answer.get("supervisor") is None:
         lines.append("no supervisor runs: what dies is not started again; `runner up` takes these over")
@@ -220,13 +220,8 @@ def _row(server: Mapping[str, Any]) -> tuple[str, ...]:
         server["restarts"],
         memory,
     )
-    return (*map(_plain, shown), _plain(_bounds(server["bounded_by"].items())))
+    return (*map(str, shown), _bounds(server["bounded_by"].items()))
 
 
 def _bounds(said: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{name}: {by}" for name, by in said if by != "not asked for")
-
-
-def _plain(value: object) -> str:
-    """Return a text without what a terminal would obey."""
-    return "".join(char if char.isprintable() else "?" for char in str(value))

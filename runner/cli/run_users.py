@@ -13,6 +13,7 @@ from runner.cli.administration import Account, Administration
 from runner.contract.error_messages import envelope
 from runner.errors import CallError, UsageError
 from runner.formats.human_numbers import human_size
+from runner.formats.terminal_text import printable
 
 __all__ = ["ACTIONS", "UsersOptions", "users_from_shell"]
 
@@ -101,20 +102,15 @@ async def _answer(administration: Administration, options: UsersOptions) -> tupl
 def _line(account: Account) -> str:
     running = "  a call is under way" if account.calls_running else ""
     home = "" if account.home is None else f"  home {human_size(account.home_bytes)}"
-    return f"{_legible(account.user)}  {account.files} files, {human_size(account.bytes)}{home}{running}"
+    return f"{printable(account.user)}  {account.files} files, {human_size(account.bytes)}{home}{running}"
 
 
 def _lines(said: Mapping[str, Any]) -> str:
     lines = []
     for key, value in said.items():
         items = value if isinstance(value, list) else [value]
-        lines += [f"{key}: {_legible(str(item))}" for item in items]
+        lines += [f"{key}: {printable(str(item))}" for item in items]
     return "\n".join(lines)
-
-
-def _legible(text: str) -> str:
-    """Return a text without what a terminal would obey."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _print(text: str) -> None:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from runner.formats.terminal_text import printable
 from runner.steps.listener import MESSAGE, PROGRESS, ClientRefusal
 
 __all__ = ["TOKEN", "Terminal"]
@@ -69,5 +70,4 @@ class Terminal:
 
 
 def _plain(text: object) -> str:
-    """Return a tool's text on one line, without what a terminal would obey."""
-    return "".join(char if char.isprintable() else " " for char in str(text or ""))
+    return printable(str(text or ""), " ")

@@ -35,7 +35,7 @@ def with_payload(message: Mapping[str, Any], payload: Any, *, text: str) -> dict
     Args:
         message: The result.
         payload: What it returns instead, as plain JSON values.
-        text: The same as text.
+        text: `payload` as text.
     """
     made: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
     structured = message.get("structuredContent")

@@ -81,7 +81,9 @@ class Upkeep:
 
     def in_use(self, user: User) -> AbstractAsyncContextManager[None]:
         """Keep the session in which a user speaks from ending meanwhile; it ends with this server."""
-        if user.session is not None and not self.library.persist:
+        if self.library.persist:
+            return contextlib.nullcontext()
+        if user.session is not None:
             self._spoken.add(user.session)
         return self.library.of(user.name, user.session).in_use()
 

@@ -7,9 +7,10 @@ Source: flock(2); `docs/cli.md`, "Users".
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +36,7 @@ class CallLocks:
 
     state: Path
 
-    @contextmanager
-    def calling(self, segment: str) -> Iterator[None]:
+    def calling(self, segment: str) -> AbstractContextManager[None]:
         """Have a call of a user under way. Where that cannot be noted, as on a full disk, go on without.
 
         Args:
@@ -45,12 +45,23 @@ class CallLocks:
         Raises:
             CallError: `E_BUSY`: the user is being removed.
         """
-        with ExitStack() as held:
-            with contextlib.suppress(OSError):
-                fd = held.enter_context(self._opened(segment))
-                if not _shared(fd):
-                    raise _removed()
-            yield
+        return _Calling(self, segment)
+
+    def shared(self, segment: str) -> int | None:
+        """Take the lock of a user for a call; return its descriptor, or None where that cannot be had."""
+        try:
+            fd = self._open(segment)
+        except OSError:
+            return None
+        try:
+            if _shared(fd):
+                return fd
+        except OSError:
+            # A file system without locks.
+            os.close(fd)
+            return None
+        locks.let_go(fd)
+        raise _removed()
 
     def is_calling(self, segment: str) -> bool:
         """Say whether a call of a user is under way."""
@@ -71,16 +82,36 @@ class CallLocks:
     @contextmanager
     def _opened(self, segment: str) -> Iterator[int]:
         """Open the file of a lock, and let go of the lock at the end."""
-        path = self.state / _FOLDER / f"{segment}.lock"
-        try:
-            fd = open_lock(path)
-        except FileNotFoundError:
-            make_folder(self.state, _FOLDER)
-            fd = open_lock(path)
+        fd = self._open(segment)
         try:
             yield fd
         finally:
             locks.let_go(fd)
+
+    def _open(self, segment: str) -> int:
+        path = Path(self.state, _FOLDER, f"{segment}.lock")
+        try:
+            return open_lock(path)
+        except FileNotFoundError:
+            make_folder(self.state, _FOLDER)
+            return open_lock(path)
+
+
+class _Calling(AbstractContextManager[None]):
+    """The lock of one call. No generator: each call takes one."""
+
+    __slots__ = ("_fd", "_locks", "_segment")
+
+    def __init__(self, calls: CallLocks, segment: str) -> None:
+        self._locks = calls
+        self._segment = segment
+
+    def __enter__(self) -> None:
+        self._fd = self._locks.shared(self._segment)
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            locks.let_go(self._fd)
 
 
 def _shared(fd: int) -> bool:

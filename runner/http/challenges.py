@@ -37,7 +37,7 @@ class Challenges:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not (self._required or self._metadata is not None):
             await self._app(scope, receive, send)
             return
         token = get_access_token()

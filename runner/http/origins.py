@@ -86,7 +86,7 @@ class KnownOrigins:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "http" and any(name == b"origin" for name, _ in scope["headers"]):
+        if scope["type"] == "http" and b"origin" in [name for name, _ in scope["headers"]]:
             request = Request(scope)
             named = request.headers.getlist("origin")
             if len(named) != 1 or not self._is_known(request, named[0]):

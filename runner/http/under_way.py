@@ -113,6 +113,6 @@ class EndsWithSession:
 def _of_browser(site: Site, scope: Scope) -> User | None:
     if scope["type"] != "http" or (scope["method"], scope["path"]) == _LOGOUT:
         return None
-    if not any(name == b"cookie" for name, _ in scope["headers"]):
+    if b"cookie" not in [name for name, _ in scope["headers"]]:
         return None
     return browser_session(site.settings, site.tokens, Request(scope), now=site.clock())

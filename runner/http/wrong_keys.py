@@ -23,7 +23,9 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from runner.formats.terminal_text import printable
 from runner.http.responses import refused
+from runner.system.backoff import doubled_s
 
 __all__ = ["WrongKeys", "WrongOnes", "note_wrong", "of_address", "spare_tokens"]
 
@@ -37,7 +39,6 @@ _FORGOTTEN_S = 600.0
 _MOST_ADDRESSES = 4096
 _MOST_WAITING = 64
 _TELL_S = 10.0
-_LAST_DOUBLING = 16
 _NAME_CHARS = 64
 _TOKEN_BYTES = 16 * 1024
 _NO_ADDRESS = "no address"
@@ -101,9 +102,7 @@ class WrongOnes:
         self._of[address] = (count, now)
         while len(self._of) > _MOST_ADDRESSES:
             self._of.popitem(last=False)
-        if count <= _FREE:
-            return 0.0
-        return float(min(_LONGEST_S, _FIRST_S * 2 ** min(count - _FREE - 1, _LAST_DOUBLING)))
+        return doubled_s(count - _FREE, first_s=_FIRST_S, most_s=_LONGEST_S)
 
 
 @dataclass(slots=True)
@@ -244,4 +243,4 @@ def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
 
 def _short(name: str) -> str:
     """Return a name as it is counted and logged: of bounded length, in characters that can be seen."""
-    return "".join(char if char.isprintable() else "?" for char in name[:_NAME_CHARS])
+    return printable(name[:_NAME_CHARS])

@@ -112,8 +112,9 @@ class _Chain:
         digest = hashlib.sha256(body).hexdigest()
         if digest != end[1].decode():
             return self._fault(f"{where} is not what was written: its hash does not fit")
-        said = json.loads(body + b"}")
-        seq, before = said.get("seq"), said.get("prev")
+        seq, before = _numbered(body)
+        if seq is None:
+            return self._fault(f"{where} is not a record")
         if not self._records:
             self._first = seq
             if before != GENESIS:
@@ -127,6 +128,19 @@ class _Chain:
 
     def _fault(self, told: str) -> None:
         self._faults.append(told)
+
+
+def _numbered(body: bytes) -> tuple[int | None, object]:
+    """Return the number of a record and what it names as the one before it; no number for what is none.
+
+    Its hash may fit all the same: anybody can make one.
+    """
+    try:
+        said = json.loads(body + b"}")
+    except (ValueError, RecursionError):
+        return None, None
+    seq = said.get("seq") if isinstance(said, dict) else None
+    return (seq if type(seq) is int else None), said.get("prev") if isinstance(said, dict) else None
 
 
 def _named(folder: Path) -> Iterator[tuple[Path, "re.Match[str]"]]:

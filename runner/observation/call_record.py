@@ -3,7 +3,35 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["CallRecord", "FileFacts"]
+__all__ = ["MOST_NAME_CHARS", "OTHER", "CallRecord", "FileFacts", "operation"]
+
+OTHER = "other"
+"""What stands for a word that is not one of ours."""
+
+MOST_NAME_CHARS = 128
+"""So much is noted of the name of a tool that does not exist, which is whatever its client said."""
+
+_OF_OS = (
+    "chown chroot lchown link listdir makedirs mkdir mkfifo mknod open remove removexattr rename replace "
+    "rmdir scandir setxattr symlink truncate unlink"
+)
+_OF_SOCKETS = "bind connect getaddrinfo gethostbyname sendmsg sendto socket"
+_OPERATIONS = frozenset(
+    {
+        *(f"os.{name}" for name in _OF_OS.split()),
+        *("connect", "file operation", "lookup", "open", "run", "sqlite3.connect"),
+        *(f"socket.{name}" for name in _OF_SOCKETS.split()),
+    }
+)
+
+
+def operation(named: str) -> str:
+    """Return the name of an operation that was denied, or `other`.
+
+    A worker says what it was denied, and code in it could say anything there: words of its own, a new one
+    each time. So only those count that the guard and the gate have.
+    """
+    return named if named in _OPERATIONS else OTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

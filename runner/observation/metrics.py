@@ -1,7 +1,8 @@
 """Metrics for Prometheus: calls and their outcomes, where their time went, and what the server holds now.
 
 Counters and histograms are counted as calls end; what there is at one moment is asked when it is scraped. A
-label has a bounded number of values: a tool that does not exist is `unknown`, whatever it was called.
+label has a bounded number of values: a tool that does not exist is `unknown`, whatever it was called, and so
+many tools have a name of their own; servers behind a proxy may offer new ones for ever.
 
 Source: prometheus.io, "Metric and label naming"; `docs/observation.md`, "Metrics".
 """
@@ -15,12 +16,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
-from runner.observation.call_record import CallRecord
+from runner.observation.call_record import OTHER, CallRecord
 
-__all__ = ["CONTENT_TYPE", "Gauges", "Metrics"]
+__all__ = ["CONTENT_TYPE", "MOST_TOOLS", "Gauges", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """What `exposition` gives."""
+
+MOST_TOOLS = 1000
+"""So many tools are told apart; the others are `other`."""
 
 _UNKNOWN = "unknown"
 # Seconds: from a kept worker's empty tool to the longest call that the default settings allow.
@@ -101,12 +105,13 @@ class Metrics:
         )
         # Looking a child up takes longer than counting.
         self._known: dict[tuple[str, str], tuple[_Child, _Child]] = {}
+        self._tools: set[str] = set()
         self._steps: dict[str, _Child] = {}
         self._registry.register(_Collected(lambda: self._now))
 
     def call_ended(self, record: CallRecord) -> None:
         """Count a call."""
-        tool = record.tool if record.is_known else _UNKNOWN
+        tool = self._label(record.tool) if record.is_known else _UNKNOWN
         key = (tool, record.outcome)
         if key not in self._known:
             self._known[key] = self._calls.labels(*key).inc, self._call_seconds.labels(tool).observe
@@ -125,6 +130,12 @@ class Metrics:
             if files:
                 self._files.labels(way).inc(len(files))
                 self._bytes.labels(way).inc(sum(file.size for file in files))
+
+    def _label(self, tool: str) -> str:
+        shown = _written(tool)
+        if len(self._tools) < MOST_TOOLS:
+            self._tools.add(shown)
+        return shown if shown in self._tools else OTHER
 
     def logins_refused(self, count: int) -> None:
         """Count tokens and keys that were refused."""
@@ -172,7 +183,7 @@ class _Collected:
             "toolcell_user_memory_bytes", "Memory of the processes of each user.", labels=("user",)
         )
         for user, size in now.user_memory.items():
-            memory.add_metric((user,), size)
+            memory.add_metric((_written(user),), size)
         yield memory
         faults = GaugeMetricFamily(
             "toolcell_fault", "1 for each part that keeps calls from working.", labels=("part",)
@@ -181,6 +192,11 @@ class _Collected:
             faults.add_metric((part,), 1)
         yield faults
         yield _gauge("toolcell_ready", "1 while calls would work.", int(not tuple(now.faults)))
+
+
+def _written(name: str) -> str:
+    """Return a name as UTF-8 can have it: one that it cannot would leave no metrics at all."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

@@ -74,7 +74,8 @@ class Observers:
         if self.metrics is not None:
             self.metrics.call_ended(record)
         if self.spans is not None and span is not None:
-            self.spans.end(span, record)
+            # Once the answer is on its way: nobody waits for a span.
+            asyncio.get_running_loop().call_soon(self.spans.end, span, record)
 
     def logins_refused(self, count: int, said: Mapping[str, Any]) -> None:
         """Tell of tokens and keys that were refused.

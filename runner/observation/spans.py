@@ -12,8 +12,9 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from runner.observation.call_record import CallRecord
@@ -35,11 +36,13 @@ class Spans:
     def __init__(self, exporter: SpanExporter, *, version: str) -> None:
         # What the environment says of the service (OTEL_SERVICE_NAME) counts before ours.
         resource = Resource({"service.name": "toolcell", "service.version": version}).merge(Resource.create())
-        if resource.attributes.get("service.name") == "unknown_service":
+        if str(resource.attributes.get("service.name")).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": "toolcell"}))
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._processor = BatchSpanProcessor(exporter)
+        self._provider.add_span_processor(self._processor)
         self._tracer = self._provider.get_tracer("toolcell", version)
+        self._scope = InstrumentationScope("toolcell", version)
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, params: Mapping[str, Any], *, began: float) -> tuple[trace.Span, dict[str, Any]]:
@@ -63,7 +66,9 @@ class Spans:
         return span, {**params, "_meta": {**meta, **told}}
 
     def end(self, span: trace.Span, record: CallRecord) -> None:
-        """End the span of a call, with one below it for each step."""
+        """End the span of a call, with one below it for each step; at once where its trace is not sampled."""
+        if not span.is_recording():
+            return
         span.set_attributes(
             {
                 "mcp.method.name": record.method,
@@ -78,14 +83,31 @@ class Spans:
         )
         if record.outcome != "ok":
             span.set_status(trace.StatusCode.ERROR, record.outcome)
-        inside, before = trace.set_span_in_context(span), 0.0
+        parent, before = span.get_span_context(), 0.0
         for step, done in record.steps:
-            child = self._tracer.start_span(
-                step, context=inside, start_time=int((record.began + before) * _NS)
+            # They have ended, so nothing is to be locked, sampled or kept for changes: a fifth of the work.
+            self._processor.on_end(
+                ReadableSpan(
+                    step,
+                    context=self._below(parent),
+                    parent=parent,
+                    resource=self._provider.resource,
+                    instrumentation_scope=self._scope,
+                    start_time=int((record.began + before) * _NS),
+                    end_time=int((record.began + done) * _NS),
+                )
             )
-            child.end(int((record.began + done) * _NS))
             before = done
         span.end(int((record.began + record.elapsed_s) * _NS))
+
+    def _below(self, parent: trace.SpanContext) -> trace.SpanContext:
+        return trace.SpanContext(
+            trace_id=parent.trace_id,
+            span_id=self._provider.id_generator.generate_span_id(),
+            is_remote=False,
+            trace_flags=parent.trace_flags,
+            trace_state=parent.trace_state,
+        )
 
     def close(self) -> None:
         """Send what waits to be sent, and end."""

@@ -9,8 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.errors import UsageError
-from runner.playground.beside import COMMAND, Beside
 from runner.playground.bundle import Bundle
+from runner.playground.model_relay import ModelRelay
+from runner.playground.other_servers import COMMAND, Beside
 from runner.playground.start_key import Passes, StartKey
 from runner.settings.model import Settings
 from runner.users.identity import is_loopback
@@ -29,6 +30,7 @@ class Playground:
         key: The start key; None where everybody has a token.
         passes: The passes for `/mcp`.
         beside: The other servers of its pages.
+        chat: The way of its pages to models; None where the operator configured none.
     """
 
     facts: Callable[[], Mapping[str, Any]]
@@ -37,6 +39,7 @@ class Playground:
     key: StartKey | None
     passes: Passes = field(default_factory=Passes)
     beside: Beside | None = None
+    chat: ModelRelay | None = None
 
 
 def why_not(settings: Settings) -> str | None:

@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from runner.http.responses import SAFE_HEADERS, Refusal
-from runner.playground.asked import object_of
-from runner.playground.beside import Beside, may_reach
+from runner.playground.json_body import object_of
+from runner.playground.other_servers import Beside, may_reach
 from runner.settings.model import Settings
 
 __all__ = ["CALLBACK", "OAuthSteps"]

@@ -15,10 +15,12 @@ import uvicorn
 from runner.errors import UsageError
 from runner.http.connections import protocol_of
 from runner.http.context import Site
-from runner.playground.beside import Beside, Connect
 from runner.playground.bundle import Bundle
 from runner.playground.config import Playground, check_connect, why_not
 from runner.playground.frames import make_frames
+from runner.playground.model_endpoint import Endpoint
+from runner.playground.model_relay import ModelRelay
+from runner.playground.other_servers import Beside, Connect
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
 from runner.settings.model import Settings
@@ -65,8 +67,8 @@ async def open_playground(
         connect: Connects to other servers for pages.
 
     Raises:
-        UsageError: The settings let pages connect to what they should not, or the port of the second origin
-            cannot be listened on.
+        UsageError: The settings let pages connect to what they should not, the key of the models cannot be
+            had, or the port of the second origin cannot be listened on.
     """
     settings = site.settings
     reason = why_not(settings)
@@ -76,13 +78,20 @@ async def open_playground(
         yield None
         return
     check_connect(settings)
+    endpoint = Endpoint.of(settings)
+    chat = ModelRelay(site, endpoint) if endpoint is not None else None
     beside = Beside(site, connect, about.problems) if connect is not None else None
     key = StartKey() if settings.auth.kind == "none" else None
-    facts, bundle = _facts(site, about), Bundle()
+    facts, bundle = {**_facts(site, about), "chat": chat and chat.facts()}, Bundle()
     async with _frames(settings, bundle, port) as frames_port:
         try:
             yield Playground(
-                facts=lambda: facts, bundle=bundle, frames_port=frames_port, key=key, beside=beside
+                facts=lambda: facts,
+                bundle=bundle,
+                frames_port=frames_port,
+                key=key,
+                beside=beside,
+                chat=chat,
             )
         finally:
             if beside is not None:

@@ -16,10 +16,10 @@ from runner.http.identify import of_cookie, of_page, who
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
-from runner.playground.beside import Beside
 from runner.playground.config import Playground, frames_origin
 from runner.playground.internals import provider_login
 from runner.playground.oauth import OAuthSteps
+from runner.playground.other_servers import Beside
 from runner.users.resource import LOGINS, PAGE_LOGIN
 
 __all__ = ["playground_address", "routes"]
@@ -41,6 +41,7 @@ def routes(site: Site, playground: Playground, auth: AuthProvider | None = None)
         Route("/play/info", own.info, methods=["GET"]),
         *dashboards.routes(site),
         *(_of_others(site, playground.beside) if playground.beside is not None else ()),
+        *(playground.chat.routes() if playground.chat is not None else ()),
     ]
 
 

@@ -127,7 +127,7 @@ def asker(
 def sender(
     settings: Settings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
 ) -> Sender:
-    """Return the same, and what a tool may learn of the request.
+    """Return who sends a request, and what a tool may learn of it.
 
     Raises:
         MCPError: It comes from nobody whom this server serves.
@@ -141,7 +141,7 @@ def request_facts(ctx: ServerRequestContext[Any, Any]) -> RequestFacts:
 
 
 def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sender:
-    """Return the same of a call that came directly.
+    """Return who sends a call that came directly, and what a tool may learn of it.
 
     Raises:
         MCPError: It comes from nobody whom this server serves.

@@ -30,8 +30,8 @@ from runner.homes.scratch import scratch_folder
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.hints import option_hint
 from runner.proxy.remote import HomedTransport, Unreached
-from runner.proxy.server_process import spoken_with
 from runner.proxy.stderr import LastWords
+from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system

@@ -3,8 +3,7 @@
 Source: requirements S0-19, S0-23, S0-70, S2-4; `docs/decisions/0033-one-spine-for-both-executors.md`.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -102,8 +101,7 @@ async def _performed(call: RemoteCall, client: Client) -> Completed:
             return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
 
 
-@asynccontextmanager
-async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Inputs) -> AsyncIterator[Executed]:
+async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Inputs) -> Executed:
     """Have the server execute its tool. A command goes on running while its outputs are read.
 
     That harms nobody but itself: `runner.artifacts.named_file` opens them as those of an enemy.
@@ -121,10 +119,9 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
     task = begun_task(wire)
     if task is not None:
         call.backend.began(str(task.get("taskId")), call.tool)
-        yield Executed(wire=wire, interim=task_said(wire))
-        return
+        return Executed(wire=wire, interim=task_said(wire))
     wire = await call.linked(wire, call.guarded())
-    yield Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
+    return Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
 
 
 def _spec(call: RemoteCall) -> ToolSpec:
@@ -137,11 +134,8 @@ def _spec(call: RemoteCall) -> ToolSpec:
 
 async def _place(call: RemoteCall, home: HomeLease | None) -> Place:
     """Return where the files of a call are: in the home of a command, or behind links for a far server."""
-    upstreams, way, files = (
-        call.upstreams,
-        call.upstreams.ways[call.server],
-        call.upstreams.files(call.request.user),
-    )
+    upstreams, way, request = call.upstreams, call.upstreams.ways[call.server], call.request
+    files = upstreams.files(request.user, trace=request.id, counted=request.counted)
     spec = _spec(call)
     delivery = file_delivery_of(upstreams.settings) if way.is_command else "url"
     takes_links = spec.takes_links or (spec.takes_files and delivery == "url")
@@ -157,7 +151,7 @@ async def _place(call: RemoteCall, home: HomeLease | None) -> Place:
             )
         return links.to(files.holder, file.id)
 
-    return Place(inputs=home, outputs=home, link=link, file_delivery=delivery)
+    return Place(files=files, inputs=home, outputs=home, link=link, file_delivery=delivery)
 
 
 async def _message(call: RemoteCall, completed: Completed, messages: ResultMessages) -> dict[str, Any]:

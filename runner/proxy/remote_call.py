@@ -44,7 +44,7 @@ class RemoteCall:
     Attributes:
         upstreams: The servers.
         ctx: The client's request.
-        request: The same as every call has it; the tool by the name that the client knows.
+        request: The call as the steps know it; the tool by the name that the client knows.
         server: The server.
         tool: The name that the tool has there.
         backend: The connection to it.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from fastmcp import FastMCP
 
 from runner.protocol.result_messages import DownloadUrl
-from runner.proxy.beside import connecting
+from runner.proxy.page_proxy import connecting
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Upstreams

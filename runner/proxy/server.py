@@ -37,8 +37,8 @@ from runner.proxy.foreign_words import told_error
 from runner.proxy.question_rounds import answered
 from runner.proxy.server_connection import Backend, Unreachable
 from runner.proxy.upstreams import Upstreams
+from runner.server.files_block import takes_files, with_descriptions, with_instructions
 from runner.server.host import EXTRAS
-from runner.server.told_files import takes_files, with_descriptions, with_instructions
 from runner.steps.authorization import callable_tools
 from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.inputs import check_json

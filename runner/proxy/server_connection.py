@@ -43,9 +43,10 @@ from runner.proxy.remote import (
     is_modern,
 )
 from runner.steps.listener import PROGRESS, ClientRefusal
+from runner.system.backoff import BackOff
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["BackOff", "Backend", "Front", "Unreachable"]
+__all__ = ["Backend", "Front", "Unreachable"]
 
 log = logging.getLogger(__name__)
 
@@ -90,32 +91,6 @@ class Front(Protocol):
 
 class Unreachable(RemoteError):
     """A remote server could not be connected to."""
-
-
-@dataclass(slots=True)
-class BackOff:
-    """When the next attempt may be made. Time is an argument, in seconds."""
-
-    first_s: float = 0.5
-    most_s: float = 30.0
-    _failures: int = 0
-    _failed_at: float = 0.0
-
-    def wait_s(self, now: float) -> float:
-        """Return how long to wait before the next attempt."""
-        if not self._failures:
-            return 0.0
-        delay = min(self.most_s, self.first_s * 2.0 ** min(self._failures - 1, 20))
-        return max(0.0, self._failed_at + delay - now)
-
-    def failed(self, now: float) -> None:
-        """Note a failure."""
-        self._failures += 1
-        self._failed_at = now
-
-    def worked(self) -> None:
-        """Note a success: the next failure is the first again."""
-        self._failures = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)

@@ -43,7 +43,7 @@ class Target:
         env: Variables that the command sees beside those that every confined program sees.
         folder: Where the command's relative paths are taken from.
         allow_read: What is lent to the command to read, instead of the setting; None if nothing is said.
-        allow_write: The same, to read and write.
+        allow_write: What is lent to it to read and write, instead of the setting; None if nothing is said.
         source: The file that names it, if one does.
         contract: Whether its tools are treated like our own, instead of the setting; None if nothing is said.
     """

@@ -37,12 +37,11 @@ from runner.protocol.internals.host import let_tasks_pass, relay_innermost, use_
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
 from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
-from runner.server.contract_resource import CONTRACT
 from runner.server.extras import Extras, ExtraTemplate
-from runner.server.files_extra import AVAILABLE_FILES, FILES
+from runner.server.files_block import with_descriptions, with_instructions
 from runner.server.mcp_tasks import EXTENSION, McpTasks
+from runner.server.own_extras import AVAILABLE_FILES, CONTRACT, FILES
 from runner.server.resource_tools import OwnResources
-from runner.server.told_files import with_descriptions, with_instructions
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import (

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -34,8 +34,8 @@ from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
 from runner.observation.metrics_server import metrics_served
 from runner.observation.observers import Observers
-from runner.playground.beside import Connect
 from runner.playground.config import Playground
+from runner.playground.other_servers import Connect
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
@@ -52,6 +52,7 @@ from runner.server.web import make_web
 from runner.settings.model import Settings
 from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
+from runner.system.stop_signals import StopSignals
 from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates
@@ -206,20 +207,12 @@ async def serve_application(
         UsageError: The address cannot be listened on, or nobody says who may call.
     """
     check_startable(settings, transport)
-    stopped, again = asyncio.Event(), asyncio.Event()
-    came: list[int] = []
     loop = asyncio.get_running_loop()
     # A thread that copies a large file must not be what every other user waits for.
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
-
-    def stop(number: int) -> None:
-        came.append(number)
-        (again if stopped.is_set() else stopped).set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+    signals = StopSignals.heard()
     reloads = Reloads(settings=settings, reread=reread)
-    loop.add_signal_handler(signal.SIGHUP, _hung_up, os.isatty(0), reloads, stop)
+    loop.add_signal_handler(signal.SIGHUP, _hung_up, os.isatty(0), reloads, signals)
     listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
     async with (
         opened as served,
@@ -231,24 +224,25 @@ async def serve_application(
         if listener is None:
             app = make(served, None)
             unanswered = Unanswered()
-            await _until(stopped, asyncio.create_task(serve_stdio(app, unanswered, direct=_direct(app))))
-            await _drained(served.drain, settings.drain_s, again)
+            await _until(
+                signals.stopped, asyncio.create_task(serve_stdio(app, unanswered, direct=_direct(app)))
+            )
+            await _drained(served.drain, settings.drain_s, signals.again)
             # The last answers are on their way to a client that reads them, or not.
             await unanswered.none(_GRACE_S)
         else:
-            ends = _Ends(stopped, again, settings.drain_s, settings.stop_delay_s)
-            await _serve_http(served, make, settings, listener, ends, reloads, connecting)
-    if transport == "stdio" and stopped.is_set():
+            await _serve_http(served, make, settings, listener, signals, reloads, connecting)
+    if transport == "stdio" and signals.stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
-        os._exit(_status(came))
-    return _status(came)
+        os._exit(signals.exit_status)
+    return signals.exit_status
 
 
-def _hung_up(had_terminal: bool, reloads: Reloads, stop: Callable[[int], None]) -> None:  # noqa: FBT001
+def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None:  # noqa: FBT001
     """Read the configuration anew; or end with the terminal that has gone, as a program in one does."""
     if had_terminal and not os.isatty(0):
-        stop(signal.SIGTERM)
+        signals.come(signal.SIGTERM)
     else:
         reloads.asked.set()
 
@@ -267,35 +261,13 @@ async def _reloading(reloads: Reloads, served: Served) -> AsyncIterator[None]:
             await asyncio.wait({task})
 
 
-def _status(came: Sequence[int]) -> int:
-    """Return the exit status after these signals: that of an interrupted command after Ctrl-C."""
-    return 128 + signal.SIGINT if signal.SIGINT in came else 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """How a server is told to end.
-
-    Attributes:
-        stopped: Set when it is to end.
-        again: Set when it is to end at once.
-        drain_s: How long calls may go on, in seconds.
-        stop_delay_s: How long calls are taken after it was told to, in seconds.
-    """
-
-    stopped: asyncio.Event
-    again: asyncio.Event
-    drain_s: float
-    stop_delay_s: float
-
-
-async def _left(drain: Drain, ends: _Ends) -> None:
+async def _left(drain: Drain, stop_delay_s: float, again: asyncio.Event) -> None:
     """Let whoever sends calls here find out that the server stops, before it takes none."""
-    if ends.stop_delay_s:
+    if stop_delay_s:
         drain.leave()
-        log.info("server stops soon", extra={"stop_delay_s": ends.stop_delay_s})
+        log.info("server stops soon", extra={"stop_delay_s": stop_delay_s})
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ends.again.wait(), ends.stop_delay_s)
+            await asyncio.wait_for(again.wait(), stop_delay_s)
 
 
 async def _drained(drain: Drain, drain_s: float, again: asyncio.Event) -> None:
@@ -323,7 +295,7 @@ async def _serve_http(
     make: Callable[[S, DownloadUrl | None], FastMCP],
     settings: Settings,
     listener: socket.socket,
-    ends: "_Ends",
+    signals: StopSignals,
     reloads: Reloads,
     connecting: Connecting,
 ) -> None:
@@ -345,7 +317,7 @@ async def _serve_http(
         print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
             _tell_address(settings.public_url or f"http://{shown}:{port}", playground)
-        await _serve_web(web, served, settings, listener, ends)
+        await _serve_web(web, served, settings, listener, signals)
 
 
 def _direct(app: FastMCP) -> Answer | None:
@@ -428,7 +400,7 @@ def _with_author_routes(web: Starlette, app: FastMCP, site: Site) -> Starlette:
 
 
 async def _serve_web(
-    web: Starlette, served: Served, settings: Settings, listener: socket.socket, ends: "_Ends"
+    web: Starlette, served: Served, settings: Settings, listener: socket.socket, signals: StopSignals
 ) -> None:
     # As uvicorn would put it there itself, yet behind what notes who is connected.
     believing: Any = ProxyHeadersMiddleware(
@@ -446,10 +418,10 @@ async def _serve_web(
     )
     server = QuietServer(config, make_room=served.make_room)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    await _until(ends.stopped, serving)
-    await _left(served.drain, ends)
+    await _until(signals.stopped, serving)
+    await _left(served.drain, settings.stop_delay_s, signals.again)
     # Until then it answers: new calls are told why they are refused, and /readyz that it is ending.
-    await _drained(served.drain, ends.drain_s, ends.again)
+    await _drained(served.drain, settings.drain_s, signals.again)
     server.should_exit = True
     # Streams of events would hold the shutdown up to the end of its grace.
     served.events.close()

@@ -24,8 +24,8 @@ from runner.http.cross_origin_headers import KeptApart
 from runner.http.login_pace import LoginPace
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.http.readiness import Readiness
+from runner.http.requests_per_user import RequestsPerUser, token_user
 from runner.http.responses import Refusal, fails, left, refuses
-from runner.http.shares import Shares, token_user
 from runner.http.token_ends import EndsWithToken
 from runner.http.under_way import EndsWithSession, UnderWay
 from runner.http.wrong_keys import WrongKeys
@@ -63,7 +63,7 @@ def make_web(
             required=() if mcp.auth is None else mcp.auth.required_scopes,
             metadata=metadata_url(site.settings),
         ),
-        Middleware(Shares, site=site),
+        Middleware(RequestsPerUser, site=site),
         Middleware(EndsWithToken, clock=site.clock),
     ]
     ready = Readiness(site, identity=partial(identity_fault, mcp.auth))

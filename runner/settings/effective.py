@@ -1,4 +1,4 @@
-"""The terms of one tool: what the settings give each call of it, worked out once and not for each call."""
+"""What the settings give each call of one tool, worked out once and not for each call."""
 
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ class EffectiveToolSettings:
         keeps_worker: Whether its worker may stay with its user.
         lets_go_on: Whether what it begins may go on between calls, where its author asks for that.
         calls_per_minute: How many calls each user may make in any minute, if there is a limit.
+        scopes: The scopes that a token must have for it.
     """
 
     deadlines: Deadlines
@@ -29,10 +30,11 @@ class EffectiveToolSettings:
     keeps_worker: bool
     lets_go_on: bool
     calls_per_minute: int | None
+    scopes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: Settings, tool: str | None) -> "EffectiveToolSettings":
-        """Return the terms of one tool, or those of all that have none of their own."""
+        """Return what holds for one tool, or for all that have no settings of their own."""
         rights = settings.rights(tool)
         return cls(
             deadlines=settings.deadlines(tool),
@@ -41,4 +43,5 @@ class EffectiveToolSettings:
             keeps_worker=settings.keeps_worker(tool),
             lets_go_on=settings.lets_go_on(tool),
             calls_per_minute=None if tool is None else settings.calls_per_minute(tool),
+            scopes=() if tool is None else settings.scopes(tool),
         )

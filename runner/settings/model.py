@@ -6,10 +6,12 @@ Constructing `Settings` reads nothing but its arguments; `sources.load` reads fl
 Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/settings.md`.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -324,6 +326,34 @@ class Settings(BaseSettings):
         "`https://host.example`, `*` for any address, and `command`, which starts commands, confined; "
         "by default nothing, and in `runner dev` on this machine `*` and `command`.",
     )
+    playground_model_url: WebAddress | None = Field(
+        None,
+        description="Address of the endpoint whose models pages of the Playground may chat with, as its own "
+        "clients have it: `https://api.openai.com/v1`, `http://127.0.0.1:11434/v1`; by default no chat.",
+    )
+    playground_model_api: Literal["openai", "anthropic"] = Field(
+        "openai", description="What it speaks: chat completions of OpenAI, or messages of Anthropic."
+    )
+    playground_model: Names = Field(
+        (), description="Names of the models of that endpoint that may be chosen; the first is the default."
+    )
+    playground_model_key: SecretStr | None = Field(
+        None, min_length=8, description="Key for that endpoint; it never leaves the host for a page."
+    )
+    playground_model_key_file: Folder | None = Field(
+        None, description="A file with that key instead, mode 0600."
+    )
+    playground_model_max_tokens: Count | None = Field(
+        None,
+        description="Most tokens of one answer of a model; by default what its endpoint gives, or 4096 where "
+        "the API wants a number.",
+    )
+    playground_model_images: bool = Field(
+        default=False, description="Whether pictures in results of tools may be given to the model."
+    )
+    playground_model_timeout_s: Seconds = Field(
+        120.0, description="Longest silence of that endpoint, before its answer begins and within it."
+    )
     max_connections: Count | None = Field(
         None, description="Connections over HTTP at the same time; by default half of the descriptors."
     )
@@ -442,6 +472,29 @@ class Settings(BaseSettings):
             raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
         return self
 
+    @model_validator(mode="after")
+    def _has_a_whole_model(self) -> Self:
+        keys = (self.playground_model_key, self.playground_model_key_file)
+        if self.playground_model_url is None:
+            if self.playground_model or any(keys):
+                raise ValueError("a model of the Playground needs playground_model_url, where it is asked")
+            return self
+        if not self.playground_model:
+            raise ValueError(
+                "playground_model_url needs playground_model: names of models that are asked there"
+            )
+        if all(keys):
+            raise ValueError(
+                "playground_model_key and playground_model_key_file are one key; give one of them"
+            )
+        address = urlsplit(self.playground_model_url)
+        if any(keys) and address.scheme != "https" and not _is_this_machine(address.hostname or ""):
+            raise ValueError(
+                "playground_model_url would send its key over http to another machine, where others on the "
+                "way can read it; use an https:// URL, or no key"
+            )
+        return self
+
     @property
     def store_path(self) -> Path:
         """Return the folder of the local store; for any other, where files wait until it takes them."""
@@ -479,7 +532,7 @@ class Settings(BaseSettings):
         secrets = (secret.file for secret in self.secrets.values())
         paths = (
             self.state_dir, self.store_path, *of_auth, self._config, self.audit_dir, *secrets,
-            self.fleet_key_file,
+            self.fleet_key_file, self.playground_model_key_file,
         )  # fmt: skip
         # Where the credentials of AWS are, if not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
@@ -620,6 +673,12 @@ def is_pattern(name: str) -> bool:
 
 
 _NOTHING = ToolSettings()
+
+
+def _is_this_machine(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _expanded(name: str) -> Path:

@@ -107,7 +107,7 @@ class OwnPaths:
         return said
 
     def without(self, value: Any) -> Any:
-        """Return the same, where the log has it already and is not to have it with every question."""
+        """Return a JSON value as clients are told it; the log has what was left out already."""
         return self._told(value, {})
 
     def _told(self, value: Any, left_out: dict[str, None]) -> Any:

@@ -22,7 +22,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from runner.errors import UsageError
 from runner.settings.values import Folder, Names
 
-__all__ = ["CallSecrets", "SecretName", "SecretSettings", "Secrets", "read_secret", "secret_fault"]
+__all__ = [
+    "CallSecrets",
+    "SecretName",
+    "SecretSettings",
+    "Secrets",
+    "read_key_file",
+    "read_secret",
+    "secret_fault",
+]
 
 T = TypeVar("T")
 
@@ -78,11 +86,26 @@ def read_secret(name: str, secret: SecretSettings) -> str:
         UsageError: It cannot be had, or cannot be used; the message says why and never holds the value.
     """
     if secret.file is not None:
-        where = f"secrets.{name}.file {secret.file}"
-        content = _of_file(where, secret.file)
-    else:
-        where = f"secrets.{name}.command {secret.command[0]}"
-        content = _of_command(where, secret.command)
+        return read_key_file(f"secrets.{name}.file", secret.file)
+    where = f"secrets.{name}.command {secret.command[0]}"
+    return _value(where, _of_command(where, secret.command))
+
+
+def read_key_file(setting: str, path: Path) -> str:
+    """Return the key or other secret that a file holds, without a line break at its end.
+
+    Args:
+        setting: Name of the setting that names the file.
+        path: The file.
+
+    Raises:
+        UsageError: It cannot be had, or cannot be used; the message says why and never holds the value.
+    """
+    where = f"{setting} {path}"
+    return _value(where, _of_file(where, path))
+
+
+def _value(where: str, content: bytes) -> str:
     try:
         value = content.decode()
     except UnicodeDecodeError:
@@ -198,6 +221,10 @@ class CallSecrets:
         return item
 
 
+_NONE = CallSecrets()
+"""What calls get where no secret is set."""
+
+
 def _forms(value: str) -> tuple[str, ...]:
     """Return how a value stands in texts: as it is, within JSON, and within a URL."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
@@ -240,6 +267,8 @@ class Secrets:
             tool: Name of the tool.
             user: Name of who calls it.
         """
+        if not self.rules:
+            return _NONE
         mine = [
             name
             for name, secret in self.rules.items()

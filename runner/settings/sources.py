@@ -35,7 +35,7 @@ _FOREIGN = frozenset(
     )
 )  # fmt: skip
 _FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
-_PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"))
+_PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"), ("playground_model_key_file",))
 _LENT = ("allow_read", "allow_write")
 _SECRET = (
     ("auth", "public_key"),
@@ -43,6 +43,7 @@ _SECRET = (
     ("s3_access_key",),
     ("s3_secret_key",),
     ("redis_url",),
+    ("playground_model_key",),
 )
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"

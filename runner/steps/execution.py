@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from runner.files.my_files import Deferral, MyFiles
 from runner.homes.changes import Change
 from runner.homes.homes import HomeLease
 from runner.http.last_resort import unexpected
-from runner.observation.call_record import CallRecord, FileFacts
+from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
@@ -80,6 +79,10 @@ SHORT_BYTES = 64 * 1024
 
 async def _nothing_runs() -> None:
     """Return at once: nothing of the call runs on this machine that could change its outputs."""
+
+
+def _nothing_held() -> None:
+    """Return at once: nothing is held for the tool."""
 
 
 async def _may_begin() -> None:
@@ -182,12 +185,14 @@ class Place:
     """Where a call finds its files, and where it leaves them.
 
     Attributes:
+        files: My Files of its user; what it keeps there counts for its limits by name.
         inputs: The home that input files are staged into, if there is one.
         outputs: The home whose files the tool may name in its result, if there is one.
         link: Makes the download link of a file that the tool can fetch.
         file_delivery: How files named by `filename` and `filenames` are handed over.
     """
 
+    files: MyFiles
     inputs: HomeLease | None
     outputs: OpenHome | None
     link: Link
@@ -218,6 +223,7 @@ class Executed:
         facts: What is noted of it in `meta_data`.
         interim: What of it goes to the client untouched, if the tool is not done: a question, or a task.
         left: What becomes of files that it does not return, if there may be any.
+        release: Lets go, once the outputs were read, of what is held for the tool.
     """
 
     wire: Mapping[str, Any]
@@ -226,10 +232,11 @@ class Executed:
     facts: Mapping[str, Any] = field(default_factory=dict)
     interim: Mapping[str, Any] | None = None
     left: Left | None = None
+    release: Callable[[], None] = _nothing_held
 
 
-Execute = Callable[[Inputs], AbstractAsyncContextManager[Executed]]
-"""Has a tool executed with its inputs; what it holds for that is let go once the outputs were read."""
+Execute = Callable[[Inputs], Awaitable[Executed]]
+"""Has a tool executed with its inputs; what is held for that is let go by `Executed.release`."""
 
 
 async def perform(
@@ -253,13 +260,12 @@ async def perform(
     Raises:
         CallError: A file cannot be staged, or the tool did not answer.
     """
-    files = service.files(request.user, trace=request.id)
     staging = prepare_inputs(
         read_arguments(request.params.get("arguments")),
         spec=spec,
         user=request.user,
         home=place.inputs,
-        files=files,
+        files=place.files,
         claims=service.claims,
         link=place.link,
         file_delivery=place.file_delivery,
@@ -269,8 +275,11 @@ async def perform(
         if service.events.heard(user=request.user.segment, session=request.facts.session_id):
             listener.publish({"type": "tool_start", "arguments": inputs.shown()})
         request.steps.done("stage")
-        async with execute(inputs) as executed:
+        executed = await execute(inputs)
+        try:
             return await settle(service, request, spec, place, listener, executed)
+        finally:
+            executed.release()
 
 
 async def settle(
@@ -311,7 +320,7 @@ async def settle(
         inline_max_bytes=request.inline_max_bytes,
         max_bytes=service.settings.max_artifact_bytes,
         total_max_bytes=service.settings.max_call_bytes,
-        keep=_keep(service.files(request.user, trace=request.id, counted=request.counted)),
+        keep=_keep(place.files),
     )
     if left and executed.left is not None:
         processed = await executed.left.keep(processed, left)
@@ -536,7 +545,7 @@ def _observe(
     record = CallRecord(
         id=request.id,
         user=request.user.name,
-        tool=request.tool,
+        tool=request.tool if is_known else request.tool[:MOST_NAME_CHARS],
         is_known=is_known,
         method=request.method,
         outcome=outcome,
@@ -551,7 +560,9 @@ def _observe(
         ],
         tier=service.tier.value if ours is not None else None,
         worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
-        denials=[(denial.operation, denial.layer) for denial in (() if ours is None else ours.denials)],
+        denials=[
+            (operation(denial.operation), denial.layer) for denial in (() if ours is None else ours.denials)
+        ],
     )
     service.observers.call_ended(record, request.span)
 

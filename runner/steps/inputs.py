@@ -6,7 +6,7 @@ Source: requirements S1-35 to S1-37; rules A2 and A4 of the conformance cases.
 import json
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,7 @@ def read_arguments(given: object, *, edited: object = None) -> dict[str, Any]:
     return {**_object(given), **_object(edited)}
 
 
-@asynccontextmanager
-async def prepare_inputs(
+def prepare_inputs(
     arguments: Mapping[str, Any],
     *,
     spec: ToolSpec,
@@ -78,7 +77,7 @@ async def prepare_inputs(
     claims: Path,
     link: Link,
     file_delivery: FileDelivery = "path",
-) -> AsyncIterator[Inputs]:
+) -> AbstractAsyncContextManager[Inputs]:
     """Rewrite the arguments of one call; the staged copies are removed when the block ends.
 
     Args:
@@ -95,9 +94,16 @@ async def prepare_inputs(
         CallError: A file cannot be staged.
     """
     rewriting = Rewriting.of(arguments, spec=spec, username=user.name, file_delivery=file_delivery)
-    if not (rewriting.by_path or rewriting.by_link):
-        yield rewriting.finish(paths={}, links={}, names={})
-        return
+    if rewriting.by_path or rewriting.by_link:
+        return _with_files(rewriting, home=home, files=files, claims=claims, link=link)
+    return nullcontext(rewriting.finish(paths={}, links={}, names={}))
+
+
+@asynccontextmanager
+async def _with_files(
+    rewriting: Rewriting, *, home: HomeLease | None, files: MyFiles, claims: Path, link: Link
+) -> AsyncIterator[Inputs]:
+    """Stage or link the files that arguments may name, until the block ends."""
     candidates = {name: await files.find(name) for name in (*rewriting.by_path, *rewriting.by_link)}
     found = {name: file for name, file in candidates.items() if file is not None}
     wanted = {found[name].shown: found[name] for name in rewriting.by_path if name in found}

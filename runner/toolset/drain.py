@@ -6,9 +6,10 @@ A call that has waited for its place was taken, and ends like one that runs.
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from runner.contract.error_messages import stopped, stopping
 
@@ -44,8 +45,7 @@ class Drain:
         """Say from now on that the server stops, and take calls until those who send them have heard it."""
         self._is_leaving = True
 
-    @asynccontextmanager
-    async def call(self, tell: Tell, *, of_tool: bool = True) -> AsyncIterator[None]:
+    def call(self, tell: Tell, *, of_tool: bool = True) -> AbstractAsyncContextManager[None]:
         """Run a call in the block.
 
         Args:
@@ -56,21 +56,21 @@ class Drain:
         Raises:
             CallError: `E_BUSY`, the server is being stopped; `E_CANCELLED`, the call was ended for it.
         """
+        return _Running(self, tell, of_tool)
+
+    def taken(self, tell: Tell, *, of_tool: bool) -> asyncio.Timeout:
+        """Count a call that begins; return what ends it, which `gone` takes back."""
         if self._ends_at is not None and of_tool:
             raise stopping(_LATER_S)
-        try:
-            async with asyncio.timeout_at(self._ends_at) as limit:
-                self._running[limit] = tell
-                try:
-                    yield
-                finally:
-                    del self._running[limit]
-                    if not self._running:
-                        self._empty.set()
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise stopped() from error
+        limit = asyncio.timeout_at(self._ends_at)
+        self._running[limit] = tell
+        return limit
+
+    def gone(self, limit: asyncio.Timeout) -> None:
+        """Count a call no more, which has ended."""
+        del self._running[limit]
+        if not self._running:
+            self._empty.set()
 
     def begin(self, left_s: float) -> None:
         """Take no further call, and end those that run in so many seconds; again: sooner."""
@@ -89,6 +89,30 @@ class Drain:
         while self._running:
             self._empty.clear()
             await self._empty.wait()
+
+
+class _Running(AbstractAsyncContextManager[None]):
+    """One call. No generator: each call takes one."""
+
+    __slots__ = ("_drain", "_limit", "_of_tool", "_tell")
+
+    def __init__(self, drain: Drain, tell: Tell, of_tool: bool) -> None:  # noqa: FBT001 - passed on
+        self._drain = drain
+        self._tell = tell
+        self._of_tool = of_tool
+
+    async def __aenter__(self) -> None:
+        self._limit = self._drain.taken(self._tell, of_tool=self._of_tool)
+        await self._limit.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._drain.gone(self._limit)
+        try:
+            await self._limit.__aexit__(*raised)
+        except TimeoutError as error:
+            raise stopped() from error
+        if isinstance(raised[1], TimeoutError) and self._limit.expired():
+            raise stopped() from raised[1]
 
 
 async def _told(tell: Tell, left_s: float) -> None:

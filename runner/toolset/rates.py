@@ -119,6 +119,8 @@ class Rates:
         Raises:
             CallError: `E_BUSY`; one of them is reached. The error says which, and when to come back.
         """
+        if not mine:
+            return
         refusals = list(self._refusals(mine, now))
         if refusals:
             wait_s, one, setting, most = max(refusals, key=lambda refusal: refusal[0])

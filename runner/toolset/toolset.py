@@ -11,11 +11,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.errors import RunnerError
 from runner.files.download_links import DownloadLinks
@@ -93,6 +93,7 @@ class Toolset:
         links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
         claims: Folder of the locks that say which call owns a staged name.
+        call_locks: Say which users have calls under way, in every process with the same state folder.
         admission: Who may start a call.
         drain: Ends calls when the server is to end.
         throttle: How often users have called tools that have a limit.
@@ -131,6 +132,7 @@ class Toolset:
     upkeep: Upkeep = field(init=False)
     links: DownloadLinks = field(init=False)
     claims: Path = field(init=False)
+    call_locks: CallLocks = field(init=False)
     admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
     load_check: LoadCheck = field(init=False)
@@ -155,6 +157,7 @@ class Toolset:
         )
         tokens = Tokens(self.settings.state_dir / "tokens.json")
         self.claims = self.settings.state_dir / "claims"
+        self.call_locks = CallLocks(self.settings.state_dir)
         self._effective = self._effective_of(self.settings)
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._pool_maker = PoolMaker(
@@ -258,11 +261,6 @@ class Toolset:
         return {tool: EffectiveToolSettings.of(settings, tool) for tool in (None, *settings.named_tools)}
 
     @property
-    def call_locks(self) -> CallLocks:
-        """Return what says whose calls are under way, for every process with the same state folder."""
-        return CallLocks(self.settings.state_dir)
-
-    @property
     def kind(self) -> str:
         """Say what is served, in a word."""
         return "tools"
@@ -284,12 +282,18 @@ class Toolset:
     def effective(self, tool: str | None = None) -> EffectiveToolSettings:
         """Return what a call of one tool may have, or any call."""
         known = self._effective.get(tool)
-        if known is None and tool is not None and self.settings.own(tool) is not self.settings.own(None):
-            # Under a pattern.
-            known = EffectiveToolSettings.of(self.settings, tool)
-            if tool in self.catalog.tools:
-                self._effective[tool] = known
-        return known or self._effective[None]
+        return self._worked_out(tool) if known is None else known
+
+    def _worked_out(self, tool: str | None) -> EffectiveToolSettings:
+        """Return the same of a tool that is not named in the settings; it may be under a pattern there."""
+        if tool is None or self.settings.own(tool) is self.settings.own(None):
+            found = self._effective[None]
+        else:
+            found = EffectiveToolSettings.of(self.settings, tool)
+        # Names that no file has are as many as clients think of.
+        if tool in self.catalog.tools:
+            self._effective[tool] = found
+        return found
 
     def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.
@@ -335,12 +339,7 @@ class Toolset:
             )
         self._apart[user.segment] = user_pool.key
 
-    @asynccontextmanager
-    async def user_pool(
-        self,
-        user: User,
-        key: PoolKey,
-    ) -> AsyncIterator[UserPool]:
+    def user_pool(self, user: User, key: PoolKey) -> AbstractAsyncContextManager[UserPool]:
         """Hold a pool of workers for calls of a user.
 
         Args:
@@ -351,23 +350,27 @@ class Toolset:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        with told_of_no_room(user.name), self._doubting():
-            user_pool = await self._user_pool(user, key)
+        return _InUse(self, user, key)
+
+    async def hold(self, user: User, key: PoolKey) -> UserPool:
+        """Count a call in a pool of workers, which then has some; see `user_pool`, which lets it go."""
+        found = self._user_pools.get(key)
+        if found is None or not (found.done() and _usable(found)):
+            with told_of_no_room(user.name), self._doubting():
+                user_pool = await self._user_pool(user, key)
+        else:
+            user_pool = found.result()
         user_pool.key = key
         user_pool.calls += 1
-        try:
+        if not user_pool.pool.alive:
             # Counted before: whoever waits for workers must not lose the user pool meanwhile.
-            with self._doubting():
-                await user_pool.ready()
-            async with self.upkeep.in_use(user):
-                yield user_pool
-        finally:
-            user_pool.calls -= 1
-            user_pool.used_at = time.monotonic()
-            if user_pool.retiring is None:
-                user_pool.pool.refill_later()
-            elif not user_pool.calls:
-                user_pool.retiring.set()
+            try:
+                with self._doubting():
+                    await user_pool.ready()
+            except BaseException:
+                user_pool.let_go()
+                raise
+        return user_pool
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
         """Read the secrets of settings that are in force from now on; return what takes both over.
@@ -629,6 +632,33 @@ class Toolset:
         await self._loopback.end(lambda loopback: loopback.close())
         if self.keep_s == 0:
             await self.upkeep.end_all()
+
+
+class _InUse(AbstractAsyncContextManager[UserPool]):
+    """A pool of workers for one call, and the session of its user. No generator: each call takes one."""
+
+    __slots__ = ("_key", "_pool", "_session", "_toolset", "_user")
+
+    def __init__(self, toolset: Toolset, user: User, key: PoolKey) -> None:
+        self._toolset = toolset
+        self._user = user
+        self._key = key
+
+    async def __aenter__(self) -> UserPool:
+        self._pool = await self._toolset.hold(self._user, self._key)
+        try:
+            self._session = self._toolset.upkeep.in_use(self._user)
+            await self._session.__aenter__()
+        except BaseException:
+            self._pool.let_go()
+            raise
+        return self._pool
+
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self._session.__aexit__(*raised)
+        finally:
+            self._pool.let_go()
 
 
 def _memory_by_user(pools: Sequence[UserPool]) -> Mapping[str, int]:

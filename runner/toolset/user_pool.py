@@ -122,6 +122,15 @@ class UserPool:
         """Return for how long no call has used it, in seconds of the monotonic clock."""
         return 0.0 if self.calls else now - self.used_at
 
+    def let_go(self) -> None:
+        """Count a call less that has used it."""
+        self.calls -= 1
+        self.used_at = time.monotonic()
+        if self.retiring is None:
+            self.pool.refill_later()
+        elif not self.calls:
+            self.retiring.set()
+
     async def ready(self) -> None:
         """Have workers, also where the last ones have ended.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import RunnerError, StartError, UsageError
+from runner.system.stop_signals import StopSignals
 from runner.up.folders import Folders
 from runner.up.supervisor import Supervisor
 
@@ -78,24 +79,19 @@ async def supervise(
     Raises:
         UsageError: The file is wrong.
     """
-    over, came = asyncio.Event(), list[int]()
-
-    def stop(number: int) -> None:
-        came.append(number)
-        over.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    signals = StopSignals.heard(signal.SIGHUP)
     supervisor.take_over()
     with _named(folders.supervisor) as address:
         before = os.umask(0o177)
         try:
-            server = await asyncio.start_unix_server(_answering(supervisor, over), address, limit=_MOST_BYTES)
+            server = await asyncio.start_unix_server(
+                _answering(supervisor, signals.stopped), address, limit=_MOST_BYTES
+            )
         finally:
             os.umask(before)
         async with server:
             applying = asyncio.create_task(supervisor.up(path))
-            waiting = asyncio.create_task(over.wait())
+            waiting = asyncio.create_task(signals.stopped.wait())
             await asyncio.wait({applying, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if applying.done():
                 told(applying.result())
@@ -104,7 +100,7 @@ async def supervise(
                 applying.cancel()
             await supervisor.down(())
             (folders.supervisor / "socket").unlink(missing_ok=True)
-    return 128 + signal.SIGINT if signal.SIGINT in came else 0
+    return signals.exit_status
 
 
 @contextmanager

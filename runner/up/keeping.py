@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.system.backoff import doubled_s
 from runner.up.bounds import kill_group, memory_of, prepared, remove_groups
 from runner.up.folders import Folders
 from runner.up.plan import Server
@@ -31,7 +32,7 @@ _TRIM_EVERY_S = 30.0
 
 def pause_s(failures: int) -> float:
     """Return how long to wait before a server is started again that has failed so often in a row."""
-    return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * (1 << min(failures - 1, 10)))
+    return doubled_s(failures, first_s=_FIRST_PAUSE_S, most_s=_LONGEST_PAUSE_S)
 
 
 @dataclass(slots=True, eq=False)

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import psutil
 
+from runner.formats.terminal_text import printable
 from runner.up.bounds import Held, kill_group
 from runner.up.plan import Server
 
@@ -160,4 +161,4 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     line = next((line for line in reversed(lines) if line.strip()), "")
-    return "".join(char if char.isprintable() else "?" for char in line)[:_LINE]
+    return printable(line)[:_LINE]

@@ -23,8 +23,7 @@ from urllib.parse import urlsplit
 from runner.errors import RunnerError, UsageError
 from runner.settings.model import Settings
 from runner.users.claimed_names import NameRule
-from runner.users.loopback import is_loopback
-from runner.users.resource import base_url, describes_itself
+from runner.users.resource import base_url, describes_itself, is_loopback
 from runner.users.usernames import home_segment
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ be the one by which they reach the server: `public_url`, or on this machine wher
 Source: RFC 9728, sections 2, 3 and 5.1; RFC 8707, section 2; MCP specification 2025-11-25, "Authorization".
 """
 
+from functools import lru_cache
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from runner.errors import UsageError
 from runner.settings.model import Settings
-from runner.users.loopback import is_loopback
 
 __all__ = [
     "LOGINS",
@@ -20,6 +21,7 @@ __all__ = [
     "WELL_KNOWN",
     "base_url",
     "describes_itself",
+    "is_loopback",
     "metadata_url",
     "resource_url",
 ]
@@ -34,6 +36,18 @@ PAGE_LOGIN, PAGE_LOGIN_DONE = "/play/login", "/play/login/done"
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """Where the description of a resource is, before the path of the resource."""
+
+
+@lru_cache(maxsize=8)
+def is_loopback(host: str) -> bool:
+    """Say whether an address to listen on is reachable from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        # Another name may resolve to anything, and to something else tomorrow.
+        return False
 
 
 def base_url(settings: Settings) -> str:

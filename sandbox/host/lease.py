@@ -272,7 +272,8 @@ class Lease:
         if self._stays:
             self.worker.was_long = self._watcher is not None
             self._read_output()
-            self._reaping = self.zygote.reap(self._dismantle())
+            if self._sender or self._teller or self._watching:
+                self._reaping = self.zygote.reap(self._end_tasks())
         else:
             self._give_up_worker("left a process" if left_others else self._disorder())
         return left_others
@@ -348,10 +349,6 @@ class Lease:
             return None
         self._stays = False
         return self.zygote.park(self.worker, home_fd=self.home_fd)
-
-    async def _dismantle(self) -> None:
-        """Let go of what the call had in the host."""
-        await self._end_tasks()
 
     def _read_output(self) -> None:
         for _ in range(_OUTPUT_READS):
@@ -644,6 +641,7 @@ class Lease:
         self.worker.close()
 
     async def _end_tasks(self) -> None:
+        """Let go of what the call had in the host beside its worker; a short one had nothing."""
         tasks = [task for task in (self._sender, self._teller, self._watching) if task is not None]
         if tasks:
             for task in tasks:

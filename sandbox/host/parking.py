@@ -298,10 +298,14 @@ def _told(worker: Worker, used: Mapping[str, object]) -> str | None:
 
 def _same(mine: Limits | None, wanted: Limits) -> bool:
     """Say whether a worker's limits of the kernel are those that a call wants."""
-    return mine is not None and all(
-        getattr(mine, name) == getattr(wanted, name)
-        for name in ("memory_bytes", "cpu_s", "file_bytes", "open_files")
+    return mine is not None and (
+        # Usually they are those that a tool's settings give each call.
+        mine is wanted or _of_kernel(mine) == _of_kernel(wanted)
     )
+
+
+def _of_kernel(limits: Limits) -> tuple[int, ...]:
+    return limits.memory_bytes, limits.cpu_s, limits.file_bytes, limits.open_files
 
 
 def _has_spoken(worker: Worker) -> bool:

@@ -8,12 +8,14 @@ Source: epoll(7).
 """
 
 import asyncio
-import contextlib
+import logging
 import select
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 __all__ = ["Readers"]
+
+log = logging.getLogger(__name__)
 
 
 class Readers:
@@ -72,9 +74,11 @@ class _All:
 
     def remove(self, descriptor: int) -> None:
         del self._callbacks[descriptor]
-        # Who has closed it before has been at fault; nothing comes from it all the same.
-        with contextlib.suppress(OSError):
+        try:
             self._epoll.unregister(descriptor)
+        except OSError as error:
+            # Who has closed it before has been at fault; nothing comes from it all the same.
+            log.debug("a descriptor was closed while it was attended to", extra={"fault": str(error)})
 
     def _readable(self) -> None:
         for descriptor, _ in self._epoll.poll(0):

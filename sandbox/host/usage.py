@@ -54,7 +54,7 @@ def has_memory_to_spare() -> bool:
 
     Source: proc_meminfo(5) on MemAvailable; the kernel's admin-guide/cgroup-v2.rst on memory.max.
     """
-    machine = {name: int(size) for name, size in _MACHINE.findall(Path(_MEMINFO).read_bytes())}
+    machine = {name: int(size) for name, size in _MACHINE.findall(_read(_MEMINFO))}
     return machine[b"MemAvailable"] >= _SPARE_SHARE * machine[b"MemTotal"] and all(
         used <= (1 - _SPARE_SHARE) * most for most, used in _group_memory()
     )
@@ -67,9 +67,11 @@ def has_room() -> bool:
 
 def _group_memory() -> Iterator[tuple[int, int]]:
     for most, used in _GROUPS:
-        # There may be no such file, or no limit ("max").
-        with contextlib.suppress(OSError, ValueError):
-            yield int(Path(most).read_text("ascii")), int(Path(used).read_text("ascii"))
+        try:
+            yield int(_read(most)), int(_read(used))
+        except (OSError, ValueError):
+            # There may be no such file, or no limit ("max").
+            continue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

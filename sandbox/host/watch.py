@@ -31,8 +31,10 @@ FIRST_LOOK_S = 0.05
 _SLOWEST_S = 0.2
 _SLOWEST_BETWEEN_CALLS_S = 1.0
 _CPU_GRACE_S = 2
-# Looking may take one part in so many of a processor: at processes, and at a home that is large.
+# Looking may take one part in so many of a processor: at processes, and at a home that is large. Looks at
+# processes may wait longer, for processors that others have: who is starved must not be blind as well.
 _LOOK_SHARE = 20
+_WAIT_SHARE = 4
 _HOME_SHARE = 50
 # And so much where the disk has lost meanwhile what the home still had room for.
 _HURRIED_SHARE = 5
@@ -135,17 +137,18 @@ class Pace:
     _delay_s: float = FIRST_LOOK_S
     _all_cpu_s: float = 0.0
 
-    def next(self, look: Look, *, cost_s: float) -> float:
+    def next(self, look: Look, *, cpu_s: float, elapsed_s: float) -> float:
         """Return the seconds until the next look.
 
         Args:
             look: The one just taken.
-            cost_s: How long looking at the processes took.
+            cpu_s: Processor seconds that looking at the processes took.
+            elapsed_s: How long it took.
         """
         idle = look.all_cpu_s == self._all_cpu_s
         self._all_cpu_s = look.all_cpu_s
         self._delay_s = min(2 * self._delay_s, self.slowest_s) if idle else FIRST_LOOK_S
-        return max(self._delay_s, _LOOK_SHARE * cost_s)
+        return max(self._delay_s, _LOOK_SHARE * cpu_s, _WAIT_SHARE * elapsed_s)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,7 +175,8 @@ class Watch:
     is_between_calls: bool = False
     last: Look | None = None
     peak_bytes: int = 0
-    _cost_s: float = field(init=False, default=0.0)
+    _look_cpu_s: float = field(init=False, default=0.0)
+    _look_s: float = field(init=False, default=0.0)
     _delay_s: float = field(init=False, default=FIRST_LOOK_S)
     _all_before_s: float | None = field(init=False, default=None)
 
@@ -196,7 +200,7 @@ class Watch:
             reached = exceeded(look, self.limits)
             if reached is not None:
                 return reached
-            self._delay_s = pace.next(look, cost_s=self._cost_s)
+            self._delay_s = pace.next(look, cpu_s=self._look_cpu_s, elapsed_s=self._look_s)
             await asyncio.sleep(self._delay_s)
 
     async def _look_at_home(self, disk: Disk) -> Reached:
@@ -222,12 +226,12 @@ class Watch:
                 return
 
     def _look(self) -> Look:
-        started = time.monotonic()
+        started, cpu_before_s = time.monotonic(), time.thread_time()
         processes = _processes(self.worker, self.zygote, most_tasks=self.limits.call_processes)
         # Two processes may share all they have, and then it is less than it seems.
         most = self.limits.call_memory_bytes
         memory = memory_of(processes, interesting_bytes=most, zygote=self.zygote) if processes else 0
-        self._cost_s = time.monotonic() - started
+        self._look_cpu_s, self._look_s = time.thread_time() - cpu_before_s, time.monotonic() - started
         look = Look(
             tasks=sum(process.tasks for process in processes),
             memory_bytes=memory,

@@ -176,7 +176,10 @@ def _read_whole(path: str) -> bytes:
     """Read a file of the kernel that gives a page of its list at a time."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return b"".join(iter(lambda: os.read(descriptor, _PROC_BYTES), b""))
+        whole = b""
+        while part := os.read(descriptor, _PROC_BYTES):
+            whole += part
+        return whole
     finally:
         os.close(descriptor)
 

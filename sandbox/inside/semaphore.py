@@ -89,7 +89,12 @@ class SemLock:
         return True
 
     def release(self) -> None:
-        """Put a token back."""
+        """Put a token back.
+
+        Raises:
+            ValueError: There are as many as there may be.
+            AssertionError: Another thread holds the recursive lock.
+        """
         if self.kind == _RECURSIVE:
             if not self._is_mine():
                 raise AssertionError("attempt to release recursive lock not owned by thread")

@@ -156,6 +156,9 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
         home: Descriptor of the home folder. A path could be exchanged between check and use.
         own: Whether this process, by its number, may read what a /proc that is everybody's has of it. The
             descriptor that keeps the rule in force stays open until it becomes another program.
+
+    Raises:
+        OSError: The kernel has no Landlock, or one too old for sockets, or a path of the policy is not there.
     """
     abi = _usable_abi()
     ruleset = landlock_create_ruleset(

@@ -13,7 +13,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.selftest.world import World
 
-__all__ = ["Act", "Attempt", "Blind", "Kind", "Need", "Oracle", "Place", "Residue", "Seen", "told"]
+__all__ = [
+    "Act",
+    "Attempt",
+    "Blind",
+    "Kind",
+    "Need",
+    "Oracle",
+    "Place",
+    "Residue",
+    "Seen",
+    "above",
+    "exactly",
+    "taking",
+    "tampering",
+    "told",
+]
 
 
 class Kind(enum.Enum):
@@ -208,3 +223,32 @@ class Attempt:
     needs: tuple[Need, ...] = ()
     residue: Residue | None = None
     limit_s: float = 20.0
+
+
+def above(bound: float) -> Oracle:
+    """Return an oracle: what the host measured during the act is above a bound."""
+    return lambda _world, seen: seen.measured > bound
+
+
+def exactly(wanted: int) -> Oracle:
+    """Return an oracle: the host found just this during the act."""
+    return lambda _world, seen: seen.during == wanted
+
+
+def taking(name: str, technique: str, act: Act, escaped: Oracle, **more: object) -> Attempt:
+    """Return an attempt of kind `resources`, with `more` of what attempts have."""
+    return Attempt(
+        id=f"resources-{name}",
+        kind=Kind.RESOURCES,
+        technique=technique,
+        act=act,
+        escaped=escaped,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def tampering(name: str, technique: str, act: Act, escaped: Oracle, *needs: Need) -> Attempt:
+    """Return an attempt of kind `tamper`."""
+    return Attempt(
+        id=f"tamper-{name}", kind=Kind.TAMPER, technique=technique, act=act, escaped=escaped, needs=needs
+    )

@@ -105,6 +105,9 @@ def victim(word: str, folder: Path) -> Iterator[Victim]:
     Args:
         word: Digits, planted in its environment, arguments and memory.
         folder: Its working folder.
+
+    Raises:
+        SandboxError: The machine lacks the program `sleep`.
     """
     program = shutil.which("sleep")
     if program is None:

@@ -45,7 +45,11 @@ class Attacker:
         """Nothing is to be made ready."""
 
     def serve(self, call: object, channel: Channel) -> object:
-        """Run one act; answer with what it returned, or how it was denied."""
+        """Run one act; answer with what it returned, or how it was denied.
+
+        Raises:
+            TypeError: The host asks for no act.
+        """
         if call == HARMLESS:
             return {"value": None}
         if not isinstance(call, Mapping) or not isinstance(call["place"], Mapping):

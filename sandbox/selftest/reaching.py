@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Oracle, Place, Seen
+from sandbox.selftest.attempt import Act, Attempt, Need, Place, Seen, tampering
 from sandbox.selftest.calls import call
 from sandbox.selftest.gaining import gain
 from sandbox.selftest.world import World
@@ -190,14 +190,8 @@ def _holding(family: int, kind: int, protocol: int = 0, address: tuple[object, .
     return act
 
 
-def _tamper(name: str, technique: str, act: Act, escaped: Oracle, *needs: Need) -> Attempt:
-    return Attempt(
-        id=f"tamper-{name}", kind=Kind.TAMPER, technique=technique, act=act, escaped=escaped, needs=needs
-    )
-
-
 def _reach(name: str, technique: str, act: Act) -> Attempt:
-    return _tamper(name, technique, act, _reached, Need.SOCKETS)
+    return tampering(name, technique, act, _reached, Need.SOCKETS)
 
 
 REACHING: tuple[Attempt, ...] = (

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Seen
+from sandbox.selftest.attempt import Act, Attempt, Place, Seen, above, exactly, taking
 from sandbox.selftest.calls import call
 from sandbox.selftest.gaining import lasting
 from sandbox.selftest.life import pulse, stay
@@ -76,14 +76,6 @@ def _scheduling(_world: World, pid: int) -> int:
 
 def _disk_class(_world: World, pid: int) -> int:
     return call("ioprio_get", 1, pid)
-
-
-def _above(bound: float) -> Oracle:
-    return lambda _world, seen: seen.measured > bound
-
-
-def _is(wanted: int) -> Oracle:
-    return lambda _world, seen: seen.during == wanted
 
 
 def _too_long(world: World, _seen: Seen) -> bool:
@@ -302,19 +294,8 @@ def _long_output(place: Place) -> None:
         os.write(1, b"x" * 1024)
 
 
-def _take(name: str, technique: str, act: Act, escaped: Oracle, **more: object) -> Attempt:
-    return Attempt(
-        id=f"resources-{name}",
-        kind=Kind.RESOURCES,
-        technique=technique,
-        act=act,
-        escaped=escaped,
-        **more,  # type: ignore[arg-type]
-    )
-
-
 def _length(name: str, technique: str, act: Act) -> Attempt:
-    return _take(name, technique, act, _too_long)
+    return taking(name, technique, act, _too_long)
 
 
 RESOURCES: tuple[Attempt, ...] = (
@@ -325,49 +306,55 @@ RESOURCES: tuple[Attempt, ...] = (
     _length("copy-file-range", "copy_file_range(2)", _copied),
     _length("sendfile", "sendfile(2)", _sent),
     _length("splice", "splice(2)", _spliced),
-    _take(
+    taking(
         "files",
         "many files, each within the limit",
         _many_files,
-        _above(LIMITS.home_bytes),
+        above(LIMITS.home_bytes),
         during=lasting(_disk, LIMITS.home_bytes),
+        limit_s=60.0,
     ),
-    _take(
+    taking(
         "nameless",
         "files without a name, held open",
         _nameless_files,
-        _above(LIMITS.home_bytes),
+        above(LIMITS.home_bytes),
         during=lasting(_held_open, LIMITS.home_bytes),
+        limit_s=60.0,
     ),
-    _take("open", "openat(2) without end", _opened, _above(LIMITS.open_files), during=_descriptors),
-    _take("dupfd", "fcntl(2) F_DUPFD", _duplicated, _above(LIMITS.open_files), during=_highest_descriptor),
-    _take("dup2", "dup2(2)", _placed, _above(LIMITS.open_files), during=_highest_descriptor),
-    _take(
-        "scm-rights", "recvmsg(2) with SCM_RIGHTS", _received, _above(LIMITS.open_files), during=_descriptors
+    taking("open", "openat(2) without end", _opened, above(LIMITS.open_files), during=_descriptors),
+    taking("dupfd", "fcntl(2) F_DUPFD", _duplicated, above(LIMITS.open_files), during=_highest_descriptor),
+    taking("dup2", "dup2(2)", _placed, above(LIMITS.open_files), during=_highest_descriptor),
+    taking(
+        "scm-rights", "recvmsg(2) with SCM_RIGHTS", _received, above(LIMITS.open_files), during=_descriptors
     ),
-    _take(
+    taking(
         "prlimit",
         "prlimit64(2) of one's own limits",
         _raised_limit(resource.RLIMIT_FSIZE, LIMITS.file_bytes * 8),
-        _above(LIMITS.file_bytes),
+        above(LIMITS.file_bytes),
         during=_limit("Max file size"),
     ),
-    _take(
+    taking(
         "setrlimit",
         "setrlimit(2), the old system call",
         _raised_limit_the_old_way,
-        _above(LIMITS.open_files),
+        above(LIMITS.open_files),
         during=_limit("Max open files"),
     ),
-    _take("cpu", "SIGXCPU ignored", _burn, _above(_BURNT_S), during=_burnt, limit_s=60.0),
-    _take("nice", "setpriority(2) of oneself, upwards", _favoured, _above(0), during=_favour),
-    _take("fifo", "sched_setscheduler(2) SCHED_FIFO", _realtime, _is(_SCHED_FIFO), during=_scheduling),
-    _take("deadline", "sched_setattr(2) SCHED_DEADLINE", _deadline, _is(_SCHED_DEADLINE), during=_scheduling),
-    _take("ioprio", "ioprio_set(2) of oneself", _first_at_disk, _is(_IOPRIO_REALTIME), during=_disk_class),
-    _take("timers", "timer_create(2), which can send SIGCONT", _many_timers, _above(0), during=_timers),
-    _take("aio", "io_setup(2)", _reserved_requests, _above(0), during=_has_ring),
-    _take("silence", "no answer for ever", _silent, _outlived, limit_s=1.0),
-    _take("progress", "progress for ever, and no answer", _chatty, _outlived, limit_s=1.0),
-    _take("answer", "an answer longer than a frame may be", _long_answer, _told_too_much),
-    _take("output", "output without end", _long_output, _printed_too_much),
+    taking("cpu", "SIGXCPU ignored", _burn, above(_BURNT_S), during=_burnt, limit_s=60.0),
+    taking("nice", "setpriority(2) of oneself, upwards", _favoured, above(0), during=_favour),
+    taking("fifo", "sched_setscheduler(2) SCHED_FIFO", _realtime, exactly(_SCHED_FIFO), during=_scheduling),
+    taking(
+        "deadline", "sched_setattr(2) SCHED_DEADLINE", _deadline, exactly(_SCHED_DEADLINE), during=_scheduling
+    ),
+    taking(
+        "ioprio", "ioprio_set(2) of oneself", _first_at_disk, exactly(_IOPRIO_REALTIME), during=_disk_class
+    ),
+    taking("timers", "timer_create(2), which can send SIGCONT", _many_timers, above(0), during=_timers),
+    taking("aio", "io_setup(2)", _reserved_requests, above(0), during=_has_ring),
+    taking("silence", "no answer for ever", _silent, _outlived, limit_s=1.0),
+    taking("progress", "progress for ever, and no answer", _chatty, _outlived, limit_s=1.0),
+    taking("answer", "an answer longer than a frame may be", _long_answer, _told_too_much),
+    taking("output", "output without end", _long_output, _printed_too_much),
 )

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Oracle, Place, Seen
+from sandbox.selftest.attempt import Act, Attempt, Need, Oracle, Place, Seen, tampering
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.planted import key_named, message_queue_of, number_of, semaphore_value
 from sandbox.selftest.world import World
@@ -234,14 +234,8 @@ def _key(place: Place) -> None:
     call("keyctl", _KEYCTL_UPDATE, place.key, b"forged", 6)
 
 
-def _tamper(name: str, technique: str, act: Act, escaped: Oracle, *needs: Need) -> Attempt:
-    return Attempt(
-        id=f"tamper-{name}", kind=Kind.TAMPER, technique=technique, act=act, escaped=escaped, needs=needs
-    )
-
-
 def _hit(name: str, technique: str, act: Act, escaped: Oracle = _signalled) -> Attempt:
-    return _tamper(name, technique, act, escaped, Need.VICTIM)
+    return tampering(name, technique, act, escaped, Need.VICTIM)
 
 
 STRANGERS: tuple[Attempt, ...] = (
@@ -272,13 +266,13 @@ STRANGERS: tuple[Attempt, ...] = (
         lambda p: call("ioprio_set", 1, p.victim, _IOPRIO_IDLE),
         _kept_from_disk,
     ),
-    _tamper("terminal", "write(2) to a terminal of the host", _terminal_output, _typed, Need.TERMINAL),
-    _tamper("tiocsti", "ioctl(2) TIOCSTI", _terminal_input, _typed, Need.TERMINAL),
-    _tamper("msgsnd", "msgsnd(2)", _message, _message_sent, Need.IPC),
-    _tamper("mq-send", "mq_timedsend(2)", _queue, _queue_changed, Need.IPC),
-    _tamper("shmat", "shmat(2), written", _segment, _segment_changed, Need.IPC),
-    _tamper("semop", "semop(2)", _semaphore, _semaphore_changed, Need.IPC),
-    _tamper("semtimedop", "semtimedop(2)", _semaphore_in_time, _semaphore_changed, Need.IPC),
-    _tamper("semctl", "semctl(2), SETVAL", _semaphore_set, _semaphore_changed, Need.IPC),
-    _tamper("keyctl", "keyctl(2), KEYCTL_UPDATE", _key, _key_changed, Need.KEY),
+    tampering("terminal", "write(2) to a terminal of the host", _terminal_output, _typed, Need.TERMINAL),
+    tampering("tiocsti", "ioctl(2) TIOCSTI", _terminal_input, _typed, Need.TERMINAL),
+    tampering("msgsnd", "msgsnd(2)", _message, _message_sent, Need.IPC),
+    tampering("mq-send", "mq_timedsend(2)", _queue, _queue_changed, Need.IPC),
+    tampering("shmat", "shmat(2), written", _segment, _segment_changed, Need.IPC),
+    tampering("semop", "semop(2)", _semaphore, _semaphore_changed, Need.IPC),
+    tampering("semtimedop", "semtimedop(2)", _semaphore_in_time, _semaphore_changed, Need.IPC),
+    tampering("semctl", "semctl(2), SETVAL", _semaphore_set, _semaphore_changed, Need.IPC),
+    tampering("keyctl", "keyctl(2), KEYCTL_UPDATE", _key, _key_changed, Need.KEY),
 )

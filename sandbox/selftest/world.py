@@ -134,7 +134,7 @@ class World:
 
     @property
     def stranger(self) -> planted.Victim:
-        """The stranger's process, which this attempt has asked for."""
+        """The stranger's process. Raises `ValueError` where this attempt has not asked for one."""
         if self.victim is None:
             raise ValueError("this attempt did not ask for a victim")
         return self.victim

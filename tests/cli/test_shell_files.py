@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Ran, settings_in
+from support import Ran, environment_in, settings_in
 
 from runner.cli.run_files import ACTIONS, FilesOptions, files_from_shell
-from runner.cli.user_files import UserFiles
 from runner.errors import UsageError
+from runner.files.my_files import open_library
 from runner.homes.homes import Homes
-from runner.users.identity import User
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,9 +36,9 @@ def files(folder: Path, user: str, capsys: pytest.CaptureFixture[str]) -> Run:
     def run(action: str, *words: str | Path, of: str = user, persist: bool = True, **options: Any) -> Ran:
         settings = settings_in(folder, persist_files_across_sessions=persist)
         given = FilesOptions(action=action, words=tuple(map(str, words)), **options)
-        mine = UserFiles.of(settings, User(of), session="s")
+        mine = open_library(settings).of(of, "s")
         try:
-            status = asyncio.run(files_from_shell(mine, given))
+            status = asyncio.run(files_from_shell(mine, Homes.of(settings), given))
         except UsageError as error:
             return Ran(2, "", str(error))
         return Ran(status, *capsys.readouterr())
@@ -50,13 +49,12 @@ def files(folder: Path, user: str, capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def command(folder: Path, user: str) -> Run:
     """Run `runner files ARGUMENT...` to its end."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    own = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
+    environment = environment_in(folder)
 
     def run(*arguments: str | Path) -> Ran:
         ended = subprocess.run(
             [sys.executable, "-m", "runner.cli.app", "files", *map(str, arguments), "--user", user],
-            env={**kept, **own},
+            env=environment,
             capture_output=True,
             text=True,
             timeout=60,

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -18,7 +17,7 @@ from fastmcp.client.transports import StdioTransport
 from mcp.shared.exceptions import MCPError
 from somebody import somebody
 from starlette.testclient import TestClient
-from support import settings_in
+from support import environment_in, settings_in
 
 from runner.files.my_files import MyFiles, open_library
 from runner.http.context import Site
@@ -175,16 +174,11 @@ main()
 async def test_a_client_over_stdio_is_answered_in_the_same_way(tmp_path: Path, mode: str) -> None:
     command, logged = tmp_path / "failing.py", tmp_path / "log"
     command.write_text(FAILING)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    environment |= {
-        "RUNNER_STATE_DIR": str(tmp_path / "state"),
-        "RUNNER_STORE": (tmp_path / "store").as_uri(),
-    }
     with somebody() as user:
         way = StdioTransport(
             sys.executable,
             [str(command), "serve", str(KEEPER), "--user", user],
-            env=environment,
+            env=environment_in(tmp_path),
             keep_alive=False,
             log_file=logged,
         )

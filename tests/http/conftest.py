@@ -1,7 +1,6 @@
 """Servers in processes of their own, whose users are those that tokens name."""
 
 import contextlib
-import os
 import re
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from issuer import FILE, Issuer, issuing
-from support import until
+from support import environment_in, until
 
 
 @pytest.fixture
@@ -30,8 +29,7 @@ def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
     (tmp_path / "homes").chmod(0o711)
     file = tmp_path / "identities.py"
     file.write_text(FILE)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    kept |= {"RUNNER_STATE_DIR": str(tmp_path / "state"), "RUNNER_STORE": (tmp_path / "store").as_uri()}
+    environment = environment_in(tmp_path)
     command = [sys.executable, "-m", "runner.cli.app", "serve", str(file), "--transport", "http"]
     with contextlib.ExitStack() as stack:
 
@@ -41,7 +39,7 @@ def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
             with log.open("a") as told:
                 process = subprocess.Popen(
                     [*command, *(() if "--port" in arguments else ("--port", "0")), *arguments],
-                    env={**kept, **more},
+                    env={**environment, **more},
                     cwd=tmp_path,
                     stderr=told,
                 )

@@ -5,7 +5,6 @@ import base64
 import contextlib
 import itertools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 
 import httpx2
 from issuer import Issuer, issuing, made
-from support import ROOT, TOOLS, stop, until
+from support import ROOT, TOOLS, environment_in, stop, until
 
 FILE = TOOLS / "kept_apart.py"
 PROGRAM = ROOT / "tests/programs/told_routes.py"
@@ -186,20 +185,19 @@ def server_of(kind: str, folder: Path, **more: str) -> Iterator[Server]:
     ann, bob = (f"t-{name}-{uuid.uuid4().hex[:10]}" for name in ("ann", "bob"))
     folder.chmod(0o700)
     what = [str(FILE)] if kind == "serve" else ["--", sys.executable, str(FILE)]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
     with issuing() as issuer, (folder / "log").open("w") as log:
         environment = {
-            **kept,
+            **environment_in(folder),
             **issuer.settings(),
             "PYTHONPATH": str(ROOT),
             "ROUTES_NOTED": str(folder / "routes"),
             "RUNNER_IDENTITY_CLAIM": "sub",
-            "RUNNER_STATE_DIR": str(folder / "state"),
-            "RUNNER_STORE": (folder / "store").as_uri(),
             "RUNNER_PORT": "0",
             "RUNNER_METRICS_ADDRESS": "127.0.0.1:0",
             "RUNNER_RESOURCE_TOOLS": "true",
             "RUNNER_PLAYGROUND_CONNECT": issuer.address,
+            "RUNNER_PLAYGROUND_MODEL_URL": "http://127.0.0.1:1/v1",
+            "RUNNER_PLAYGROUND_MODEL": "none",
             "RUNNER_IFRAME_ORIGINS": "https://pages.example",
             # One worker for each user, so that whatever is asked meets what is kept.
             "RUNNER_MAX_CALLS_PER_USER": "1",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossing import Asked, Things, Visitor, handshake, message
+from login_rows import LOGIN_ROUTES
 
 AsksFor = Callable[[Things, Visitor], Asked]
 Shows = Callable[[Things], str]
@@ -78,19 +79,8 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
             is_public=True,
         ),
     ),
-    **dict.fromkeys(
-        (
-            *(("POST", "/register"), ("GET", "/authorize"), ("POST", "/authorize"), ("POST", "/token")),
-            *(("GET", "/consent"), ("POST", "/consent"), ("GET", "/auth/callback")),
-            *(
-                ("GET", "/.well-known/oauth-authorization-server"),
-                ("GET", "/.well-known/openid-configuration"),
-            ),
-            *(("GET", "/play/login"), ("GET", "/play/login/done")),
-        ),
-        # The way in, of whoever is nobody yet: gone, and gone wrongly, in the tests of logins.
-        (),
-    ),
+    # The way in, of whoever is nobody yet: asked by `test_login_matrix.py`.
+    **dict.fromkeys(LOGIN_ROUTES, ()),
     ("GET", "/"): (
         Row(name="the page", asked=plain("/"), is_public=True),
         Row(name="the page with a key", asked=plain("/?key=any"), is_public=True),
@@ -153,6 +143,15 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
     ("GET", "/play/oauth/callback"): (
         Row(
             name="the way back from such a login", asked=plain("/play/oauth/callback?state=x"), is_public=True
+        ),
+    ),
+    ("POST", "/play/chat"): (
+        Row(
+            name="a turn of a model",
+            # Nothing that a user has can be asked for there; whoever is let in is told what is wrong.
+            asked=plain("/play/chat", "POST", body={"model": "none"}),
+            owned=plain("/play/info"),
+            by="cookie",
         ),
     ),
     ("POST", "/play/dashboards"): (
@@ -335,7 +334,7 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
                 "EndsWithSession",
                 "SessionEnds",
                 "Challenges",
-                "Shares",
+                "RequestsPerUser",
             ),
             *(
                 "EndsWithToken",

@@ -36,11 +36,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def openid_provider(server: str, *, seconds: int = 3600) -> Iterator[str]:
-    """Run one that knows the runner at `server` as its client; yield its address."""
+def openid_provider(server: str, *, seconds: int = 3600, refreshes: bool = False) -> Iterator[str]:
+    """Run one that knows the runner at `server` as its client; yield its address.
+
+    Args:
+        server: The address of the runner.
+        seconds: How long its tokens count.
+        refreshes: Whether every login gets a refresh token, also one that asked for none.
+    """
     assert (MODULES / "oidc-provider").exists(), "oidc-provider is missing: run npm ci in tests/npm"
     port = free_port()
-    options = {"redirect": f"{server}/auth/callback", "seconds": seconds}
+    options = {"redirect": f"{server}/auth/callback", "seconds": seconds, "refreshes": refreshes}
     command = [NODE, TESTS / "programs/oidc_server.mjs", MODULES, str(port), json.dumps(options)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:

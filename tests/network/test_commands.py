@@ -5,12 +5,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from support import ROOT, Ran
+from support import ROOT, Ran, saying_hello
 
 from runner.settings.rights import Rights, with_rights
 from sandbox.policy import Policy
@@ -19,25 +17,10 @@ from sandbox.readable import default_read
 pytestmark = pytest.mark.kernel
 
 
-class Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "5")
-        self.end_headers()
-        self.wfile.write(b"hello")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with saying_hello() as number:
+        yield number
 
 
 def run(folder: Path, rights: Rights, *command: str) -> Ran:

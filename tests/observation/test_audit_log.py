@@ -1,7 +1,9 @@
 """The audit log: lines that follow each other, whoever writes them and whatever happens to the disk."""
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +15,10 @@ from disks import fill, small_disk
 from runner.errors import CallError, Code, UsageError
 from runner.observation.audit_chain import Verdict, verify
 from runner.observation.audit_log import MOST_PENDING, AuditLog
-from runner.observation.call_record import CallRecord, FileFacts
+from runner.observation.call_record import OTHER, CallRecord, FileFacts, operation
+from sandbox.denials import patches
 
+ROOT = Path(__file__).parents[2]
 SECRET = "correct horse battery staple"
 
 
@@ -166,6 +170,69 @@ def test_a_missing_file_in_between_is_a_fault(folder: Path) -> None:
     (folder / "audit-000002.jsonl").unlink()
 
     assert "a file is missing before audit-000003.jsonl" in verify(folder).faults
+
+
+def test_files_that_were_swapped_or_doubled_are_faults(folder: Path) -> None:
+    log = AuditLog.open(folder, max_bytes=1000)
+    for number in range(12):
+        log.call_ended(record(id=f"c{number}"))
+    log.close()
+    files = sorted(folder.glob("*.jsonl"))
+    texts = [path.read_bytes() for path in files]
+    assert verify(folder).is_whole
+    found = {}
+
+    files[1].write_bytes(texts[2])
+    files[2].write_bytes(texts[1])
+    found["swapped"] = verify(folder).is_whole
+    files[1].write_bytes(texts[1])
+    files[2].write_bytes(texts[1])
+    found["one twice"] = verify(folder).is_whole
+    files[2].write_bytes(texts[2])
+    double = folder / f"audit-{len(files) + 1:06}.jsonl"
+    double.write_bytes(texts[-1])
+    found["the last again"] = verify(folder).is_whole
+    double.unlink()
+    files[-1].unlink()
+    found["the last left out"] = verify(folder).is_whole
+    files[-1].write_bytes(texts[-1])
+
+    assert found == dict.fromkeys(("swapped", "one twice", "the last again", "the last left out"), False)
+    assert verify(folder).is_whole
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"no record", b'{"seq":"many","prev":"' + b"0" * 64 + b'"', b'{"kind":"call"', b"[" * 200_000],
+    ids=["no JSON", "a number in words", "no number", "deep"],
+)
+def test_a_forged_line_with_a_hash_that_fits_is_a_fault_and_no_traceback(
+    log: AuditLog, folder: Path, body: bytes
+) -> None:
+    log.call_ended(record())
+    end = f',"hash":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
+    (folder / "audit-000002.jsonl").write_bytes(body + end)
+
+    assert "audit-000002.jsonl line 1 is not a record" in verify(folder).faults
+
+
+def test_words_that_a_worker_makes_up_are_not_written() -> None:
+    assert operation("sk-secret-of-somebody") == OTHER
+    assert [operation(name) for name in ("open", "os.remove", "socket.connect")] == [
+        "open",
+        "os.remove",
+        "socket.connect",
+    ]
+
+
+def test_every_operation_that_the_guard_names_is_known() -> None:
+    said = "\n".join(path.read_text() for path in (ROOT / "sandbox/denials").glob("*.py"))
+    named = set(re.findall(r'"((?:os|socket|sqlite3)\.[a-z_0-9]+)"', said))
+    named |= {f"os.{name}" for name in (*patches._FUNCTIONS, *patches._DENIED_EVERYWHERE)}
+    programs = {"os.exec", "os.posix_spawn"}
+
+    assert len(named) > 20
+    assert {name for name in named - programs if operation(name) == OTHER} == set()
 
 
 def test_two_logs_of_one_folder_write_one_chain(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from runner.observation.call_record import CallRecord, FileFacts
-from runner.observation.metrics import Gauges, Metrics
+from runner.observation.metrics import MOST_TOOLS, Gauges, Metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,3 +97,27 @@ def test_the_dashboard_and_the_document_ask_for_metrics_that_there_are() -> None
     families = {re.sub(r"_(bucket|sum|count)$", "", n) for n in there if not n.endswith("_created")}
     assert told <= families
     assert {name for name in families if name.startswith("toolcell_")} == told
+
+
+def test_tools_that_a_server_offers_under_ever_new_names_are_one_label_in_the_end() -> None:
+    metrics = Metrics()
+
+    for number in range(MOST_TOOLS + 50):
+        metrics.call_ended(ended(f"tool_{number}"))
+
+    found = samples(metrics)
+    tools = {dict(said)["tool"] for name, said in found if name == "toolcell_calls_total"}
+    assert len(tools) == MOST_TOOLS + 1
+    assert found["toolcell_calls_total", labels(tool="other", outcome="ok")] == 50
+
+
+def test_a_name_that_utf_8_cannot_have_leaves_the_other_metrics_readable() -> None:
+    metrics = Metrics()
+
+    metrics.call_ended(ended("odd\ud800"))
+    metrics.call_ended(ended('two\nlines"'))
+
+    found = samples(metrics, Gauges(user_memory={"ann\udfff": 7}))
+    assert found["toolcell_calls_total", labels(tool="odd\\ud800", outcome="ok")] == 1
+    assert found["toolcell_calls_total", labels(tool='two\nlines"', outcome="ok")] == 1
+    assert found["toolcell_user_memory_bytes", labels(user="ann\\udfff")] == 7

@@ -1,6 +1,5 @@
 """Servers with a Playground, shared by the tests of one process."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ import pytest
 from browsers import WHOLE
 from hostile_support import Seen, Sink, heard, sinking
 from playground_support import TOOLS, Shown
-from support import ROOT, playground_address, stop
+from support import ROOT, environment_in, playground_address, stop
 from web_support import Seen as Opened
 from web_support import browsing
 
@@ -37,14 +36,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sh
             settings = folder / "runner.toml"
             settings.write_text(config)
             user = f"t-{uuid.uuid4().hex[:12]}"
-            kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUNNER_", "COV_"))}
-            environment = {
-                **kept,
-                "RUNNER_STATE_DIR": str(folder / "state"),
-                "RUNNER_STORE": (folder / "store").as_uri(),
-                "RUNNER_USER": user,
-                **more,
-            }
+            environment = environment_in(folder, **{"RUNNER_USER": user, **more})
             transport = [] if command == "dev" else ["--transport", "http"]
             process = subprocess.Popen(
                 [

@@ -15,8 +15,8 @@ from playground_support import Shown
 from web_everything import EVERYTHING, NODE
 
 from runner.errors import UsageError
-from runner.playground.beside import may_reach
 from runner.playground.config import check_connect, with_connections
+from runner.playground.other_servers import may_reach
 from runner.settings.model import Settings
 
 pytestmark = pytest.mark.kernel

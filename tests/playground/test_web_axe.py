@@ -8,23 +8,11 @@ from pathlib import Path
 
 import pytest
 from playground_support import Shown
-from web_support import Seen, browsing, expect, faults, undecided
+from web_support import VIEWS, Seen, browsing, expect, faults, undecided
 
 pytestmark = pytest.mark.kernel
 
 TOOLS = Path(__file__).with_name("design_tools.py")
-VIEWS = (
-    "call",
-    "prompts",
-    "resources",
-    "files",
-    "saved",
-    "history",
-    "messages",
-    "session",
-    "servers",
-    "oauth",
-)
 
 
 @pytest.fixture(scope="module")

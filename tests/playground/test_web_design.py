@@ -8,24 +8,12 @@ from pathlib import Path
 
 import pytest
 from playground_support import Shown
-from web_support import Seen, browsing, expect
+from web_support import VIEWS, Seen, browsing, expect
 
 pytestmark = pytest.mark.kernel
 
 TOOLS = Path(__file__).with_name("design_tools.py")
 WIDTHS = (1440, 820, 390)
-VIEWS = (
-    "call",
-    "prompts",
-    "resources",
-    "files",
-    "saved",
-    "history",
-    "messages",
-    "session",
-    "servers",
-    "oauth",
-)
 
 OUTSIDE = """() => {
   const card = document.querySelector('section[aria-label=Call]').getBoundingClientRect();

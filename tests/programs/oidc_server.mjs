@@ -1,5 +1,5 @@
 // An OpenID provider: the package oidc-provider, over loopback. Anybody logs in by a name, as it is meant for tests.
-// usage: node oidc_server.mjs MODULES PORT OPTIONS, the latter JSON: resource, client, redirect, seconds.
+// usage: node oidc_server.mjs MODULES PORT OPTIONS, the latter JSON: redirect, seconds, refreshes.
 import { pathToFileURL } from 'node:url'
 
 const [modules, port, said] = process.argv.slice(2)
@@ -18,6 +18,7 @@ const provider = new Provider(issuer, {
     claims: () => ({ sub: id, email: `${id}@example.com`, email_verified: id !== 'eve' }),
   }),
   pkce: { required: () => true },
+  ...(options.refreshes ? { issueRefreshToken: async () => true } : {}),
   features: {
     devInteractions: { enabled: true },
     introspection: { enabled: true },

@@ -1,4 +1,3 @@
-import os
 import re
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 from contracting import upstream_over_http
 from proxying import REMOTE
-from support import stop
+from support import outer_environment, stop
 
 
 @pytest.fixture
@@ -27,10 +26,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def remote_url() -> Iterator[str]:
     """A server over HTTP that knows nothing of the proxy."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
     command = [sys.executable, str(REMOTE), "0"]
     process = subprocess.Popen(
-        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command, env=outer_environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
     assert process.stderr is not None
     said = []

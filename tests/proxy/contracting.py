@@ -17,12 +17,19 @@ from typing import Any
 import pytest
 from eras import NEWEST, SESSION, proposed
 from fastmcp import Client
-from support import ROOT, put_file, settings_in, stop, until
+from support import ROOT, outer_environment, put_file, settings_in, stop, until
 
 from runner.files.my_files import open_library
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
 VERSIONS = pytest.mark.parametrize("version", [SESSION, NEWEST])
+MARKS = [
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
 
 
 @dataclass(frozen=True)
@@ -96,12 +103,11 @@ def front_of(
 @contextmanager
 def upstream_over_http(folder: Path) -> Iterator[str]:
     """Serve the upstream over HTTP, as its author would; yield the address of its endpoint."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
     log = folder / "upstream.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, str(UPSTREAM), "0"],
-            env=kept,
+            env=outer_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -15,18 +15,12 @@ from urllib.parse import urlsplit
 
 import mcp_types
 import pytest
-from contracting import NEWEST, SESSION, VERSIONS, Front, client_of, front_of, value_of
+from contracting import MARKS, NEWEST, SESSION, VERSIONS, Front, client_of, front_of, value_of
 from mcp.shared.exceptions import MCPError
 from proxying import messages_of_call
 from support import ROOT, until
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.kernel,
-    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
-]
+pytestmark = MARKS
 
 HOMED = Path(__file__).parent / "homed.py"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from contracting import (
+    MARKS,
     NEWEST,
     UPSTREAM,
     VERSIONS,
@@ -28,13 +29,7 @@ from runner.files.my_files import open_library
 from runner.proxy.targets import Target
 from runner.store.protocol import Origin
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.kernel,
-    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from contracting import (
+    MARKS,
     NEWEST,
     VERSIONS,
     Front,
@@ -17,13 +18,7 @@ from contracting import (
 )
 from upstream import ENCODED, TOKEN
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.kernel,
-    # Each front is a process with a server of its own, and a busy machine takes minutes to start one.
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Tool files behind the guard: `runner serve` to a client, and the commands from outside."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +12,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from proxying import BARE
-from support import ROOT, settings_in
+from support import ROOT, environment_in, settings_in
 
 from runner.server.host import make_host
 from runner.toolset.toolset import Toolset
@@ -153,12 +152,9 @@ async def test_the_command_stands_in_front_of_the_servers_of_a_file(folder: Path
 
 
 def test_the_command_explains_what_is_wrong_and_exits_2(folder: Path, user: str) -> None:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    state = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
-
     ended = subprocess.run(
         [sys.executable, "-m", "runner.cli.app", "proxy", "--user", user, "--", "npx", "some-server"],
-        env=kept | state,
+        env=environment_in(folder),
         cwd=folder,
         capture_output=True,
         text=True,

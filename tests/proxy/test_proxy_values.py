@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from runner.errors import UsageError
 from runner.proxy.namespacing import Names
-from runner.proxy.server_connection import BackOff
 from runner.proxy.targets import Target, read_targets
+from runner.system.backoff import BackOff
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,10}", fullmatch=True)
 SEVERAL = st.lists(NAMES, min_size=2, max_size=4, unique=True)

@@ -66,12 +66,12 @@ async def test_who_removes_another_in_one_turn_is_the_last_to_be_called(
 async def test_once_closed_nothing_is_called_and_the_descriptors_are_open(
     pipes: list[tuple[int, int]],
 ) -> None:
-    (ours, theirs), (witness, told) = pipes
+    (ours, theirs), (open_end, told) = pipes
     closed, others = Readers(), Readers()
     unheard: asyncio.Queue[bytes] = asyncio.Queue()
     heard: asyncio.Queue[bytes] = asyncio.Queue()
     closed.add(ours, reading(ours, unheard))
-    others.add(witness, reading(witness, heard))
+    others.add(open_end, reading(open_end, heard))
 
     closed.close()
     closed.close()

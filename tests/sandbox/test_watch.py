@@ -82,7 +82,9 @@ def test_a_death_is_put_down_to_a_limit_only_where_its_signs_are_seen(
 def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
     pace = Pace()
 
-    delays = [pace.next(look(all_cpu_s=float(second)), cost_s=0.0005) for second in range(1, 20)]
+    delays = [
+        pace.next(look(all_cpu_s=float(second)), cpu_s=0.0005, elapsed_s=0.0005) for second in range(1, 20)
+    ]
 
     assert delays == [FIRST_LOOK_S] * 19
 
@@ -90,15 +92,19 @@ def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
 def test_a_call_that_idles_is_looked_at_less_often_until_it_works_again() -> None:
     pace = Pace()
 
-    delays = [pace.next(MODEST, cost_s=0.0005) for _ in range(5)]
-    awake = pace.next(look(all_cpu_s=101.0), cost_s=0.0005)
+    delays = [pace.next(MODEST, cpu_s=0.0005, elapsed_s=0.0005) for _ in range(5)]
+    awake = pace.next(look(all_cpu_s=101.0), cpu_s=0.0005, elapsed_s=0.0005)
 
     assert delays == [0.05, 0.1, 0.2, 0.2, 0.2]
     assert awake == 0.05
 
 
 def test_looking_takes_at_most_a_twentieth_of_a_processor() -> None:
-    assert Pace().next(MODEST, cost_s=0.5) == 10.0
+    assert Pace().next(MODEST, cpu_s=0.5, elapsed_s=0.5) == 10.0
+
+
+def test_a_look_that_waits_for_a_processor_delays_the_next_by_far_less() -> None:
+    assert Pace().next(MODEST, cpu_s=0.01, elapsed_s=0.5) == 2.0
 
 
 @pytest.mark.anyio

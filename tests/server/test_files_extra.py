@@ -11,8 +11,9 @@ from fastmcp import Client
 from mcp import MCPError
 from support import settings_in
 
-from runner.cli.user_files import UserFiles
+from runner.files.my_files import MyFiles, open_library
 from runner.server.host import make_host
+from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
@@ -35,11 +36,11 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["tuple[Client[Any], UserFiles]"]]:
+def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["tuple[Client[Any], MyFiles]"]]:
     """Serve a tool file to a client of one user; comes with the files of that user."""
 
     @asynccontextmanager
-    async def serve(**more: Any) -> AsyncIterator["tuple[Client[Any], UserFiles]"]:
+    async def serve(**more: Any) -> AsyncIterator["tuple[Client[Any], MyFiles]"]:
         tmp_path.chmod(0o700)
         (tmp_path / "tools.py").write_text(TOOL_FILE)
         user = User(f"t-{uuid.uuid4().hex[:12]}")
@@ -48,16 +49,16 @@ def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["tuple[
             Toolset.open(settings, [str(tmp_path / "tools.py")]) as toolset,
             Client(make_host(toolset, transport="stdio", download_url=None)) as client,
         ):
-            yield client, UserFiles.of(settings, user)
+            yield client, open_library(settings).of(user.name)
 
     return serve
 
 
-async def put(files: UserFiles, folder: Path, name: str, content: bytes) -> None:
+async def put(files: MyFiles, folder: Path, name: str, content: bytes) -> None:
     path = folder / "content"
     path.write_bytes(content)
     with path.open("rb") as source:
-        await files.put(source.fileno(), name=name)
+        await files.put(source.fileno(), name=name, origin=Origin.UPLOADED)
 
 
 async def test_prompt_and_resource_name_the_files_of_whoever_asks_and_of_nobody_else(
@@ -65,7 +66,7 @@ async def test_prompt_and_resource_name_the_files_of_whoever_asks_and_of_nobody_
 ) -> None:
     """Source: S1-21 and S1-38."""
     async with serving() as (client, files):
-        stranger = UserFiles.of(files.settings, User(f"t-{uuid.uuid4().hex[:12]}"))
+        stranger = files.library.of(f"t-{uuid.uuid4().hex[:12]}")
         await put(files, tmp_path, "a.csv", b"a,b\n1,2\n")
         await put(stranger, tmp_path, "secret.csv", b"a,b\n1,2\n")
 

@@ -1,12 +1,15 @@
 """What tests of stores share: a clock that stands still, and puts in few words."""
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from runner.store.protocol import ArtifactStore, Origin, Put, Record, Retention, Scope
 
-__all__ = ["ALICE", "BOB", "NOBODY", "Clock", "content_of", "keep", "observe"]
+__all__ = ["ALICE", "BOB", "NOBODY", "Clock", "content_of", "keep", "observe", "run"]
 
 ALICE = Scope(user_id="alice")
 BOB = Scope(user_id="bob")
@@ -43,3 +46,16 @@ async def content_of(store: ArtifactStore, record: Record, scope: Scope | None =
         found = b"".join([chunk async for chunk in content])
         assert content.size == len(found)
     return found
+
+
+def run(code: str, *arguments: object, timeout: float = 100) -> str:
+    """Run Python in a process of its own; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -3,8 +3,6 @@
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import timedelta
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from disks import fill, small_disk
-from store_world import ALICE, BOB, Clock, content_of, keep, observe
+from store_world import ALICE, BOB, Clock, content_of, keep, observe, run
 
 from runner.errors import CallError, Code
 from runner.store.local.examining import examine
@@ -387,18 +385,6 @@ async def test_bytes_that_nothing_knows_are_set_apart_and_never_removed(store: L
 
     assert apart(store) == [Bytes(area="users/alice", sha256=stranger.name, size=6)]
     assert await content_of(store, kept) == b"kept"
-
-
-def run(code: str, *arguments: object, timeout: float = 100) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_processes_that_make_the_index_anew_at_once_lose_no_put_of_each_other(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe
+from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe, run
 
 from runner.errors import CallError, Code
 from runner.store.local.journal import Journal
@@ -34,18 +34,6 @@ def store(tmp_path: Path) -> LocalStore:
 
 def objects(store: LocalStore) -> list[Path]:
     return sorted(store.root.glob("*/*/objects/*/*"))
-
-
-def run(code: str, *arguments: object, timeout: float = 60) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 async def test_equal_content_is_stored_once_for_a_user_and_twice_for_two(store: LocalStore) -> None:

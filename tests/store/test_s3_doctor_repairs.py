@@ -1,13 +1,12 @@
 """`runner doctor` in a shell, over a bucket whose records are lost: it says so, and `--repair` mends it."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import ROOT, outer_environment
 
 from runner.store.s3.bucket import Address, Bucket
 
@@ -28,8 +27,7 @@ def run(rgw: Address, tmp_path: Path) -> Run:
     """Run a command at once over the bucket, as a user."""
     assert rgw.access_key is not None
     assert rgw.secret_key is not None
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    environment = kept | {
+    environment = outer_environment() | {
         "RUNNER_STATE_DIR": str(tmp_path / "state"),
         "RUNNER_STORE": f"s3://{rgw.bucket}/{rgw.prefix.rstrip('/')}",
         "RUNNER_S3_ENDPOINT": str(rgw.endpoint),

@@ -1,7 +1,6 @@
 """The runner as users meet it: fixtures for commands and servers in processes of their own."""
 
 import contextlib
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from somebody import somebody
-from support import Ran, server_url, stop
+from support import Ran, environment_in, serving_over_http
 
 
 @pytest.fixture
@@ -28,13 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(folder: Path, user: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    return {
-        **kept,
-        "RUNNER_STATE_DIR": str(folder / "state"),
-        "RUNNER_STORE": (folder / "store").as_uri(),
-        "RUNNER_USER": user,
-    }
+    return environment_in(folder, RUNNER_USER=user)
 
 
 @pytest.fixture
@@ -62,15 +55,7 @@ def serve_http(environment: dict[str, str], folder: Path) -> Iterator[Callable[.
     with contextlib.ExitStack() as stack:
 
         def start(tool_file: Path, *arguments: str, **more: str) -> str:
-            command = [sys.executable, "-m", "runner.cli.app", "serve", str(tool_file), "--transport", "http"]
-            process = subprocess.Popen(
-                [*command, "--port", "0", *arguments],
-                env={**environment, **more},
-                cwd=folder,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            stack.callback(stop, process)
-            return server_url(process)
+            served = serving_over_http(tool_file, {**environment, **more}, *arguments, cwd=folder)
+            return stack.enter_context(served)
 
         yield start

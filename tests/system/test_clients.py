@@ -5,8 +5,6 @@ which pass through the contract.
 """
 
 import importlib.util
-import os
-import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,7 +16,7 @@ import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from support import ROOT, TOOLS, server_url, stop
+from support import TOOLS, environment_in, serving_over_http
 
 from runner.toolset.hidden_identity import without_parameter
 
@@ -40,29 +38,13 @@ Connect = Callable[..., "AbstractAsyncContextManager[Client[Any]]"]
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("clients")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    places = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
-    return {**kept, **places, "RUNNER_USER": USER}
+    return environment_in(folder, RUNNER_USER=USER)
 
 
 @pytest.fixture(scope="module")
 def url(environment: dict[str, str]) -> Iterator[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "runner.cli.app",
-        "serve",
-        str(FILE),
-        "--transport",
-        "http",
-        "--port",
-        "0",
-    ]
-    process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    try:
-        yield server_url(process)
-    finally:
-        stop(process)
+    with serving_over_http(FILE, environment) as address:
+        yield address
 
 
 def over_stdio(environment: dict[str, str], mode: str, **options: Any) -> "Client[Any]":

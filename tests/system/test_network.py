@@ -1,37 +1,20 @@
 """The network of tools as users of the command meet it: flags, variables, exit statuses."""
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
-from support import TOOLS
+from support import TOOLS, saying_hello
 
 pytestmark = pytest.mark.kernel
 
 NETWORK = TOOLS / "network.py"
 
 
-class Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "5")
-        self.end_headers()
-        self.wfile.write(b"hello")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with saying_hello() as number:
+        yield number
 
 
 def test_a_flag_opens_what_it_names(run: Any, port: int) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import sysconfig
@@ -17,7 +16,7 @@ import pytest
 from direct_cases import META, VERSION
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import ROOT, server_url, settings_in, until
+from support import ROOT, environment_in, server_url, settings_in, until
 
 from runner.errors import CallError
 from runner.settings.own_paths import OwnPaths
@@ -165,12 +164,7 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("RUNNER_", "COV_"))}
-        return kept | {
-            "RUNNER_STATE_DIR": str(self.folder / "state"),
-            "RUNNER_STORE": (self.folder / "store").as_uri(),
-            "RUNNER_HOMES": str(self.folder / "homes"),
-        }
+        return environment_in(self.folder, RUNNER_HOMES=str(self.folder / "homes"))
 
     def logged(self, since: int, path: str) -> bool:
         return until(lambda: path in "".join(self.log[since:]))

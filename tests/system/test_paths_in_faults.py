@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from direct_cases import META, VERSION
 from disks import fill, small_disk
-from support import ROOT, stop, until
+from support import ROOT, environment_in, stop, until
 
 pytestmark = pytest.mark.kernel
 
@@ -101,10 +101,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def served(place: Place, command: str = "serve", **settings: str) -> Iterator[Place]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    environment = kept | {
-        "RUNNER_STATE_DIR": str(place.disk / "state"),
-        "RUNNER_STORE": (place.disk / "store").as_uri(),
+    environment = {
+        **environment_in(place.disk),
         "RUNNER_HOMES": str(place.disk / "homes"),
         "RUNNER_AUTH__KIND": "static",
         "RUNNER_AUTH__TOKENS_FILE": str(place.folder / "tokens.json"),

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from disks import fill, small_disk
 from somebody import somebody
-from support import ROOT, playground_address, stop, until
+from support import ROOT, outer_environment, playground_address, stop, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
@@ -149,8 +149,7 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-        return kept | {
+        return outer_environment() | {
             "RUNNER_STATE_DIR": str(self.state),
             "RUNNER_STORE": (self.folder / "store").as_uri(),
             "RUNNER_USER": self.user,

@@ -27,3 +27,16 @@ async def draws(filename: str, username: str, ctx: Context) -> dict[str, Any]:
 def echoes(filename: str, file_names: list[str], note: str = "") -> list[Any]:
     """Say what it was given."""
     return [filename, file_names, note]
+
+
+@mcp.tool
+async def everywhere(ctx: Context, encoded: str) -> dict:
+    """Put bytes wherever an event could carry them."""
+    entry = {"name": "so-far.png", "b64": encoded, "mime": "image/png"}
+    page = f"<h1>half</h1><img src='data:image/png;base64,{encoded}'>"
+    await ctx.report_progress(1, 3, "MCP_UPDATE:" + json.dumps({"type": "artifacts", "artifacts": [entry]}))
+    await ctx.report_progress(2, 3, "MCP_UPDATE:" + json.dumps({"type": "canvas_update", "content": page}))
+    await ctx.report_progress(3, 3, "at " + encoded)
+    await ctx.info("found " + encoded)
+    display = {"notification": "made " + encoded}
+    return {"results": 1, "artifacts": [entry], "deferred_artifacts": [], "display": display}

@@ -1,7 +1,6 @@
 """The five tools of document 003, called as its prompts ask, over HTTP and on stdio."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,8 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from pages_support_data import NAMES
+from support import environment_in
 from widgets.widget_server import CHATUI, WidgetServer, serving
 
 pytestmark = pytest.mark.kernel
@@ -50,17 +51,6 @@ TOOLS = {
         "Dashboard ready",
     ),
 }
-PAGES = [
-    "chat-view",
-    "dashboard-widget",
-    "search-results",
-    "pizzaz-table",
-    "kitchen-sink-lite",
-    "pizzaz-carousel",
-    "pizzaz-gallery",
-    "pizzaz-markdown",
-    "solar-system",
-]
 TWO = [
     {"id": 1, "title": "Margherita"},
     {"id": "d", "title": "Diavola", "tags": ["hot"], "url": "https://e.org"},
@@ -95,7 +85,7 @@ def test_the_server_is_chatui_1_0_0_with_five_tools_and_nine_pages(
     assert hello["serverInfo"] == {"name": "chatui", "version": "1.0.0"}
     assert list(tools) == list(TOOLS)
     assert {uri for uri in listed if uri.startswith("ui://")} == {
-        f"ui://widget/{name}.html" for name in PAGES
+        f"ui://widget/{name}.html" for name in NAMES
     }
 
 
@@ -126,7 +116,7 @@ def test_a_tool_is_listed_as_documented(tools: dict[str, Any], name: str) -> Non
     }
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_page_is_served_in_both_dialects_with_one_content_and_the_same_policy(
     server: WidgetServer, name: str
 ) -> None:
@@ -325,15 +315,13 @@ def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Any) -> Non
 
 
 def _on_stdio(command: list[str], messages: list[dict[str, Any]], folder: Any) -> dict[int, Any]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    environment |= {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": (folder / "store").as_uri()}
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=environment,
+        env=environment_in(folder),
     )
     found: dict[int, Any] = {}
     try:

@@ -2,20 +2,17 @@
 
 import http.client
 import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support import SAMPLES, server_url, stop
+from somebody import somebody
+from support import SAMPLES, environment_in, serving_over_http
 
 __all__ = ["CHATUI", "WidgetServer", "serving"]
 
@@ -87,25 +84,10 @@ class WidgetServer:
 @contextmanager
 def serving(tool_file: Path = CHATUI, *arguments: str, **environment: str) -> Iterator[WidgetServer]:
     """Run `runner serve` over HTTP until the block ends."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        command = [sys.executable, "-m", "runner.cli.app", "serve", str(tool_file), "--transport", "http"]
-        process = subprocess.Popen(
-            [*command, "--port", "0", *arguments],
-            env={
-                **kept,
-                "RUNNER_STATE_DIR": str(folder / "state"),
-                "RUNNER_STORE": (folder / "store").as_uri(),
-                "RUNNER_USER": f"t-{uuid.uuid4().hex[:12]}",
-                **environment,
-            },
-            cwd=folder,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        stack.callback(stop, process)
-        yield WidgetServer(server_url(process))
+    with somebody() as user, tempfile.TemporaryDirectory() as made:
+        own = environment_in(Path(made), **{"RUNNER_USER": user, **environment})
+        with serving_over_http(tool_file, own, *arguments, cwd=Path(made)) as url:
+            yield WidgetServer(url)
 
 
 def _response(body: str) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def files(
 
 def _files(flags: Mapping[str, Any], config: Path | None, session: str, told: Mapping[str, Any]) -> int:
     from runner.cli.run_files import FilesOptions, files_from_shell  # noqa: PLC0415
-    from runner.cli.user_files import UserFiles  # noqa: PLC0415
+    from runner.files.my_files import open_library  # noqa: PLC0415
+    from runner.homes.homes import Homes  # noqa: PLC0415
     from runner.users.identity import resolve  # noqa: PLC0415 - only what works with files needs these
 
     options = FilesOptions(**told)
@@ -58,4 +59,5 @@ def _files(flags: Mapping[str, Any], config: Path | None, session: str, told: Ma
             "with; set store (RUNNER_STORE) to a file:// or s3:// URL"
         )
     user = resolve(settings, transport="stdio", claims=None, host=settings.host)
-    return asyncio.run(files_from_shell(UserFiles.of(settings, user, session=session), options))
+    files = open_library(settings).of(user.name, session)
+    return asyncio.run(files_from_shell(files, Homes.of(settings), options))

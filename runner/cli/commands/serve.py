@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from runner.http.context import Site
-    from runner.playground.beside import Connect, Connected, Wanted
+    from runner.playground.other_servers import Connect, Connected, Wanted
     from runner.server.serve import Served
     from runner.users.identity import User
 
@@ -199,7 +199,7 @@ def _connecting(site: "Site", served: "Served") -> "Connect":
     """Return what connects to other servers; what it takes is imported once a page asks for one."""
 
     def connect(wanted: "Wanted", user: "User") -> "AbstractAsyncContextManager[Connected]":
-        from runner.proxy.beside import connecting  # noqa: PLC0415 - most servers never need it
+        from runner.proxy.page_proxy import connecting  # noqa: PLC0415 - most servers never need it
 
         return connecting(site, served)(wanted, user)
 

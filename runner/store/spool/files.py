@@ -5,7 +5,7 @@ note is what makes it one, and is written when the bytes are on the disk's surfa
 processes may share the folder; who sends a file on holds a lock on its bytes, and who changes a note
 holds one on the folder. Of a file that was deleted the note stays until the store has let it go too.
 
-Source: fsync(2), rename(2), flock(2); A. Brooker, "Exponential Backoff And Jitter", 2015.
+Source: fsync(2), rename(2), flock(2).
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from runner.store.protocol import Put, Record, Retention, Scope
 from runner.store.retention import Quota, check_quota
 from runner.store.sources import digest_of, write_all
 from runner.system import locks
+from runner.system.backoff import doubled_s
 from runner.system.openat import ficlone
 from runner.system.state_files import Damaged, holding, make_folder, open_regular, read_whole, sync_folder
 
@@ -88,7 +89,7 @@ def delay_s(attempts: int, chance: float) -> float:
         attempts: How often it was tried, from 1.
         chance: From 0 to 1, so that hosts which failed together do not come back together.
     """
-    return min(_FIRST_S * 2.0 ** min(attempts - 1, 20), _LONGEST_S) * (0.5 + chance / 2)
+    return doubled_s(attempts, first_s=_FIRST_S, most_s=_LONGEST_S) * (0.5 + chance / 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import PurePath
 from typing import Any
 
+import mcp_types
 from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.context import Context, set_transport
@@ -29,8 +30,10 @@ from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary
 from mcp.server.runner import modern_error_data, serve_one
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 from starlette.routing import BaseRoute
@@ -58,6 +61,8 @@ __all__ = [
 _STATE_COLLECTION = "fastmcp_state"
 _OF_JWT = ("jwks_uri", "public_key", "algorithm", "issuer", "audience", "required_scopes")
 _HALF = "surrogates not allowed"
+# The code of an exception that the SDK does not know, in eras with sessions.
+_EXCEPTION = 0
 
 
 def inner_provider(provider: Provider) -> Provider:
@@ -282,7 +287,15 @@ async def serve_raw(
     try:
         return await serve_one(low, exchange, method, params, connection=connection, lifespan_state=state)
     except Exception as error:
-        raise WireError(modern_error_data(error).model_dump(by_alias=True, exclude_none=True)) from error
+        told = _told(error, facts.protocol)
+        raise WireError(told.model_dump(by_alias=True, exclude_none=True)) from error
+
+
+def _told(error: Exception, protocol: str) -> mcp_types.ErrorData:
+    """Return what a client is told of an exception, as plain servers of the SDK tell it in each era."""
+    if protocol in HANDSHAKE_PROTOCOL_VERSIONS and handler_exception_to_error_data(error) is None:
+        return mcp_types.ErrorData(code=_EXCEPTION, message=str(error))
+    return modern_error_data(error)
 
 
 def _http_request(facts: RequestFacts, user: AuthenticatedUser | None) -> ServerMessageMetadata | None:

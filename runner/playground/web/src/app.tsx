@@ -15,49 +15,58 @@ import { Down } from "./views/down";
 import { Guarded } from "./views/guarded";
 import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ToolList } from "./views/tool_list";
+import { inserted } from "./texts/inserted";
+import { chooseLanguage, language, LANGUAGES, T, type Language } from "./texts/language";
+
+type ViewId = keyof typeof T.page.titles;
 
 interface View {
-  id: string;
-  title: string;
+  id: ViewId;
   side: boolean;
   body: () => JSX.Element;
 }
 
 /** Views that have an address and no place in the menu. */
 const OTHERS: View[] = [
-  { id: "show", title: "File", side: false, body: later(() => import("./views/show").then((module) => module.ShowView)) },
-  { id: "oauth", title: "OAuth", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthView)) },
-  { id: "oauth-answer", title: "Login", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthAnswer)) },
+  { id: "show", side: false, body: later(() => import("./views/show").then((module) => module.ShowView)) },
+  { id: "oauth", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthView)) },
+  { id: "oauth-answer", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthAnswer)) },
 ];
 
 export const VIEWS: View[] = [
-  { id: "call", title: "Call", side: true, body: () => <CallView /> },
-  { id: "prompts", title: "Prompts", side: false, body: later(() => import("./views/prompts").then((module) => module.PromptsView)) },
-  { id: "resources", title: "Resources", side: false, body: later(() => import("./views/resources").then((module) => module.ResourcesView)) },
-  { id: "files", title: "My Files", side: false, body: later(() => import("./views/files").then((module) => module.FilesView)) },
-  { id: "saved", title: "Saved", side: false, body: later(() => import("./views/saved").then((module) => module.SavedView)) },
-  { id: "history", title: "History", side: false, body: later(() => import("./views/history").then((module) => module.HistoryView)) },
-  { id: "messages", title: "Messages", side: false, body: later(() => import("./views/messages").then((module) => module.MessagesView)) },
-  { id: "session", title: "Session", side: false, body: later(() => import("./views/session").then((module) => module.SessionView)) },
-  { id: "servers", title: "Servers", side: false, body: later(() => import("./views/servers").then((module) => module.ServersView)) },
+  { id: "call", side: true, body: () => <CallView /> },
+  { id: "chat", side: false, body: later(() => import("./views/chat").then((module) => module.ChatView)) },
+  { id: "prompts", side: false, body: later(() => import("./views/prompts").then((module) => module.PromptsView)) },
+  { id: "resources", side: false, body: later(() => import("./views/resources").then((module) => module.ResourcesView)) },
+  { id: "files", side: false, body: later(() => import("./views/files").then((module) => module.FilesView)) },
+  { id: "saved", side: false, body: later(() => import("./views/saved").then((module) => module.SavedView)) },
+  { id: "history", side: false, body: later(() => import("./views/history").then((module) => module.HistoryView)) },
+  { id: "messages", side: false, body: later(() => import("./views/messages").then((module) => module.MessagesView)) },
+  { id: "session", side: false, body: later(() => import("./views/session").then((module) => module.SessionView)) },
+  { id: "servers", side: false, body: later(() => import("./views/servers").then((module) => module.ServersView)) },
 ];
+
+/** The views that this server has: a chat only where its operator configured a model. */
+function viewsHere(): View[] {
+  return VIEWS.filter((view) => view.id !== "chat" || info.value?.chat);
+}
 
 /** A view that is loaded when somebody looks at it. */
 function later(load: () => Promise<() => JSX.Element>): () => JSX.Element {
   const Loaded = lazy(load);
-  return () => <Suspense fallback={<p class="soft" role="status">Loading…</p>}><Loaded /></Suspense>;
+  return () => <Suspense fallback={<p class="soft" role="status">{T.common.loading}</p>}><Loaded /></Suspense>;
 }
 
 export function App(): JSX.Element {
   usePalette();
-  if (door.value.state === "opening") return <div class="empty" role="status">Connecting…</div>;
+  if (door.value.state === "opening") return <div class="empty" role="status">{T.page.connecting}</div>;
   if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
-  const view = [...VIEWS, ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
+  const view = [...viewsHere(), ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
   return (
     <>
-      <a class="unseen" href="#main">Skip to the content</a>
+      <a class="unseen" href="#main">{T.page.skip}</a>
       <Top here={view?.id ?? ""} />
-      <Palette views={VIEWS} />
+      <Palette views={viewsHere().map(({ id }) => ({ id, title: T.page.titles[id] }))} />
       <Reloaded />
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
@@ -78,21 +87,20 @@ function Top({ here }: { here: string }): JSX.Element {
   return (
     <header class="top">
       <Looked name={known?.name ?? ""} />
-      <nav aria-label="Views" class="grow">
+      <nav aria-label={T.page.views} class="grow">
         <ul>
-          {VIEWS.map((view) => (
+          {viewsHere().map((view) => (
             <li key={view.id}>
-              <a href={to(view.id)} aria-current={view.id === here ? "page" : undefined} ref={view.id === here ? inSight : null}>{view.title}</a>
+              <a href={to(view.id)} aria-current={view.id === here ? "page" : undefined} ref={view.id === here ? inSight : null}>{T.page.titles[view.id]}</a>
             </li>
           ))}
         </ul>
       </nav>
-      <button class="button quiet goto" onClick={() => { paletteOpen.value = true; }}>Go to <kbd>Ctrl K</kbd></button>
-      <span class="small soft fact" title="Isolation tier in force">tier <b>{known?.tier}</b></span>
-      <span class="small soft fact" title="Whose files and calls these are">{known?.user}</span>
-      <button class="button quiet" onClick={nextTheme} title="Change the colours">
-        Theme: {theme.value === "system" ? "auto" : theme.value}
-      </button>
+      <button class="button quiet goto" onClick={() => { paletteOpen.value = true; }}>{T.page.goTo} <kbd>Ctrl K</kbd></button>
+      <span class="small soft fact" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span>
+      <span class="small soft fact" title={T.page.userHint}>{known?.user}</span>
+      <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}>{T.page.theme(T.page.themes[theme.value])}</button>
+      <Languages />
       <Leave />
     </header>
   );
@@ -102,8 +110,17 @@ function Top({ here }: { here: string }): JSX.Element {
 function Looked({ name }: { name: string }): JSX.Element {
   if (connections.value.length < 2) return <span class="name">{name}</span>;
   return (
-    <select class="input compact name" aria-label="Server" value={here.value.id} onChange={(event) => look(event.currentTarget.value)}>
-      {connections.value.map((each) => <option key={each.id} value={each.id}>{plain(each.name)}{each.state.value === "down" ? " (down)" : ""}</option>)}
+    <select class="input compact name" aria-label={T.page.server} value={here.value.id} onChange={(event) => look(event.currentTarget.value)}>
+      {connections.value.map((each) => <option key={each.id} value={each.id}>{each.state.value === "down" ? T.page.down(plain(each.name)) : plain(each.name)}</option>)}
+    </select>
+  );
+}
+
+/** The languages, each by its own name. */
+function Languages(): JSX.Element {
+  return (
+    <select class="input compact languages" aria-label={T.page.language} value={language.value} onChange={(event) => chooseLanguage(event.currentTarget.value as Language)}>
+      {Object.entries(LANGUAGES).map(([id, { name }]) => <option key={id} value={id} lang={id}>{name}</option>)}
     </select>
   );
 }
@@ -114,8 +131,8 @@ function Leave(): JSX.Element {
   return (
     <>
       {problem !== null && <span class="small problem" role="alert">{plain(problem)}</span>}
-      <button class="button quiet" title="End this browser's session; history and drafts are forgotten"
-        onClick={() => void logout().then(setProblem)}>Log out</button>
+      <button class="button quiet" title={T.page.logOutHint}
+        onClick={() => void logout().then(setProblem)}>{T.page.logOut}</button>
     </>
   );
 }
@@ -128,12 +145,10 @@ function Reloaded(): JSX.Element | null {
   return (
     <div class={told.error === null ? "news" : "news bad"} role={told.error === null ? "status" : "alert"}>
       <div class="grow">
-        {told.error === null
-          ? <span><b class="mono">{files}</b> changed: the tools are loaded anew.</span>
-          : <span><b class="mono">{files}</b> changed and cannot be loaded; the tools of before are still served.</span>}
+        <span>{inserted(told.error === null ? T.page.reloaded : T.page.notReloaded, { files: <b class="mono">{files}</b> })}</span>
         {told.error !== null && <pre>{plain(told.error)}</pre>}
       </div>
-      <button class="button quiet" onClick={() => { reload.value = null; }}>Dismiss</button>
+      <button class="button quiet" onClick={() => { reload.value = null; }}>{T.common.dismiss}</button>
     </div>
   );
 }
@@ -145,12 +160,12 @@ function FromElsewhere(): JSX.Element | null {
   return (
     <div class="news" role="status">
       <div class="grow">
-        <span>Another client called <b class="mono">{plain(told.tool)}</b>{told.notification !== null && <>: {plain(told.notification)}</>}</span>
+        <span>{inserted(T.page.elsewhere, { tool: <b class="mono">{plain(told.tool)}</b> })}{told.notification !== null && <>: {plain(told.notification)}</>}</span>
         {told.files.length > 0 && <ul class="row">{told.files.slice(0, MOST_NAMED).map((file) => (
           <li key={String(file["uri"])}><a class="mono" href={to("show", String(file["uri"]), { name: String(file["name"]) })}>{plain(String(file["name"]))}</a></li>
-        ))}{told.files.length > MOST_NAMED && <li class="soft">and {told.files.length - MOST_NAMED} more</li>}</ul>}
+        ))}{told.files.length > MOST_NAMED && <li class="soft">{T.common.more(told.files.length - MOST_NAMED)}</li>}</ul>}
       </div>
-      <button class="button quiet" onClick={() => { elsewhere.value = null; }}>Dismiss</button>
+      <button class="button quiet" onClick={() => { elsewhere.value = null; }}>{T.common.dismiss}</button>
     </div>
   );
 }
@@ -170,27 +185,25 @@ function Door({ why, login: asks, provider }: { why: string; login: boolean; pro
   };
   return (
     <main class="door card">
-      <h1>{asks ? "Log in" : "This page needs its key"}</h1>
-      <p>{provider ? "This server's users log in at their provider." : asks ? "This server knows its users by a token." : `To go on, ${why}.`}</p>
-      {provider && <div><a class="button main" href={LOGIN}>Log in</a></div>}
+      <h1>{asks ? T.door.logIn : T.door.needsKey}</h1>
+      <p>{provider ? T.door.byProvider : asks ? T.door.byToken : T.door.goOn(why)}</p>
+      {provider && <div><a class="button main" href={LOGIN}>{T.door.logIn}</a></div>}
       {!asks && (
-        <p class="soft">
-          It looks like <code>http://127.0.0.1:8000/?key=…</code> and stands in the terminal in which <code>runner serve</code> or{" "}
-          <code>runner dev</code> was started; the last one there is the one that opens.
-        </p>
+        <p class="soft">{inserted(T.door.where, { address: <code>http://127.0.0.1:8000/?key=…</code>, serve: <code>runner serve</code>, dev: <code>runner dev</code> })}</p>
       )}
       {asks && !provider && (
         <form class="stack" onSubmit={(event) => void send(event)}>
           <div class="field">
-            <label class="label" for="token">Token</label>
+            <label class="label" for="token">{T.door.token}</label>
             <input id="token" ref={field} class="input" type="password" autocomplete="off" required value={token}
               onInput={(event) => setToken(event.currentTarget.value)} aria-describedby="token-hint" />
-            <span class="hint" id="token-hint">It is exchanged for a session of this browser and kept nowhere.</span>
+            <span class="hint" id="token-hint">{T.door.tokenHint}</span>
           </div>
           {problem !== null && <p class="problem" role="alert">{problem}</p>}
-          <div><button class="button main">Log in</button></div>
+          <div><button class="button main">{T.door.logIn}</button></div>
         </form>
       )}
+      <div><Languages /></div>
     </main>
   );
 }

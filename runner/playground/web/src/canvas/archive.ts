@@ -6,6 +6,7 @@
  */
 import { bytes } from "../model/files";
 import type { Item } from "./items";
+import { T } from "../texts/language";
 
 export interface Entry {
   name: string;
@@ -41,11 +42,11 @@ export async function opened(item: Item, signal: AbortSignal): Promise<Archive> 
   const tail = item.size < END_BYTES ? new DataView(new ArrayBuffer(0)) : await part(item, begin, item.size, signal);
   let end = tail.byteLength - END_BYTES;
   while (end >= 0 && tail.getUint32(end, true) !== 0x06054b50) end -= 1;
-  if (end < 0) throw new Error("it is no ZIP archive, or only a part of one");
+  if (end < 0) throw new Error(T.viewers.noArchive);
   const [total, length, at] = [tail.getUint16(end + 10, true), tail.getUint32(end + 12, true), tail.getUint32(end + 16, true)];
-  if (at === 0xffff_ffff || length > MOST_LIST_BYTES) throw new Error("it is larger than archives that are shown here; download it");
+  if (at === 0xffff_ffff || length > MOST_LIST_BYTES) throw new Error(T.viewers.archiveTooLarge);
   if (length === 0) return { item, entries: [], total: 0 };
-  if (at + length > item.size) throw new Error("it is damaged: its list lies behind its end");
+  if (at + length > item.size) throw new Error(T.viewers.archiveDamaged);
   return { item, entries: listed(await part(item, at, at + length, signal)), total };
 }
 
@@ -70,12 +71,12 @@ function listed(list: DataView): Entry[] {
 
 /** Unpack an entry. Throws an Error as soon as it has more than `most` bytes, whatever the list says. */
 export async function unpacked(archive: Archive, entry: Entry, most: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
-  if (entry.locked) throw new Error("it is encrypted");
-  if (entry.method !== STORED && entry.method !== DEFLATED) throw new Error("it is packed in a way that browsers do not know");
+  if (entry.locked) throw new Error(T.viewers.isEncrypted);
+  if (entry.method !== STORED && entry.method !== DEFLATED) throw new Error(T.viewers.unknownPacking);
   const head = await part(archive.item, entry.at, entry.at + 30, signal);
-  if (head.byteLength < 30 || head.getUint32(0, true) !== 0x04034b50) throw new Error("the archive is damaged");
+  if (head.byteLength < 30 || head.getUint32(0, true) !== 0x04034b50) throw new Error(T.viewers.damagedArchive);
   const from = entry.at + 30 + head.getUint16(26, true) + head.getUint16(28, true);
-  if (entry.packed > most) throw new Error("it is too large to be shown here; download it");
+  if (entry.packed > most) throw new Error(T.viewers.tooLarge);
   if (entry.packed === 0) return new Uint8Array();
   const { body } = await bytes(archive.item.uri, { from, to: Math.min(from + entry.packed, archive.item.size) }, signal);
   if (body === null) return new Uint8Array();
@@ -84,12 +85,12 @@ export async function unpacked(archive: Archive, entry: Entry, most: number, sig
   const pieces: Uint8Array[] = [];
   let size = 0;
   for (;;) {
-    const { done, value } = await reader.read().catch(() => { throw new Error("it is damaged"); });
+    const { done, value } = await reader.read().catch(() => { throw new Error(T.viewers.damaged); });
     if (done) break;
     size += value.length;
     if (size > most) {
       void reader.cancel().catch(() => undefined);
-      throw new Error("unpacked it is too large to be shown here; download it");
+      throw new Error(T.viewers.tooLargeUnpacked);
     }
     pieces.push(value);
   }

@@ -4,12 +4,13 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { holdBytes, letGo } from "../model/files";
 import { plain } from "../model/plain";
-import { count, size } from "../model/words";
+import { size } from "../model/words";
 import { useRows } from "../views/rows";
 import { MOST_ENTRIES, opened, unpacked, type Archive, type Entry } from "./archive";
 import { ItemView, Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import { viewerOf, type Item } from "./items";
+import { T } from "../texts/language";
 
 const MOST_BYTES = 20_000_000;
 const HEIGHT = 34;
@@ -29,19 +30,19 @@ function Listed({ archive }: { archive: Archive }): JSX.Element {
   return (
     <div class="stack">
       <div class="row">
-        <input class="input compact" type="search" placeholder="Search the archive" aria-label="Search the archive" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; rows.top(); }} />
-        <span class="soft small" role="status">{count(shown.length)} entries{archive.entries.length >= MOST_ENTRIES ? ", the first of more" : ""}; by its own word {size(said)} unpacked</span>
+        <input class="input compact" type="search" placeholder={T.viewers.searchArchive} aria-label={T.viewers.searchArchive} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; rows.top(); }} />
+        <span class="soft small" role="status">{T.viewers.entries(shown.length, archive.entries.length >= MOST_ENTRIES, said)}</span>
       </div>
-      <div class="sheet" ref={rows.box} tabIndex={0} role="region" aria-label="Entries" onScroll={rows.scrolled}>
+      <div class="sheet" ref={rows.box} tabIndex={0} role="region" aria-label={T.viewers.entriesTitle} onScroll={rows.scrolled}>
         <table class="grid" aria-rowcount={shown.length + 1}>
-          <thead><tr><th scope="col">Name</th><th scope="col" class="number">Size</th><th scope="col" class="number">Packed</th></tr></thead>
+          <thead><tr><th scope="col">{T.common.name}</th><th scope="col" class="number">{T.viewers.size}</th><th scope="col" class="number">{T.viewers.packed}</th></tr></thead>
           <tbody>
             <tr aria-hidden="true" class="gap" style={{ height: `${rows.above}px` }} />
             {shown.slice(rows.from, rows.to).map((entry, index) => (
               <tr key={rows.from + index} aria-rowindex={rows.from + index + 2} style={{ height: `${HEIGHT}px` }}>
                 <td class="clip">{entry.name.endsWith("/") ? plain(entry.name) : <button class="sort" aria-expanded={looked.value === entry} onClick={() => { looked.value = looked.value === entry ? null : entry; }}>{plain(entry.name.slice(0, 500))}</button>}
-                  {leadsOut(entry.name) && <> <span class="badge destructive" title="Programs that believe this name write elsewhere than into the folder they unpack into">leads out of the archive</span></>}
-                  {entry.locked && <> <span class="badge">encrypted</span></>}</td>
+                  {leadsOut(entry.name) && <> <span class="badge destructive" title={T.viewers.leadsOutHint}>{T.viewers.leadsOut}</span></>}
+                  {entry.locked && <> <span class="badge">{T.viewers.encrypted}</span></>}</td>
                 <td class="number">{size(entry.size)}</td><td class="number">{size(entry.packed)}</td>
               </tr>
             ))}

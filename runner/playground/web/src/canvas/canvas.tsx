@@ -14,6 +14,7 @@ import { plain } from "../model/plain";
 import { MediaView, ImageView } from "./media";
 import { PageView } from "./page";
 import type { Item, Shown } from "./items";
+import { T } from "../texts/language";
 
 const CodeView = lazy(() => import("./code").then((module) => module.CodeView));
 const MarkdownView = lazy(() => import("./markdown").then((module) => module.MarkdownView));
@@ -33,8 +34,8 @@ export function Canvas({ shown }: { shown: Shown }): JSX.Element {
   return (
     <div class="stack">
       {shown.items.length > 1 && <div class="row"><span class="grow" /><DownloadAll files={shown.items} name="files.zip" failed={(why) => { problem.value = why; }} /></div>}
-      {problem.value !== null && <p class="problem" role="alert">The files cannot be packed: {plain(problem.value)}.</p>}
-      <Tabs label="Files" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={tabs} />
+      {problem.value !== null && <p class="problem" role="alert">{T.download.notPacked(plain(problem.value))}</p>}
+      <Tabs label={T.common.files} chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={tabs} />
     </div>
   );
 }
@@ -51,14 +52,14 @@ export function ItemView({ item }: { item: Item }): JSX.Element {
     <figure class="stack shown" ref={figure}>
       <figcaption class="row">
         <span class="grow"><b class="mono">{plain(item.name)}</b> <span class="soft small">{item.mime}, {size(item.size)}</span>
-          {item.expires !== null && <span class="soft small" title={item.expires}>, {Date.parse(item.expires) > Date.now() ? "expires" : "expired"} {until(item.expires)}</span>}
+          {item.expires !== null && <span class="soft small" title={item.expires}>{Date.parse(item.expires) > Date.now() ? T.viewers.expires(until(item.expires)) : T.viewers.expired(until(item.expires))}</span>}
           {item.description !== null && <span class="soft small"> — {plain(item.description)}</span>}</span>
-        {item.category != null && <span class="badge" title="Category">{plain(item.category)}</span>}
-        {item.viewer !== "none" && document.fullscreenEnabled && <button class="button" aria-pressed={full} onClick={() => void turn()}>{full ? "Leave full screen" : "Full screen"}</button>}
+        {item.category != null && <span class="badge" title={T.viewers.category}>{plain(item.category)}</span>}
+        {item.viewer !== "none" && document.fullscreenEnabled && <button class="button" aria-pressed={full} onClick={() => void turn()}>{full ? T.viewers.leaveFullScreen : T.viewers.fullScreen}</button>}
         <Download uri={item.uri} name={item.name} failed={(why) => { problem.value = why; }} />
       </figcaption>
       {(item.reason != null || (item.next?.length ?? 0) > 0) && <Later item={item} />}
-      {problem.value !== null && <p class="problem" role="alert">This file cannot be downloaded: {problem.value}.</p>}
+      {problem.value !== null && <p class="problem" role="alert">{T.download.fileNotDownloaded(problem.value)}</p>}
       <Viewed item={item} />
     </figure>
   );
@@ -82,7 +83,7 @@ function useFullScreen(element: RefObject<HTMLElement | null>): { full: boolean;
 /** A file in its viewer, and nothing around it. */
 export function Viewed({ item }: { item: Item }): JSX.Element {
   return (
-    <Suspense fallback={<p class="soft" role="status">Loading the viewer…</p>}>
+    <Suspense fallback={<p class="soft" role="status">{T.viewers.loading}</p>}>
       <div class="viewer"><Guarded><View item={item} /></Guarded></div>
     </Suspense>
   );
@@ -92,9 +93,9 @@ export function Viewed({ item }: { item: Item }): JSX.Element {
 function Later({ item }: { item: Item }): JSX.Element {
   return (
     <div class="notice stack">
-      {item.reason != null && <p>Kept for later: {plain(item.reason.replaceAll("_", " "))}.</p>}
+      {item.reason != null && <p>{T.viewers.later(plain(item.reason.replaceAll("_", " ")))}</p>}
       {item.next !== undefined && item.next.length > 0 && (
-        <div><p>What can be done next</p><ul class="plain">{item.next.map((each, index) => <li key={index}>{plain(each)}</li>)}</ul></div>
+        <div><p>{T.viewers.next}</p><ul class="plain">{item.next.map((each, index) => <li key={index}>{plain(each)}</li>)}</ul></div>
       )}
     </div>
   );
@@ -116,14 +117,14 @@ function View({ item }: { item: Item }): JSX.Element {
     case "notebook": return <NotebookView item={item} />;
     case "archive": return <ArchiveView item={item} />;
     case "code": return <CodeView item={item} />;
-    default: return <p class="soft">There is no viewer for this kind of file. Download it to look at it.</p>;
+    default: return <p class="soft">{T.viewers.none}</p>;
   }
 }
 
 export function Trouble({ problem }: { problem: string }): JSX.Element {
-  return <p class="problem" role="alert">This file cannot be shown: {problem}.</p>;
+  return <p class="problem" role="alert">{T.viewers.notShown(problem)}</p>;
 }
 
 export function Waiting(): JSX.Element {
-  return <p class="soft" role="status">Loading…</p>;
+  return <p class="soft" role="status">{T.common.loading}</p>;
 }

@@ -14,12 +14,12 @@ import sql from "highlight.js/lib/languages/sql";
 import typescript from "highlight.js/lib/languages/typescript";
 import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
-import { count } from "../model/words";
 import { plain } from "../model/plain";
 import { Folded, hasLongLine } from "../views/folded";
 import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
+import { T } from "../texts/language";
 
 const LANGUAGES = { bash, css, diff, ini, javascript, json, python, rust, sql, typescript, xml, yaml };
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
@@ -38,7 +38,7 @@ export function CodeView({ item }: { item: Item }): JSX.Element {
   return (
     <>
       <Coloured text={loaded.value.text} language={ENDINGS[item.name.split(".").at(-1)?.toLowerCase() ?? ""] ?? null} />
-      {loaded.value.cut && <p class="soft small">The first {count(MOST)} bytes. Download it for the rest.</p>}
+      {loaded.value.cut && <p class="soft small">{T.viewers.firstBytes(MOST)}</p>}
     </>
   );
 }

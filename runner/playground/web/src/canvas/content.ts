@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { bytes } from "../model/files";
 import type { Item } from "./items";
+import { T } from "../texts/language";
 
 export interface Loaded<T> {
   value: T | null;
@@ -27,7 +28,7 @@ export function useLoaded<T>(item: Item, load: (signal: AbortSignal) => Promise<
 /** The address of a blob with the item's bytes; let go of when the viewer goes. */
 export function useBlob(item: Item, type: string, most: number): Loaded<string> {
   const loaded = useLoaded(item, async (signal) => {
-    if (item.size > most) throw new Error(`it is too large to be shown here; download it`);
+    if (item.size > most) throw new Error(T.viewers.tooLarge);
     const data = await (await bytes(item.uri, undefined, signal)).arrayBuffer();
     return URL.createObjectURL(new Blob([data], { type }));
   });

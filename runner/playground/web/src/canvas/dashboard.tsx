@@ -13,6 +13,7 @@ import { plain } from "../model/plain";
 import type { Tab } from "../views/tabs";
 import { Framed } from "./framed";
 import { panelOf, type Panel } from "./items";
+import { T } from "../texts/language";
 
 const PINNED = "dashboards";
 
@@ -90,13 +91,13 @@ export function DashboardView({ panel }: { panel: Panel }): JSX.Element {
       removeEventListener("message", heard);
     };
   }, [panel.url]);
-  if (origin === null) return <p class="problem" role="alert">The address of this dashboard cannot be read.</p>;
+  if (origin === null) return <p class="problem" role="alert">{T.viewers.noDashboard}</p>;
   return (
     <div class="stack">
-      <div class="row"><b class="grow">{plain(panel.title)}</b><span class="badge">{panel.persistence}</span>
-        <button class="button quiet" onClick={() => closeDashboard(panel)}>Close</button></div>
+      <div class="row"><b class="grow">{plain(panel.title)}</b><span class="badge">{T.viewers.persistence[panel.persistence]}</span>
+        <button class="button quiet" onClick={() => closeDashboard(panel)}>{T.common.close}</button></div>
       {problem.value !== null && <p class="problem" role="alert">{problem.value}</p>}
-      <Framed what="A page of another server." hint={`It comes from ${origin}, and is not part of this one.`}>
+      <Framed what={T.viewers.dashboard} hint={T.viewers.dashboardHint(origin)}>
         <iframe ref={frame} class="paper" src={panel.url} sandbox={sandbox(panel)} title={panel.title} referrerpolicy="no-referrer" />
       </Framed>
     </div>

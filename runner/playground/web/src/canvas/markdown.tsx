@@ -11,11 +11,11 @@ import { blocks, type Block } from "../../../../widgets/web/markdown/blocks.ts";
 import { inlines, textOf, type Inline } from "../../../../widgets/web/markdown/inline.ts";
 import { leadsTo, namesAnotherHost } from "../../../../widgets/web/markdown/links.ts";
 import { plain } from "../model/plain";
-import { count } from "../model/words";
 import { Trouble, Waiting } from "./canvas";
 import { Coloured } from "./code";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
+import { T } from "../texts/language";
 
 const MOST = 500_000;
 // More elements than anyone reads, and fewer than hold the page up.
@@ -28,7 +28,7 @@ export function MarkdownView({ item }: { item: Item }): JSX.Element {
   return (
     <>
       <Markdown text={loaded.value.text} />
-      {loaded.value.cut && <p class="soft small">The first {count(MOST)} bytes. Download it for the rest.</p>}
+      {loaded.value.cut && <p class="soft small">{T.viewers.firstBytes(MOST)}</p>}
     </>
   );
 }
@@ -41,7 +41,7 @@ export function Markdown({ text }: { text: string }): JSX.Element {
   return (
     <>
       <article class="prose">{writer.children}</article>
-      {writer.cut && <p class="soft small">It has more parts than are shown here. Download it for the rest.</p>}
+      {writer.cut && <p class="soft small">{T.viewers.moreParts}</p>}
     </>
   );
 }
@@ -80,7 +80,7 @@ class Writer {
       case "code": return <Coloured text={block.text} language={language(block.language)} />;
       case "rule": return <hr />;
       case "list": {
-        const items = this.#each(block.items, ({ done, children }) => <li>{done !== undefined && <input type="checkbox" disabled checked={done} aria-label={done ? "done" : "open"} />}{this.#item(children)}</li>);
+        const items = this.#each(block.items, ({ done, children }) => <li>{done !== undefined && <input type="checkbox" disabled checked={done} aria-label={done ? T.viewers.done : T.viewers.open} />}{this.#item(children)}</li>);
         return block.ordered ? <ol start={block.start}>{items}</ol> : <ul>{items}</ul>;
       }
       case "table": return (
@@ -110,7 +110,7 @@ class Writer {
       case "text": return plain(decoded(one.text));
       case "code": return <code>{plain(one.text)}</code>;
       case "break": return <br />;
-      case "image": return <span class="badge" title={plain(one.address)}>picture: {plain(one.alt || one.address)}</span>;
+      case "image": return <span class="badge" title={plain(one.address)}>{T.viewers.picture(plain(one.alt || one.address))}</span>;
       case "strong": return <strong>{this.#inlines(one.children)}</strong>;
       case "em": return <em>{this.#inlines(one.children)}</em>;
       case "del": return <del>{this.#inlines(one.children)}</del>;
@@ -123,15 +123,15 @@ class Writer {
 /** A link of a document, if it leads somewhere that a document may lead to; with the place, if its text names another. */
 export function Link({ address, text, children }: { address: string; text: string; children: ComponentChildren }): JSX.Element {
   const href = safeHref(address);
-  if (href === undefined) return <Closed address={address} why="it is none of the web, or has a user name in it">{children}</Closed>;
-  if (isOwn(new URL(href), location)) return <Closed address={address} why="it leads to this server, where it would act as you">{children}</Closed>;
+  if (href === undefined) return <Closed address={address} why={T.viewers.notWeb}>{children}</Closed>;
+  if (isOwn(new URL(href), location)) return <Closed address={address} why={T.viewers.own}>{children}</Closed>;
   const shown = text === address ? plain(text) : children;
   const link = <a href={href} title={href} target="_blank" rel="noopener noreferrer nofollow">{shown}</a>;
-  return namesAnotherHost(text, href) ? <>{link} <span class="badge network">leads to {plain(leadsTo(href))}</span></> : link;
+  return namesAnotherHost(text, href) ? <>{link} <span class="badge network">{T.viewers.leadsTo(plain(leadsTo(href)))}</span></> : link;
 }
 
 function Closed({ address, why, children }: { address: string; why: string; children: ComponentChildren }): JSX.Element {
-  return <span class="closed" title={`${plain(address).slice(0, 200)} is not opened: ${why}`}>{children}</span>;
+  return <span class="closed" title={T.viewers.notOpened(plain(address).slice(0, 200), why)}>{children}</span>;
 }
 
 function language(named: string): string | null {

@@ -7,6 +7,7 @@ import { addressOf, isHeld, missing } from "../model/files";
 import { Trouble, Waiting } from "./canvas";
 import { useBlob } from "./content";
 import type { Item } from "./items";
+import { T } from "../texts/language";
 
 const WaveView = lazy(() => import("./wave_view").then((module) => module.WaveView));
 
@@ -17,7 +18,7 @@ export function ImageView({ item }: { item: Item }): JSX.Element {
   const broken = useSignal(false);
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
   if (loaded.value === null) return <Waiting />;
-  if (broken.value) return <Trouble problem="the browser cannot read it as a picture" />;
+  if (broken.value) return <Trouble problem={T.viewers.noPicture} />;
   return <img class="picture" src={loaded.value} alt={item.description ?? item.name} onError={() => { broken.value = true; }} />;
 }
 
@@ -38,7 +39,7 @@ function Player({ item, src }: { item: Item; src: string }): JSX.Element {
   const player = useRef<HTMLAudioElement>(null);
   if (problem.value !== null) return <Trouble problem={problem.value} />;
   const failed = async (): Promise<void> => {
-    problem.value = (await missing(item.uri)) ?? "the browser cannot play it";
+    problem.value = (await missing(item.uri)) ?? T.viewers.noPlayer;
   };
   const shared = { src, controls: true, preload: "metadata" as const, onError: () => void failed(), "aria-label": item.name };
   if (item.viewer !== "audio") return <video class="picture" {...shared} />;

@@ -5,12 +5,12 @@ import { useEffect } from "preact/hooks";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
 import { brief } from "../model/plain";
-import { count } from "../model/words";
 import { Trouble, Waiting } from "./canvas";
 import { Coloured } from "./code";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
 import { Markdown } from "./markdown";
+import { T } from "../texts/language";
 
 const MOST_BYTES = 20_000_000;
 const MOST_CELLS = 300;
@@ -20,9 +20,9 @@ const MOST_TEXT = 50_000;
 export function NotebookView({ item }: { item: Item }): JSX.Element {
   const loaded = useLoaded(item, async (signal) => {
     const { text, cut } = await head(item, MOST_BYTES, signal);
-    if (cut) throw new Error("it is too large to be shown here; download it");
+    if (cut) throw new Error(T.viewers.tooLarge);
     const read = parseJson(text);
-    if (!isObject(read) || !Array.isArray(read["cells"])) throw new Error("it is no notebook of version 4");
+    if (!isObject(read) || !Array.isArray(read["cells"])) throw new Error(T.viewers.noNotebook);
     return read;
   });
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
@@ -34,7 +34,7 @@ export function NotebookView({ item }: { item: Item }): JSX.Element {
   return (
     <div class="stack">
       {cells.slice(0, MOST_CELLS).map((cell, index) => <Cell key={index} cell={cell} language={language} />)}
-      {cells.length > MOST_CELLS && <p class="soft small">The first {count(MOST_CELLS)} of {count(cells.length)} cells. Download it for the rest.</p>}
+      {cells.length > MOST_CELLS && <p class="soft small">{T.viewers.cells(MOST_CELLS, cells.length)}</p>}
     </div>
   );
 }
@@ -44,7 +44,7 @@ function Cell({ cell, language }: { cell: Params; language: string | null }): JS
   if (cell["cell_type"] === "markdown") return <Markdown text={source} />;
   const outputs = (Array.isArray(cell["outputs"]) ? cell["outputs"] : []).filter(isObject);
   return (
-    <section class="stack" aria-label="Cell">
+    <section class="stack" aria-label={T.viewers.cell}>
       <Coloured text={source} language={cell["cell_type"] === "code" ? language : null} />
       {outputs.slice(0, MOST_OUTPUTS).map((output, index) => <Output key={index} output={output} />)}
     </section>
@@ -75,8 +75,8 @@ function Picture({ base64, mime }: { base64: string; mime: string }): JSX.Elemen
     }
     return () => { if (made !== null) URL.revokeObjectURL(made); };
   }, [base64, mime]);
-  if (problem.value) return <Trouble problem="a picture in it cannot be read" />;
-  return address.value === null ? <Waiting /> : <img class="picture" src={address.value} alt="Picture that the cell made" onError={() => { problem.value = true; }} />;
+  if (problem.value) return <Trouble problem={T.viewers.brokenPicture} />;
+  return address.value === null ? <Waiting /> : <img class="picture" src={address.value} alt={T.viewers.cellPicture} onError={() => { problem.value = true; }} />;
 }
 
 function joined(value: Json | undefined, by = ""): string {

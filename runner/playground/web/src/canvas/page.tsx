@@ -10,6 +10,7 @@ import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import { Framed } from "./framed";
 import type { Item } from "./items";
+import { T } from "../texts/language";
 
 const MOST = 20_000_000;
 
@@ -23,9 +24,9 @@ export function PageView({ item }: { item: Item }): JSX.Element {
 /** HTML that is here already. Another document takes another frame: one that has loaded takes no second. */
 export function HtmlView({ html, title }: { html: string; title: string }): JSX.Element {
   const origin = info.value?.frames ?? null;
-  if (origin === null) return <Trouble problem="this server has no second origin to show pages on; the operator sets playground_frames_url" />;
+  if (origin === null) return <Trouble problem={T.viewers.noOrigin} />;
   return (
-    <Framed what="A page that a tool made." hint="It is not part of this one: its fields and links do nothing, and nothing you are asked for in it is needed.">
+    <Framed what={T.viewers.madePage} hint={T.viewers.pageHint}>
       <Still key={html} html={clean(html)} origin={origin} title={title} />
     </Framed>
   );

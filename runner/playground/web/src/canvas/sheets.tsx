@@ -2,7 +2,6 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { plain } from "../model/plain";
-import { count } from "../model/words";
 import { Tabs } from "../views/tabs";
 import { opened, type Archive } from "./archive";
 import { Trouble, Waiting } from "./canvas";
@@ -10,6 +9,7 @@ import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { SheetView } from "./table";
 import { readCells, readWorkbook, type SheetName, type Workbook } from "./workbook";
+import { T } from "../texts/language";
 
 const MOST_SHEETS = 100;
 
@@ -24,13 +24,13 @@ export function SheetsView({ item }: { item: Item }): JSX.Element {
   const { archive, book } = loaded.value;
   return (
     <div class="stack">
-      {book.macros && <p class="notice">It brings macros. They are not run.</p>}
-      <Tabs label="Sheets" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={book.sheets.slice(0, MOST_SHEETS).map((sheet, index) => ({
+      {book.macros && <p class="notice">{T.viewers.macros}</p>}
+      <Tabs label={T.viewers.sheets} chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={book.sheets.slice(0, MOST_SHEETS).map((sheet, index) => ({
         id: String(index),
-        title: <>{plain(sheet.name)}{sheet.hidden && <span class="soft small"> (hidden)</span>}</>,
+        title: <>{plain(sheet.name)}{sheet.hidden && <span class="soft small"> {T.common.hidden}</span>}</>,
         body: () => <One key={index} item={item} archive={archive} book={book} sheet={sheet} />,
       }))} />
-      {book.sheets.length > MOST_SHEETS && <p class="soft small">The first {count(MOST_SHEETS)} of {count(book.sheets.length)} sheets. Download it for the rest.</p>}
+      {book.sheets.length > MOST_SHEETS && <p class="soft small">{T.viewers.firstSheets(MOST_SHEETS, book.sheets.length)}</p>}
     </div>
   );
 }
@@ -44,5 +44,5 @@ function One({ item, archive, book, sheet }: { item: Item; archive: Archive; boo
     return { columns, rows: rest, total: cut ? null : rest.length };
   });
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
-  return loaded.value === null ? <Waiting /> : loaded.value.columns.length === 0 ? <p class="soft">Nothing is in this sheet.</p> : <SheetView sheet={loaded.value} />;
+  return loaded.value === null ? <Waiting /> : loaded.value.columns.length === 0 ? <p class="soft">{T.viewers.emptySheet}</p> : <SheetView sheet={loaded.value} />;
 }

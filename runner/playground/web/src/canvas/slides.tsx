@@ -1,12 +1,12 @@
 /** Presentations, pptx: the text, tables and notes of each slide, in their order. Nothing in them runs; drawings are only named. */
 import type { JSX } from "preact";
 import { plain } from "../model/plain";
-import { count } from "../model/words";
 import { opened, readPart } from "./archive";
 import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { attribute, child, children, parsed, relations, within } from "./xml";
+import { T } from "../texts/language";
 
 const MOST_PART = 4_000_000;
 const MOST_SLIDES = 200;
@@ -35,16 +35,16 @@ export function SlidesView({ item }: { item: Item }): JSX.Element {
   const { slides, total, macros } = loaded.value;
   return (
     <div class="stack">
-      {macros && <p class="notice">It brings macros. They are not run.</p>}
-      <p class="soft small" role="status">{count(total)} {total === 1 ? "slide" : "slides"}, as text{total > slides.length ? `; the first ${count(slides.length)} are shown` : ""}</p>
+      {macros && <p class="notice">{T.viewers.macros}</p>}
+      <p class="soft small" role="status">{total > slides.length ? T.viewers.slidesOf(total, slides.length) : T.viewers.slides(total)}</p>
       {slides.map((slide, index) => (
-        <section key={index} class="card body prose slide" aria-label={`Slide ${index + 1}`}>
-          <p class="soft small">{index + 1}{slide.hidden && " (hidden)"}</p>
+        <section key={index} class="card body prose slide" aria-label={T.viewers.slide(index + 1)}>
+          <p class="soft small">{index + 1}{slide.hidden && ` ${T.common.hidden}`}</p>
           {slide.title !== "" && <h2>{plain(slide.title)}</h2>}
           {slide.paragraphs.map((each, at) => <p key={at} style={{ marginInlineStart: `${each.level * 1.4}rem` }}>{plain(each.text)}</p>)}
           {slide.tables.map((table, at) => <div key={at} class="scroll"><table class="grid"><tbody>{table.map((row, place) => <tr key={place}>{row.map((cell, column) => <td key={column}>{plain(cell)}</td>)}</tr>)}</tbody></table></div>)}
-          {slide.pictures.map((name, at) => <span key={at} class="badge">picture: {plain(name)}</span>)}
-          {slide.notes !== "" && <blockquote>Notes: {plain(slide.notes)}</blockquote>}
+          {slide.pictures.map((name, at) => <span key={at} class="badge">{T.viewers.picture(plain(name))}</span>)}
+          {slide.notes !== "" && <blockquote>{T.viewers.notes(plain(slide.notes))}</blockquote>}
         </section>
       ))}
     </div>
@@ -54,7 +54,7 @@ export function SlidesView({ item }: { item: Item }): JSX.Element {
 async function read(item: Item, signal: AbortSignal): Promise<{ slides: Slide[]; total: number; macros: boolean }> {
   const archive = await opened(item, signal);
   const text = await readPart(archive, "ppt/presentation.xml", MOST_PART, signal);
-  if (text === null) throw new Error("there is no presentation in it");
+  if (text === null) throw new Error(T.viewers.noPresentation);
   const leads = relations(await readPart(archive, "ppt/_rels/presentation.xml.rels", MOST_PART, signal));
   const ids = within(parsed(text), "sldId");
   const slides: Slide[] = [];
@@ -96,7 +96,7 @@ function slideOf(slide: Document): Slide {
   for (const table of within(slide, "tbl").slice(0, 20)) found.tables.push(children(table, "tr").slice(0, MOST_PARAGRAPHS).map((row) => children(row, "tc").slice(0, 50).map((cell) => within(cell, "p").map(textOf).join(" "))));
   for (const picture of within(slide, "pic").slice(0, 50)) {
     const about = child(picture, "nvPicPr", "cNvPr");
-    found.pictures.push((about?.getAttribute("descr") || about?.getAttribute("name") || "no name").slice(0, 200));
+    found.pictures.push((about?.getAttribute("descr") || about?.getAttribute("name") || T.viewers.noName).slice(0, 200));
   }
   return found;
 }

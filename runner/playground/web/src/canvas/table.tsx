@@ -4,13 +4,13 @@ import { useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { toJson } from "../model/json";
-import { count } from "../model/words";
 import { plain } from "../model/plain";
 import { useRows } from "../views/rows";
 import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
 import { parseDelimited } from "./delimited";
+import { T } from "../texts/language";
 
 const MOST_BYTES = 8_000_000;
 const MOST_ROWS = 100_000;
@@ -71,14 +71,14 @@ export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
   return (
     <div class="stack">
       <div class="row">
-        <input class="input compact" type="search" placeholder="Filter rows" aria-label="Filter rows" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; top(); }} />
-        <span class="soft small" role="status">{count(rows.length)} rows{sheet.total === null ? " of the part that was loaded" : sheet.total > sheet.rows.length ? ` of the first ${count(sheet.rows.length)}; ${count(sheet.total)} in all` : ""}, {count(sheet.columns.length)} columns</span>
+        <input class="input compact" type="search" placeholder={T.viewers.filterRows} aria-label={T.viewers.filterRows} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; top(); }} />
+        <span class="soft small" role="status">{rowsText(sheet, rows.length)}, {T.viewers.columns(sheet.columns.length)}</span>
       </div>
-      <div class="sheet" ref={box} tabIndex={0} role="region" aria-label="Table" onScroll={scrolled}>
+      <div class="sheet" ref={box} tabIndex={0} role="region" aria-label={T.viewers.table} onScroll={scrolled}>
         <table class="grid" aria-rowcount={rows.length + 1}>
           <thead><tr>{sheet.columns.map((column, index) => (
             <th key={index} scope="col" class={numeric[index] ? "number" : ""} aria-sort={order.value?.column === index ? (order.value.down ? "descending" : "ascending") : "none"}>
-              <button class="sort" onClick={() => sort(index)}>{plain(column) || "(no name)"}<span aria-hidden="true">{order.value?.column === index ? (order.value.down ? " ↓" : " ↑") : ""}</span></button>
+              <button class="sort" onClick={() => sort(index)}>{plain(column) || T.viewers.noColumnName}<span aria-hidden="true">{order.value?.column === index ? (order.value.down ? " ↓" : " ↑") : ""}</span></button>
             </th>
           ))}</tr></thead>
           <tbody>
@@ -94,6 +94,11 @@ export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
       </div>
     </div>
   );
+}
+
+function rowsText(sheet: Sheet, shown: number): string {
+  if (sheet.total === null) return T.viewers.rowsOfPart(shown);
+  return sheet.total > sheet.rows.length ? T.viewers.rowsOfFirst(shown, sheet.rows.length, sheet.total) : T.viewers.rows(shown);
 }
 
 function arranged(rows: string[][], words: string, order: { column: number; down: boolean } | null): string[][] {

@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { peaks } from "./wave";
+import { T } from "../texts/language";
 
 const COLUMNS = 600;
 const HEIGHT = 80;
@@ -41,5 +42,5 @@ export function WaveView({ item, player }: { item: Item; player: RefObject<HTMLA
     const width = canvas.current?.clientWidth ?? 0;
     if (audio !== null && width > 0 && Number.isFinite(audio.duration)) audio.currentTime = (event.offsetX / width) * audio.duration;
   };
-  return <canvas ref={canvas} class="wave" width={COLUMNS} height={HEIGHT} role="img" aria-label="How loud it is, from its beginning to its end" onClick={seek} />;
+  return <canvas ref={canvas} class="wave" width={COLUMNS} height={HEIGHT} role="img" aria-label={T.viewers.wave} onClick={seek} />;
 }

@@ -7,6 +7,7 @@ import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { Link } from "./markdown";
 import { attribute, child, children, parsed, relations, within } from "./xml";
+import { T } from "../texts/language";
 
 const MOST_PART = 8_000_000;
 // More elements than anyone reads, and fewer than hold the page up.
@@ -26,7 +27,7 @@ export function WordsView({ item }: { item: Item }): JSX.Element {
     const archive = await opened(item, signal);
     const text = await readPart(archive, "word/document.xml", MOST_PART, signal);
     const body = text === null ? undefined : child(parsed(text).documentElement, "body");
-    if (body === undefined) throw new Error("there is no document in it");
+    if (body === undefined) throw new Error(T.viewers.noDocument);
     const styles = await readPart(archive, "word/styles.xml", MOST_PART, signal);
     return {
       body,
@@ -41,9 +42,9 @@ export function WordsView({ item }: { item: Item }): JSX.Element {
   const written = writer.blocks(loaded.value.body, 0);
   return (
     <div class="stack">
-      {loaded.value.macros && <p class="notice">It brings macros. They are not run.</p>}
+      {loaded.value.macros && <p class="notice">{T.viewers.macros}</p>}
       <article class="prose">{written}</article>
-      {writer.cut && <p class="soft small">It has more parts than are shown here. Download it for the rest.</p>}
+      {writer.cut && <p class="soft small">{T.viewers.moreParts}</p>}
     </div>
   );
 }
@@ -134,7 +135,7 @@ class Writer {
       else if (each.localName === "br" || each.localName === "cr") parts.push(<br />);
       else if (["drawing", "pict", "object"].includes(each.localName)) {
         const about = within(each, "docPr")[0];
-        parts.push(<span class="badge">picture: {plain((about?.getAttribute("descr") || about?.getAttribute("name") || "no name").slice(0, 200))}</span>);
+        parts.push(<span class="badge">{T.viewers.picture(plain((about?.getAttribute("descr") || about?.getAttribute("name") || T.viewers.noName).slice(0, 200)))}</span>);
       }
     }
     const style = child(run, "rPr");

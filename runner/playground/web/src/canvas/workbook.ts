@@ -1,6 +1,7 @@
 /** Workbooks, xlsx: values as they were last worked out. Nothing is calculated; a formula without a value is its text. */
 import { readPart, type Archive } from "./archive";
 import { attribute, child, parsed, relations, tags, valueOf, within } from "./xml";
+import { T } from "../texts/language";
 
 const MOST_PART = 2_000_000;
 const MOST_SHEET = 40_000_000;
@@ -35,7 +36,7 @@ export interface Cells {
 
 export async function readWorkbook(archive: Archive, signal: AbortSignal): Promise<Workbook> {
   const text = await readPart(archive, "xl/workbook.xml", MOST_PART, signal);
-  if (text === null) throw new Error("there is no workbook in it");
+  if (text === null) throw new Error(T.viewers.noWorkbook);
   const leads = relations(await readPart(archive, "xl/_rels/workbook.xml.rels", MOST_PART, signal));
   const book = parsed(text);
   const sheets = within(book, "sheet").map((each) => {
@@ -94,7 +95,7 @@ function moments(text: string | null): boolean[] {
 
 export async function readCells(archive: Archive, book: Workbook, sheet: SheetName, signal: AbortSignal): Promise<Cells> {
   const text = await readPart(archive, sheet.path, MOST_SHEET, signal);
-  if (text === null) throw new Error("the sheet is not in the file");
+  if (text === null) throw new Error(T.viewers.noSheet);
   const rows: string[][] = [];
   let cell = { column: 0, type: "", style: 0, value: "", formula: "" };
   let row = -1;

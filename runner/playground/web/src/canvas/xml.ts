@@ -1,15 +1,16 @@
 /** XML of office documents. A document with declarations of its own is refused: none of these formats has any, and entities grow. */
+import { T } from "../texts/language";
 
 /** Read a small document whole. */
 export function parsed(text: string): Document {
   refuse(text);
   const read = new DOMParser().parseFromString(text, "application/xml");
-  if (read.getElementsByTagName("parsererror").length > 0) throw new Error("what is in it is no XML");
+  if (read.getElementsByTagName("parsererror").length > 0) throw new Error(T.viewers.noXml);
   return read;
 }
 
 function refuse(text: string): void {
-  if (text.includes("<!DOCTYPE") || text.includes("<!ENTITY")) throw new Error("it declares entities, which no document of its kind does");
+  if (text.includes("<!DOCTYPE") || text.includes("<!ENTITY")) throw new Error(T.viewers.entities);
 }
 
 export function children(element: Element, name: string): Element[] {
@@ -64,7 +65,7 @@ export function* tags(text: string): Generator<Tag> {
     }
     TAG.lastIndex = next;
     const found = TAG.exec(text);
-    if (found === null) throw new Error("what is in it is no XML");
+    if (found === null) throw new Error(T.viewers.noXml);
     at = TAG.lastIndex;
     yield { name: found[2] ?? "", attributes: found[3] ?? "", kind: found[1] === "/" ? "end" : found[4] === "/" ? "empty" : "begin", before: decoded(before) };
   }

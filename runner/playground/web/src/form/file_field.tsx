@@ -5,6 +5,7 @@ import { files, loadFiles, upload } from "../model/files";
 import type { Json } from "../model/json";
 import type { Field } from "../model/schema";
 import { Labelled, type Editing } from "./form";
+import { T } from "../texts/language";
 
 const ONE = "filename";
 const MANY = ["filenames", "file_names"];
@@ -40,20 +41,20 @@ export function FileField(editing: Editing & { field: Field }): JSX.Element {
         {many ? (
           <ul>{chosen.map((each, index) => (
             <li key={index} class="row"><code class="grow">{each}</code>
-              <button type="button" class="button quiet" aria-label={`Remove ${each}`} onClick={() => change(chosen.filter((_, at) => at !== index))}>×</button></li>
+              <button type="button" class="button quiet" aria-label={T.form.remove(each)} onClick={() => change(chosen.filter((_, at) => at !== index))}>×</button></li>
           ))}</ul>
         ) : (
-          <input id={id} class="input" value={typeof value === "string" ? value : ""} placeholder="name of a file"
+          <input id={id} class="input" value={typeof value === "string" ? value : ""} placeholder={T.form.fileName}
             aria-describedby={`${id}-hint ${id}-fault`} onInput={(event) => change(event.currentTarget.value || undefined)} />
         )}
         <div class="row">
-          <select class="input grow" id={many ? id : undefined} aria-label={`Choose ${name} from My Files`} value="" onFocus={() => void loadFiles()}
+          <select class="input grow" id={many ? id : undefined} aria-label={T.form.chooseFile(name)} value="" onFocus={() => void loadFiles()}
             onChange={(event) => { if (event.currentTarget.value) put(event.currentTarget.value); event.currentTarget.value = ""; }}>
-            <option value="">From My Files…</option>
+            <option value="">{T.form.fromFiles}</option>
             {files.value.map((file) => <option key={file.key + file.filename} value={file.filename}>{file.filename}</option>)}
           </select>
           <label class="button">
-            {busy === null ? "Upload" : "Uploading…"}
+            {busy === null ? T.form.upload : T.form.uploading}
             <input type="file" class="unseen" multiple={many} onChange={(event) => void take(event.currentTarget.files)} />
           </label>
         </div>

@@ -8,6 +8,7 @@ import { hasSessions, isEra, NEWEST, type Era } from "./eras";
 import { isObject, toJson, type Json } from "./json";
 import { answers, NoAnswer, said } from "./streams";
 import { noted } from "./wire";
+import { T } from "../texts/language";
 
 export const PREFIX = "io.modelcontextprotocol/";
 export const TASKS = PREFIX + "tasks";
@@ -179,7 +180,7 @@ export class Connection {
     const response = await fetch(this.endpoint, { headers: this.#headers(null, {}, "text/event-stream"), signal });
     if (!response.ok || !(response.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
       await response.body?.cancel();
-      throw new McpError(`the server opens no stream (HTTP ${response.status})`, response.status);
+      throw new McpError(T.session.noStream(response.status), response.status);
     }
     for await (const received of answers(response)) {
       noted(this.name, "received", received);
@@ -240,7 +241,7 @@ export class Connection {
     } finally {
       watching.signal?.removeEventListener("abort", left);
     }
-    throw new McpError(`the server ended its answer to ${method} without a result`, -32000);
+    throw new McpError(T.session.noResult(method), -32000);
   }
 
   /** Send a message, and yield all that comes in answer; what is for others is handed to them on the way. */
@@ -346,7 +347,7 @@ export class Connection {
 
   #fails(error: unknown): void {
     this.state.value = "down";
-    this.why.value = error instanceof McpError || error instanceof NoAnswer || error instanceof SessionEnded ? error.message : `it cannot be reached: ${error instanceof Error ? error.message : String(error)}`;
+    this.why.value = error instanceof McpError || error instanceof NoAnswer || error instanceof SessionEnded ? error.message : T.session.unreachable(error instanceof Error ? error.message : String(error));
   }
 }
 
@@ -372,8 +373,8 @@ function headerValue(text: string): string {
 }
 
 function asError(error: Json): McpError {
-  if (!isObject(error)) return new McpError("the server answered with an error that says nothing", -32000);
-  return new McpError(String(error["message"] ?? "no message"), Number(error["code"] ?? -32000), error["data"] ?? null);
+  if (!isObject(error)) return new McpError(T.session.emptyError, -32000);
+  return new McpError(String(error["message"] ?? T.session.noMessage), Number(error["code"] ?? -32000), error["data"] ?? null);
 }
 
 function asMcpError(error: unknown): unknown {

@@ -9,6 +9,7 @@ import { isObject, toJson, type Json } from "./json";
 import { requestAnswered } from "./questions";
 import { ended, start } from "./runs";
 import type { Expect, Saved } from "./saved";
+import { T } from "../texts/language";
 
 export interface Verdict {
   id: string;
@@ -51,7 +52,7 @@ function put(verdict: Verdict): void {
 
 async function made(request: Saved): Promise<Verdict> {
   const connection = connectionNamed(request.server) ?? (request.server === "" ? here.value : undefined);
-  if (connection === undefined) return { id: request.id, state: "failed", faults: [`there is no server ${request.server} here; connect to it first`], took: null, run: null };
+  if (connection === undefined) return { id: request.id, state: "failed", faults: [T.saved.noServer(request.server)], took: null, run: null };
   const began = performance.now();
   if (request.kind === "tool") {
     const run = await ended(start(request.target, request.args, { connection }));
@@ -80,11 +81,11 @@ export function faultsOf(expect: Expect, status: "done" | "failed", result: Para
   const faults: string[] = [];
   const text = result === null ? problem : textOf(result);
   const wanted = expect.status ?? "done";
-  if (status !== wanted) faults.push(`it is ${status}, expected ${wanted}${status === "failed" && problem !== "" ? `: ${problem.split("\n")[0]}` : ""}`);
-  if (expect.text !== undefined && !contains(text, expect.text)) faults.push(`its text lacks “${expect.text}”`);
+  if (status !== wanted) faults.push(`${T.saved.isNot(status, wanted)}${status === "failed" && problem !== "" ? `: ${problem.split("\n")[0]}` : ""}`);
+  if (expect.text !== undefined && !contains(text, expect.text)) faults.push(T.saved.lacks(expect.text));
   if (expect.artifact !== undefined) {
     const names = result === null ? [] : itemsOf(result).map((item) => item.name);
-    if (!names.some((name) => fits(name, expect.artifact ?? ""))) faults.push(`no file ${expect.artifact} among ${names.length === 0 ? "none" : names.join(", ")}`);
+    if (!names.some((name) => fits(name, expect.artifact ?? ""))) faults.push(T.saved.noFile(expect.artifact, names.join(", ")));
   }
   if (expect.schema !== undefined) faults.push(...schemaFaults(expect.schema, result));
   return faults;
@@ -97,7 +98,7 @@ function schemaFaults(schema: Params, result: Params | null): string[] {
     const { valid, errors } = new Validator(schema as object, "2020-12", false).validate(plainJson(value));
     return valid ? [] : errors.filter(({ keyword }) => keyword !== "properties" && keyword !== "items").slice(0, 3).map(({ instanceLocation, error }) => `${instanceLocation}: ${error}`);
   } catch (error) {
-    return [`the schema cannot be used: ${(error as Error).message}`];
+    return [T.saved.badSchema((error as Error).message)];
   }
 }
 

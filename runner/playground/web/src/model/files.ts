@@ -1,6 +1,7 @@
 /** My Files: what the server keeps for this user. */
 import { signal } from "@preact/signals";
 import { isObject, parseJson, type Json } from "./json";
+import { T } from "../texts/language";
 
 export interface Stored {
   key: string;
@@ -113,7 +114,7 @@ export function upload(file: File, onProgress: (part: number) => void = () => un
     sending.open("PUT", `/api/files?filename=${encodeURIComponent(file.name)}`);
     if (file.type !== "") sending.setRequestHeader("content-type", file.type);
     sending.upload.onprogress = (event) => onProgress(event.lengthComputable ? event.loaded / event.total : 0);
-    sending.onerror = () => reject(new Error("the connection was lost; send the file again, nothing is kept twice"));
+    sending.onerror = () => reject(new Error(T.files.lost));
     sending.onload = () => {
       const body = read(sending.responseText);
       if (sending.status === 201 && isObject(body)) {
@@ -130,10 +131,6 @@ export async function remove(file: Stored): Promise<void> {
   await asked(`/api/files/${file.key}?filename=${encodeURIComponent(file.filename)}`, { method: "DELETE" });
   went(file);
 }
-
-/** Said to whoever comes too late: the server tells nobody why a file is not there. */
-export const GONE =
-  "it is no longer kept. Files that a tool keeps for later expire, and files can be deleted. Run the tool again to have it made anew";
 
 /** Bytes that came in a message and are stored nowhere, by addresses of this page's own. */
 const held = new Map<string, Uint8Array<ArrayBuffer>>();
@@ -176,12 +173,12 @@ export function addressOf(uri: string): string {
 
 /** Why a file cannot be had; null where it can. */
 export async function missing(uri: string): Promise<string | null> {
-  if (isHeld(uri)) return held.has(uri) ? null : GONE;
+  if (isHeld(uri)) return held.has(uri) ? null : T.files.gone;
   try {
     const response = await fetch(addressOf(uri), { method: "HEAD" });
-    return response.ok ? null : response.status === 404 ? GONE : `the server answered HTTP ${response.status}`;
+    return response.ok ? null : response.status === 404 ? T.files.gone : T.files.answered(response.status);
   } catch {
-    return "the server cannot be reached; see whether it still runs";
+    return T.files.unreachable;
   }
 }
 
@@ -189,14 +186,14 @@ export async function missing(uri: string): Promise<string | null> {
 export async function bytes(uri: string, range?: { from: number; to: number }, signal?: AbortSignal): Promise<Response> {
   if (isHeld(uri)) {
     const data = held.get(uri);
-    if (data === undefined) throw new Error(GONE);
+    if (data === undefined) throw new Error(T.files.gone);
     return new Response(range ? data.slice(range.from, range.to) : data);
   }
   const response = await fetch(addressOf(uri), {
     headers: range ? { range: `bytes=${range.from}-${range.to - 1}` } : {},
     signal: signal ?? null,
   });
-  if (response.status === 404) throw new Error(GONE);
+  if (response.status === 404) throw new Error(T.files.gone);
   if (!response.ok) {
     const body = read(await response.text());
     throw new Error(isObject(body) && typeof body["error"] === "string" ? body["error"] : `HTTP ${response.status}`);
@@ -208,7 +205,7 @@ export async function bytes(uri: string, range?: { from: number; to: number }, s
 export async function linkTo(key: string): Promise<string> {
   const body = await asked(`/api/files/${encodeURIComponent(key)}/link`, { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
   const url = isObject(body) ? body["url"] : undefined;
-  if (typeof url !== "string") throw new Error("the server gave no address");
+  if (typeof url !== "string") throw new Error(T.common.noAddress);
   return new URL(url, location.href).href;
 }
 

@@ -1,6 +1,7 @@
 /** My Files in order: found by words, sorted, and in folders made of what the server knows of each file. */
 import { viewerOf, type Viewer } from "../canvas/items";
 import type { Stored } from "./files";
+import { T } from "../texts/language";
 
 export type Grouping = "none" | "origin" | "kind" | "day" | "name";
 export type Column = "filename" | "size" | "origin" | "created" | "expires_at";
@@ -16,29 +17,26 @@ export interface Folder {
   size: number;
 }
 
-export const GROUPINGS: Record<Grouping, string> = { none: "none", origin: "where they come from", kind: "kind", day: "day", name: "beginning of the name" };
-
-const ORIGINS: Record<string, string> = { uploaded: "Uploaded", generated: "Made by tools", deferred: "Kept for later calls" };
-const KINDS: Record<Viewer, string> = {
-  image: "Pictures", pdf: "PDF", html: "Pages", markdown: "Texts", table: "Tables", json: "Data", code: "Texts", audio: "Sound", video: "Film",
-  sheets: "Tables", words: "Texts", slides: "Slides", notebook: "Notebooks", archive: "Archives", none: "Others",
+const KINDS: Record<Viewer, keyof typeof T.files.kinds> = {
+  image: "pictures", pdf: "pdf", html: "pages", markdown: "texts", table: "tables", json: "data", code: "texts", audio: "sound", video: "film",
+  sheets: "tables", words: "texts", slides: "slides", notebook: "notebooks", archive: "archives", none: "others",
 };
 
 /** The folder of a file. */
 export function folderOf(file: Stored, by: Grouping): string {
   switch (by) {
-    case "origin": return ORIGINS[file.origin] ?? file.origin;
-    case "kind": return KINDS[viewerOf(file.filename, file.content_type, null)];
+    case "origin": return T.files.folderOrigins[file.origin] ?? file.origin;
+    case "kind": return T.files.kinds[KINDS[viewerOf(file.filename, file.content_type, null)]];
     case "day": return dayOf(file.created);
     // What people put before the first separator: report_1.csv and report-2.csv belong together.
-    case "name": return /^[\p{L}\p{N}]+(?=[ _.-])/u.exec(file.filename)?.[0] ?? "Others";
+    case "name": return /^[\p{L}\p{N}]+(?=[ _.-])/u.exec(file.filename)?.[0] ?? T.files.kinds.others;
     default: return "";
   }
 }
 
 function dayOf(iso: string): string {
   const time = new Date(iso);
-  if (Number.isNaN(time.valueOf())) return "Unknown";
+  if (Number.isNaN(time.valueOf())) return T.files.unknownDay;
   return `${time.getFullYear()}-${String(time.getMonth() + 1).padStart(2, "0")}-${String(time.getDate()).padStart(2, "0")}`;
 }
 

@@ -1,6 +1,7 @@
 /** What this page knows of its server, and the ways in. */
 import { signal } from "@preact/signals";
 import type { Json } from "./json";
+import { T } from "../texts/language";
 
 export interface Deadlines {
   idle_s: number;
@@ -24,6 +25,8 @@ export interface Info {
   dashboards: string[];
   /** What this page may have its host connect to: `command`, `*`, addresses. */
   connect: string[];
+  /** The models that this page may chat with, and where they are; null where the operator configured none. */
+  chat: { host: string; api: string; models: string[]; images: boolean } | null;
   upload_max_bytes: number;
   user_max_bytes: number;
   /** The second origin, on which what tools made is shown; null where there is none. */
@@ -58,7 +61,7 @@ export async function enter(): Promise<void> {
     // How one came in says nothing any more.
     if (location.search !== "") history.replaceState(null, "", location.pathname + location.hash);
   } catch (error) {
-    door.value = { state: "closed", login: false, provider: false, why: `the server cannot be reached: ${String(error)}` };
+    door.value = { state: "closed", login: false, provider: false, why: T.common.unreachable(String(error)) };
   }
 }
 
@@ -67,7 +70,7 @@ export async function login(token: string): Promise<string | null> {
   const response = await fetch("/api/session", { method: "POST", headers: { authorization: `Bearer ${token}` } });
   if (!response.ok) {
     const body = (await response.json().catch(() => ({}))) as Record<string, Json>;
-    return String(body["error"] ?? body["error_description"] ?? `the server refused this token (HTTP ${response.status})`);
+    return String(body["error"] ?? body["error_description"] ?? T.door.refused(response.status));
   }
   await enter();
   return null;
@@ -84,9 +87,9 @@ export async function logout(): Promise<string | null> {
       return null;
     }
     const body = (await response.json().catch(() => ({}))) as Record<string, Json>;
-    return String(body["error"] ?? `the server did not end this session (HTTP ${response.status})`);
+    return String(body["error"] ?? T.page.notEnded(response.status));
   } catch (error) {
-    return `the server cannot be reached: ${String(error)}`;
+    return T.common.unreachable(String(error));
   }
 }
 

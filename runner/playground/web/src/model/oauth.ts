@@ -7,6 +7,7 @@
 import { computed, signal } from "@preact/signals";
 import type { Params } from "./connection";
 import { isObject, parseJson, toJson, type Json } from "./json";
+import { T } from "../texts/language";
 
 export const STEPS = ["challenge", "resource", "issuer", "register", "authorise", "token", "refresh", "call"] as const;
 export type Step = (typeof STEPS)[number];
@@ -109,7 +110,7 @@ const GREETING = { jsonrpc: "2.0", id: 1, method: "initialize", params: { protoc
 const MAKING: Record<Exclude<Step, "authorise">, (ask: Ask) => Promise<void>> = {
   async challenge(ask) {
     const answer = await ask("POST", learnt.value.server, MCP, toJson(GREETING));
-    if (answer.status !== 401) throw new Error(`the server answered HTTP ${answer.status} where 401 asks for a token: it needs none, or is no MCP server`);
+    if (answer.status !== 401) throw new Error(T.oauth.not401(String(answer.status)));
     const said = answer.answered["www-authenticate"] ?? "";
     learn({ metadataUrl: /resource_metadata="([^"]+)"/.exec(said)?.[1] ?? "", scope: /scope="([^"]+)"/.exec(said)?.[1] ?? "" });
   },
@@ -120,11 +121,11 @@ const MAKING: Record<Exclude<Step, "authorise">, (ask: Ask) => Promise<void>> = 
     const found = await first(ask, [learnt.value.metadataUrl, known + path, known].filter((each) => each !== ""));
     const servers = found["authorization_servers"];
     const issuer = Array.isArray(servers) ? String(servers[0] ?? "") : "";
-    if (issuer === "") throw new Error("the metadata name no authorisation server");
+    if (issuer === "") throw new Error(T.oauth.noIssuer);
     const scopes = found["scopes_supported"];
     const resource = String(found["resource"] ?? learnt.value.server);
     learn({ issuer, resource, scope: learnt.value.scope || (Array.isArray(scopes) ? scopes.join(" ") : "") });
-    if (!learnt.value.server.startsWith(resource)) throw new Error(`the metadata are of ${resource}, which is not ${learnt.value.server}: a client must not go on`);
+    if (!learnt.value.server.startsWith(resource)) throw new Error(T.oauth.otherResource(resource, learnt.value.server));
   },
   async issuer(ask) {
     const url = new URL(learnt.value.issuer);
@@ -136,15 +137,15 @@ const MAKING: Record<Exclude<Step, "authorise">, (ask: Ask) => Promise<void>> = 
     ]);
     learn({ metadata });
     const said = String(metadata["issuer"] ?? "");
-    if (said.replace(/\/$/, "") !== learnt.value.issuer.replace(/\/$/, "")) throw new Error(`the metadata are of ${said}, not of ${learnt.value.issuer}: a client must not go on`);
+    if (said.replace(/\/$/, "") !== learnt.value.issuer.replace(/\/$/, "")) throw new Error(T.oauth.otherIssuer(said, learnt.value.issuer));
     const methods = metadata["code_challenge_methods_supported"];
-    if (!Array.isArray(methods) || !methods.includes("S256")) throw new Error("the server does not say that it knows PKCE (S256), which MCP asks for");
+    if (!Array.isArray(methods) || !methods.includes("S256")) throw new Error(T.oauth.noPkce);
   },
   async register(ask) {
     const wanted = { client_name: "toolcell Playground", redirect_uris: [redirect], grant_types: ["authorization_code", "refresh_token"], response_types: ["code"], token_endpoint_auth_method: "none", ...(learnt.value.scope === "" ? {} : { scope: learnt.value.scope }) };
     const answer = await ask("POST", String(learnt.value.metadata["registration_endpoint"]), JSON_TYPE, toJson(wanted));
     const body = bodyOf(answer);
-    if (typeof body["client_id"] !== "string") throw new Error(`no client was registered: ${faultOf(answer, body)}`);
+    if (typeof body["client_id"] !== "string") throw new Error(T.oauth.notRegistered(faultOf(answer, body)));
     learn({ clientId: body["client_id"], clientSecret: String(body["client_secret"] ?? "") });
   },
   async token(ask) {
@@ -157,7 +158,7 @@ const MAKING: Record<Exclude<Step, "authorise">, (ask: Ask) => Promise<void>> = 
   },
   async call(ask) {
     const answer = await ask("POST", learnt.value.server, { ...MCP, authorization: `Bearer ${learnt.value.token}` }, toJson(GREETING));
-    if (answer.status !== 200) throw new Error(`the server did not take the token: ${faultOf(answer, bodyOf(answer))}`);
+    if (answer.status !== 200) throw new Error(T.oauth.notTaken(faultOf(answer, bodyOf(answer))));
   },
 };
 
@@ -167,7 +168,7 @@ async function granted(ask: Ask, what: Record<string, string>): Promise<void> {
   const basic = clientSecret === "" ? {} : { authorization: `Basic ${btoa(`${encodeURIComponent(clientId)}:${encodeURIComponent(clientSecret)}`)}` };
   const answer = await ask("POST", String(metadata["token_endpoint"]), { ...FORM, ...basic }, form.toString());
   const body = bodyOf(answer);
-  if (typeof body["access_token"] !== "string") throw new Error(`no token was given: ${faultOf(answer, body)}`);
+  if (typeof body["access_token"] !== "string") throw new Error(T.oauth.noToken(faultOf(answer, body)));
   learn({ token: body["access_token"], refresh: typeof body["refresh_token"] === "string" ? body["refresh_token"] : learnt.value.refresh });
 }
 
@@ -177,7 +178,7 @@ export async function authorisation(): Promise<string> {
   const state = random();
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier));
   const url = new URL(String(learnt.value.metadata["authorization_endpoint"]));
-  if (!["http:", "https:"].includes(url.protocol)) throw new Error(`${url.protocol} is no address that a login has`);
+  if (!["http:", "https:"].includes(url.protocol)) throw new Error(T.oauth.badProtocol(url.protocol));
   const { clientId, scope, resource } = learnt.value;
   const query: Record<string, string> = { response_type: "code", client_id: clientId, redirect_uri: redirect, code_challenge: base64url(new Uint8Array(digest)), code_challenge_method: "S256", state, resource, ...(scope === "" ? {} : { scope }) };
   for (const [key, value] of Object.entries(query)) url.searchParams.set(key, value);
@@ -200,8 +201,8 @@ export function awaitAnswer(): () => void {
     channel.postMessage({ taken: said.get("state") });
     const before = done.value.authorise?.exchanges[0];
     const iss = said.get("iss");
-    const wrong = iss !== null && iss !== learnt.value.metadata["issuer"] ? `the answer is of ${iss}, not of the server that was asked: a client must not go on` : null;
-    const problem = said.has("error") ? `${said.get("error")}: ${said.get("error_description") ?? "no reason given"}` : wrong;
+    const wrong = iss !== null && iss !== learnt.value.metadata["issuer"] ? T.oauth.otherAnswer(iss) : null;
+    const problem = said.has("error") ? `${said.get("error")}: ${said.get("error_description") ?? T.oauth.noReason}` : wrong;
     if (before !== undefined) done.value = { ...done.value, authorise: { exchanges: [{ ...before, status: 302, text: [...said].map(([key, value]) => `${key}: ${value}`).join("\n") }], problem, at: Date.now() } };
     learn({ state: "", code: problem === null ? (said.get("code") ?? "") : "" });
   };
@@ -227,7 +228,7 @@ async function first(ask: Ask, urls: string[]): Promise<Params> {
     const body = bodyOf(answer);
     if (answer.status === 200 && Object.keys(body).length > 0) return body;
   }
-  throw new Error("none of the places has metadata");
+  throw new Error(T.oauth.noMetadata);
 }
 
 async function exchanged(exchanges: Exchange[], method: string, url: string, headers: Record<string, string>, body: string | null): Promise<Exchange> {

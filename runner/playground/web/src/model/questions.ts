@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { ready } from "./canned";
 import { Connection, McpError, type Params, type Watching } from "./connection";
 import { isObject } from "./json";
+import { T } from "../texts/language";
 
 export interface Question {
   id: string;
@@ -52,5 +53,5 @@ export async function requestAnswered(connection: Connection, method: string, pa
     }
     more = { inputResponses: responses, ...(result["requestState"] === undefined ? {} : { requestState: result["requestState"] }) };
   }
-  throw new McpError(`the server asked ${MOST_ROUNDS} times for more`, -32000);
+  throw new McpError(T.session.askedTooOften(MOST_ROUNDS), -32000);
 }

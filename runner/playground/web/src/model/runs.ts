@@ -5,13 +5,17 @@ import { connectionNamed, here } from "./connections";
 import { McpError, SessionEnded, type Params, type Wire } from "./connection";
 import type { Connection } from "./connection";
 import { ready } from "./canned";
-import { begunTask, followed } from "./tasks";
+import { begunTask, followed, TaskCancelled } from "./tasks";
 import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
 import type { WidgetCall } from "./widget_calls";
+import { T } from "../texts/language";
 
 export type Status = "running" | "done" | "failed" | "cancelled";
+
+/** Why a call has no result, where this page knows. */
+export type Cause = "cancelled" | "unreachable";
 
 export interface Progress {
   progress: number;
@@ -73,6 +77,7 @@ export interface Run {
   wire: Wire[];
   result: Params | null;
   problem: string | null;
+  cause?: Cause;
   /** A question of the tool to the person, which waits for an answer. */
   question: Params | null;
   /** The page that the tool showed last while it ran: HTML, or where it is kept. */
@@ -99,11 +104,9 @@ export async function loadRuns(): Promise<void> {
 /** What went on when the page was left has ended with it. */
 function asLeft(run: Run): Run {
   const calls = (run.widgetCalls ?? []).map((call) => (call.status === "asked" || call.status === "running" ? { ...call, status: "left" as const } : call));
-  const left = run.status === "running" ? { ...run, status: "cancelled" as const, problem: LEFT } : run;
+  const left = run.status === "running" ? { ...run, status: "cancelled" as const, cause: "cancelled" as const, problem: T.run.leftPage } : run;
   return calls.length === 0 ? left : { ...left, widgetCalls: calls };
 }
-
-const LEFT = "The page was left while this call ran, which ended it.";
 
 export function runById(id: string): Signal<Run> | undefined {
   return runs.value.find((run) => run.value.id === id);
@@ -111,11 +114,9 @@ export function runById(id: string): Signal<Run> | undefined {
 
 export function cancel(id: string): void {
   const run = runById(id);
-  if (run !== undefined && run.value.question !== null) run.value = { ...run.value, question: null, status: "cancelled", problem: CANCELLED };
+  if (run !== undefined && run.value.question !== null) run.value = { ...run.value, question: null, status: "cancelled", cause: "cancelled", problem: T.run.youCancelled };
   cancels.get(id)?.abort();
 }
-
-const CANCELLED = "You cancelled this call. Its process was ended.";
 
 export function reportOf(run: Run): Report | null {
   const meta = run.result?.["_meta"];
@@ -281,15 +282,15 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
 }
 
 function endOf(error: unknown, aborted: boolean): Partial<Run> {
-  if (aborted) return { status: "cancelled", problem: CANCELLED };
+  if (aborted) return { status: "cancelled", cause: "cancelled", problem: T.run.youCancelled };
   if (error instanceof SessionEnded) {
     door.value = { state: "closed", login: info.value?.login ?? false, provider: info.value?.provider ?? false, why: error.message };
   }
   if (error instanceof McpError) {
     const more = error.data === null ? "" : `\n${toJson(error.data, 2)}`;
-    return { status: "failed", problem: `${error.message} (${error.code})${more}` };
+    return { status: "failed", ...(error instanceof TaskCancelled ? { cause: "cancelled" as const } : {}), problem: `${error.message} (${error.code})${more}` };
   }
-  return { status: "failed", problem: `The server cannot be reached: ${error instanceof Error ? error.message : String(error)}` };
+  return { status: "failed", cause: "unreachable", problem: T.run.unreachable(error instanceof Error ? error.message : String(error)) };
 }
 
 /** Write into a copy of a run what was heard of it. */

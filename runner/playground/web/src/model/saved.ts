@@ -6,6 +6,7 @@ import { signal } from "@preact/signals";
 import type { Params } from "./connection";
 import { isObject, parseJson, toJson, type Json } from "./json";
 import { recall, remember } from "./keep";
+import { T } from "../texts/language";
 
 export type Kind = "tool" | "prompt" | "resource";
 
@@ -43,7 +44,7 @@ export const saved = signal<Saved[]>(listOf(parsed(recall(KEY))));
 /** Keep a list. Throws an Error where the browser has no room for it. */
 function keep(next: Saved[]): void {
   const text = toJson(next);
-  if (next.length > MOST || text.length > MOST_CHARS) throw new Error(`this browser keeps up to ${MOST} requests of ${MOST_CHARS / 1e6} million characters in all; save some as a file and delete them here`);
+  if (next.length > MOST || text.length > MOST_CHARS) throw new Error(T.saved.tooMany(MOST, MOST_CHARS / 1e6));
   remember(KEY, text);
   saved.value = next;
 }
@@ -81,9 +82,9 @@ export function asFile(list: readonly Saved[]): string {
 /** Read a file or a link of somebody. Throws an Error that says what is wrong. */
 export function read(text: string): Omit<Saved, "id">[] {
   const value = parsed(text);
-  if (!isObject(value) || value["format"] !== FORMAT) throw new Error("this is no file of saved requests of a Playground");
+  if (!isObject(value) || value["format"] !== FORMAT) throw new Error(T.saved.noFormat);
   const list = listOf(value["requests"]);
-  if (list.length === 0) throw new Error("there are no requests in it");
+  if (list.length === 0) throw new Error(T.saved.noRequests);
   return list;
 }
 

@@ -4,6 +4,7 @@
  */
 import { isObject, toJson, type Json } from "./json";
 import type { Schema } from "./tools";
+import { T } from "../texts/language";
 
 export type Kind = "string" | "number" | "integer" | "boolean" | "enum" | "array" | "object" | "map" | "union" | "json";
 
@@ -135,8 +136,6 @@ function defaultOf(property: Json, root: Schema): Json | undefined {
   return fieldOf(property, root).schema["default"];
 }
 
-export const NEEDED = "fill this in, it is required";
-
 /** Whether a value lacks something that must be there, at the top or further down. */
 export function lacks(value: Json | undefined, given: Json | undefined, root: Schema, required = true, depth = 0): boolean {
   const field = fieldOf(given, root);
@@ -155,24 +154,24 @@ export function lacks(value: Json | undefined, given: Json | undefined, root: Sc
 
 /** What is wrong with a value, in a sentence for its field; null if nothing is. */
 export function fault(value: Json | undefined, field: Field, required: boolean): string | null {
-  if (value === undefined) return required ? NEEDED : null;
-  if (value === null) return required && !field.nullable && field.kind !== "json" ? NEEDED : null;
+  if (value === undefined) return required ? T.form.needed : null;
+  if (value === null) return required && !field.nullable && field.kind !== "json" ? T.form.needed : null;
   const { schema } = field;
   if (field.kind === "string" && typeof value === "string") return stringFault(value, schema);
-  if (field.kind === "integer" && typeof value === "number" && !Number.isInteger(value)) return "a whole number";
+  if (field.kind === "integer" && typeof value === "number" && !Number.isInteger(value)) return T.form.whole;
   if ((field.kind === "number" || field.kind === "integer") && (typeof value === "number" || typeof value === "bigint")) {
     return numberFault(value, schema);
   }
   if (field.kind === "array" && Array.isArray(value)) return arrayFault(value, schema);
-  if (field.kind === "enum" && !field.choices.some((choice) => toJson(choice) === toJson(value))) return "one of the choices";
+  if (field.kind === "enum" && !field.choices.some((choice) => toJson(choice) === toJson(value))) return T.form.oneOf;
   return null;
 }
 
 function stringFault(value: string, schema: Schema): string | null {
   const { minLength, maxLength, pattern } = schema;
-  if (typeof minLength === "number" && [...value].length < minLength) return `at least ${minLength} characters`;
-  if (typeof maxLength === "number" && [...value].length > maxLength) return `at most ${maxLength} characters`;
-  if (typeof pattern === "string" && !matches(pattern, value)) return `must match ${pattern}`;
+  if (typeof minLength === "number" && [...value].length < minLength) return T.form.minLength(minLength);
+  if (typeof maxLength === "number" && [...value].length > maxLength) return T.form.maxLength(maxLength);
+  if (typeof pattern === "string" && !matches(pattern, value)) return T.form.pattern(pattern);
   return null;
 }
 
@@ -195,16 +194,16 @@ function isCheap(pattern: string): boolean {
 
 function numberFault(value: number | bigint, schema: Schema): string | null {
   const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
-  if (typeof minimum === "number" && value < minimum) return `at least ${minimum}`;
-  if (typeof maximum === "number" && value > maximum) return `at most ${maximum}`;
-  if (typeof exclusiveMinimum === "number" && value <= exclusiveMinimum) return `more than ${exclusiveMinimum}`;
-  if (typeof exclusiveMaximum === "number" && value >= exclusiveMaximum) return `less than ${exclusiveMaximum}`;
+  if (typeof minimum === "number" && value < minimum) return T.form.minimum(minimum);
+  if (typeof maximum === "number" && value > maximum) return T.form.maximum(maximum);
+  if (typeof exclusiveMinimum === "number" && value <= exclusiveMinimum) return T.form.above(exclusiveMinimum);
+  if (typeof exclusiveMaximum === "number" && value >= exclusiveMaximum) return T.form.below(exclusiveMaximum);
   return null;
 }
 
 function arrayFault(value: Json[], schema: Schema): string | null {
   const { minItems, maxItems } = schema;
-  if (typeof minItems === "number" && value.length < minItems) return `at least ${minItems} items`;
-  if (typeof maxItems === "number" && value.length > maxItems) return `at most ${maxItems} items`;
+  if (typeof minItems === "number" && value.length < minItems) return T.form.minItems(minItems);
+  if (typeof maxItems === "number" && value.length > maxItems) return T.form.maxItems(maxItems);
   return null;
 }

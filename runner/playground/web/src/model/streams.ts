@@ -1,5 +1,6 @@
 /** Messages out of an HTTP answer: one JSON value, or a stream of events with one in each. */
 import { isObject, parseJson, type Json } from "./json";
+import { T } from "../texts/language";
 
 /** What could not be read as an answer of MCP. */
 export class NoAnswer extends Error {
@@ -21,7 +22,7 @@ export async function* answers(response: Response): AsyncGenerator<Json> {
     if (!response.ok && isObject(body) && typeof body["error"] === "string") throw new NoAnswer(body["error"], response.status);
     yield body;
   } else {
-    throw new NoAnswer(`the server answered HTTP ${response.status}: ${await said(response)}`, response.status);
+    throw new NoAnswer(T.session.httpAnswer(response.status, await said(response)), response.status);
   }
 }
 

@@ -10,6 +10,7 @@ import { hasSessions } from "./eras";
 import { isObject } from "./json";
 import { listAll } from "./mcp";
 import { ask } from "./questions";
+import { T } from "../texts/language";
 
 export interface Task {
   id: string;
@@ -25,6 +26,9 @@ export interface Task {
 
 export const tasks = signal<Task[]>([]);
 export const tasksProblem = signal<string | null>(null);
+
+/** Somebody cancelled the task of a call. */
+export class TaskCancelled extends McpError {}
 
 const MOST = 200;
 const POLL_MS = 1000;
@@ -59,7 +63,7 @@ export async function followed(connection: Connection, begun: Params, of: { tool
     await pause(Number(begun["pollIntervalMs"] ?? begun["pollInterval"] ?? POLL_MS), signal);
     if (signal.aborted) {
       await cancelTask(task);
-      throw new McpError("cancelled", -32000);
+      throw new TaskCancelled(T.session.taskCancelled, -32000);
     }
     const said = await request(connection, "tasks/get", { taskId: id });
     const news = note(connection, said, of);
@@ -69,8 +73,8 @@ export async function followed(connection: Connection, begun: Params, of: { tool
       if (task.status === "input_required") await answer(connection, id, said, answered);
       continue;
     }
-    if (task.status === "cancelled") throw new McpError("the task was cancelled", -32000);
-    if (isObject(said["error"])) throw new McpError(String(said["error"]["message"] ?? "the task failed"), Number(said["error"]["code"] ?? -32000), said["error"]["data"] ?? null);
+    if (task.status === "cancelled") throw new TaskCancelled(T.session.taskCancelled, -32000);
+    if (isObject(said["error"])) throw new McpError(String(said["error"]["message"] ?? T.session.taskFailed), Number(said["error"]["code"] ?? -32000), said["error"]["data"] ?? null);
     if (isObject(said["result"])) return said["result"];
     return await request(connection, "tasks/result", { taskId: id });
   }

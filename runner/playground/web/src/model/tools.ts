@@ -6,6 +6,8 @@ import { listAll, type Params } from "./mcp";
 
 export type Schema = { [key: string]: Json };
 
+export type Badge = "read-only" | "destructive" | "network" | "widget" | "files";
+
 export interface Tool {
   name: string;
   title: string;
@@ -18,7 +20,7 @@ export interface Tool {
   more: Params;
   /** Whether a call of it may, or must, be a task. */
   task: "no" | "optional" | "required";
-  badges: string[];
+  badges: Badge[];
 }
 
 export const tools = signal<Tool[]>([]);
@@ -68,8 +70,8 @@ function taskOf(given: Params, meta: Params): Tool["task"] {
   return said === "required" || said === "optional" ? said : "no";
 }
 
-function badges(annotations: Params, meta: Params, given: Params): string[] {
-  const found: string[] = [];
+function badges(annotations: Params, meta: Params, given: Params): Badge[] {
+  const found: Badge[] = [];
   const properties = isObject(given["inputSchema"]) ? given["inputSchema"]["properties"] : null;
   const takes = isObject(properties) ? Object.keys(properties) : [];
   if (annotations["readOnlyHint"] === true) found.push("read-only");

@@ -4,6 +4,7 @@
  *
  * Source: PKWARE APPNOTE 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16; no ZIP64, which archives up to 4 GiB do without.
  */
+import { T } from "../texts/language";
 
 export interface Entry {
   name: string;
@@ -31,7 +32,7 @@ export async function zip(entries: Entry[]): Promise<Blob> {
     listed.push(fields([[4, 0x02014b50], [2, 20], ...shared.map((value): Field => [2, value]), [4, sum], [4, size], [4, size], [2, path.length], [2, 0], [2, 0], [2, 0], [2, 0], [4, 0], [4, at]]), path);
     parts.push(local, path, ...pieces);
     at += local.length + path.length + size;
-    if (at > MOST_BYTES) throw new Error("together the files are more than 4 GB, which no archive of this kind takes; download them one by one");
+    if (at > MOST_BYTES) throw new Error(T.download.tooLargeTogether);
   }
   const length = listed.reduce((sum, each) => sum + each.length, 0);
   const end = fields([[4, 0x06054b50], [2, 0], [2, 0], [2, entries.length], [2, entries.length], [4, length], [4, at], [2, 0]]);

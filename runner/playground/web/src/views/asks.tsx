@@ -7,8 +7,9 @@ import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { plain } from "../model/plain";
 import { questions, type Question } from "../model/questions";
 import { blank } from "../model/schema";
-import { T } from "../texts/session";
 import { Folded } from "./folded";
+import { inserted } from "../texts/inserted";
+import { T } from "../texts/language";
 
 interface Asking {
   params: Params;
@@ -19,7 +20,7 @@ interface Asking {
 export function Asks(): JSX.Element | null {
   if (questions.value.length === 0) return null;
   return (
-    <section class="asks stack" aria-label="Questions">
+    <section class="asks stack" aria-label={T.question.title}>
       {questions.value.map((each) => <One key={each.id} question={each} />)}
     </section>
   );
@@ -27,8 +28,8 @@ export function Asks(): JSX.Element | null {
 
 function One({ question }: { question: Question }): JSX.Element {
   return (
-    <div class="question stack" role="group" aria-label={`${question.connection.name} ${T.question.heading}`}>
-      <div class="row"><h2 class="grow"><span class="mono">{plain(question.connection.name)}</span> {T.question.heading}: {T.asks[question.method] ?? question.method}</h2>
+    <div class="question stack" role="group" aria-label={T.question.asksName(question.connection.name)}>
+      <div class="row"><h2 class="grow">{inserted(T.question.asks, { server: <span class="mono">{plain(question.connection.name)}</span>, what: T.asks[question.method] ?? question.method })}</h2>
         <span class="soft small">{plain(question.of)}</span></div>
       <Answering method={question.method} params={question.params} answer={question.answer} />
       {question.method !== "elicitation/create" && <div><button class="button quiet" onClick={question.refuse}>{T.question.refuse}</button></div>}
@@ -46,8 +47,8 @@ function Input({ params, answer }: Asking): JSX.Element {
   const schema = isObject(params["requestedSchema"]) ? params["requestedSchema"] : {};
   const given = useSignal<Json>(blank(schema, schema) ?? {});
   return (
-    <form class="stack" aria-label="The tool asks" onSubmit={(event) => { event.preventDefault(); answer({ action: "accept", content: given.value }); }}>
-      <p>{plain(String(params["message"] ?? "The server asks for input."))}</p>
+    <form class="stack" aria-label={T.question.toolAsks} onSubmit={(event) => { event.preventDefault(); answer({ action: "accept", content: given.value }); }}>
+      <p>{plain(String(params["message"] ?? T.question.wantsInput))}</p>
       <Form schema={schema} value={given.value} strict={false} change={(next) => { given.value = next; }} />
       <div class="row">
         <button class="button main">{T.question.answer}</button>
@@ -68,7 +69,7 @@ function Address({ params, answer }: Asking): JSX.Element {
       <p class="small">{T.question.url}</p>
       <p class="mono">{plain(url)}</p>
       <div class="row">
-        {host !== null && <a class="button main" href={url} target="_blank" rel="noopener noreferrer">{T.question.open} {plain(host)}</a>}
+        {host !== null && <a class="button main" href={url} target="_blank" rel="noopener noreferrer">{T.question.open(plain(host))}</a>}
         <button type="button" class="button" onClick={() => answer({ action: "accept" })}>{T.question.done}</button>
         <button type="button" class="button" onClick={() => answer({ action: "decline" })}>{T.question.decline}</button>
         <button type="button" class="button quiet" onClick={() => answer({ action: "cancel" })}>{T.question.cancel}</button>
@@ -97,7 +98,7 @@ function Sampling({ params, answer }: Asking): JSX.Element {
       <p class="small">{T.question.sampling}</p>
       {typeof params["systemPrompt"] === "string" && <div><h3 class="part">{T.question.system}</h3><p>{plain(params["systemPrompt"])}</p></div>}
       {messages.map((each, index) => <div key={index}><h3 class="part">{plain(String(each["role"]))}</h3><pre class="code" tabIndex={0}><Folded text={said(each["content"])} /></pre></div>)}
-      <p class="small soft">{params["maxTokens"] !== undefined && <>{T.question.most} {String(params["maxTokens"])} {T.question.tokens}. </>}{tools > 0 && <>{tools} {T.question.tools}.</>}</p>
+      <p class="small soft">{params["maxTokens"] !== undefined && T.question.most(String(params["maxTokens"]))}{tools > 0 && T.question.tools(tools)}</p>
       <label class="field"><span class="label">{T.question.said}</span>
         <textarea class="input" rows={4} required value={text.value} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
       <label class="field"><span class="label">{T.question.model}</span>
@@ -137,6 +138,6 @@ export function readObject(text: string): { value: Params; problem: null } | { v
     const value = parseJson(text);
     return isObject(value) ? { value, problem: null } : { value: null, problem: T.messages.bad };
   } catch (error) {
-    return { value: null, problem: `${T.messages.bad}: ${(error as Error).message}` };
+    return { value: null, problem: T.messages.badWhy((error as Error).message) };
   }
 }

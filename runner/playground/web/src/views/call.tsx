@@ -23,16 +23,17 @@ import { SaveRequest } from "./save_request";
 import { Tabs } from "./tabs";
 import { First } from "./first";
 import { Badges } from "./tool_list";
+import { T } from "../texts/language";
 
 export function CallView(): JSX.Element {
   const tool = byName.value.get(route.value.rest) ?? (route.value.rest === "" ? tools.value[0] : undefined);
   if (tool === undefined) {
-    if (toolsProblem.value !== null) return <div class="empty"><h1>No tools to show</h1><p>{here.value.state.value === "down" ? "" : plain(toolsProblem.value)}</p></div>;
-    if (toolsLoading.value) return <p class="empty" role="status">Loading the tools…</p>;
+    if (toolsProblem.value !== null) return <div class="empty"><h1>{T.call.noneToShow}</h1><p>{here.value.state.value === "down" ? "" : plain(toolsProblem.value)}</p></div>;
+    if (toolsLoading.value) return <p class="empty" role="status">{T.call.loading}</p>;
     return (
       <div class="empty">
-        <h1>{route.value.rest === "" ? "No tools" : `There is no tool ${route.value.rest}`}</h1>
-        <p>{route.value.rest === "" ? "This server offers none." : "The list on the left has those that there are. It may have been renamed."}</p>
+        <h1>{route.value.rest === "" ? T.call.none : T.call.unknown(route.value.rest)}</h1>
+        <p>{route.value.rest === "" ? T.call.noneHere : T.call.renamed}</p>
       </div>
     );
   }
@@ -41,11 +42,11 @@ export function CallView(): JSX.Element {
 
 /** All that the server says of a tool beside its name, its text and its arguments. */
 function About({ tool }: { tool: Tool }): JSX.Element | null {
-  const said: [string, unknown][] = [["Annotations", tool.annotations], ["Result schema", tool.outputSchema ?? {}], ["More", tool.more], ["_meta", tool.meta]];
+  const said: [string, unknown][] = [[T.call.annotations, tool.annotations], [T.call.resultSchema, tool.outputSchema ?? {}], [T.call.more, tool.more], ["_meta", tool.meta]];
   const shown = said.filter(([, value]) => Object.keys(value as object).length > 0);
   if (shown.length === 0) return null;
   return (
-    <details class="small"><summary>What the server says of it</summary>
+    <details class="small"><summary>{T.call.about}</summary>
       <dl class="facts">{shown.map(([title, value]) => <Fragment key={title}><dt>{title}</dt><dd><pre class="code" tabIndex={0}><Folded text={toJson(value, 2)} /></pre></dd></Fragment>)}</dl>
     </details>
   );
@@ -119,20 +120,20 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
         <About tool={tool} />
       </header>
       <div class="call">
-        <section class="card" aria-label="Arguments" ref={form}>
-          <Tabs label="Arguments" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={[
-            { id: "form", title: "Form", body: () => parsed.value.value === null
-              ? <p class="problem">The JSON cannot be read: {parsed.value.problem}. Mend it in the other tab.</p>
+        <section class="card arguments" aria-label={T.common.arguments} ref={form}>
+          <Tabs label={T.common.arguments} chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={[
+            { id: "form", title: T.call.form, body: () => parsed.value.value === null
+              ? <p class="problem">{T.call.unread(parsed.value.problem ?? "")}</p>
               : <Form schema={tool.inputSchema} value={parsed.value.value} change={set} strict={strict.value} /> },
             { id: "json", title: "JSON", body: () => <Raw text={text.value} problem={parsed.value.problem} change={(next) => { text.value = next; }} /> },
           ]} />
           <div class="body row">
-            <button class="button main" onClick={run} disabled={parsed.value.value === null}>Run <kbd>Ctrl ↵</kbd></button>
-            <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; }}>Reset</button>
-            {mayBeTask && <label class="row small"><input type="checkbox" checked={asTask.value || tool.task === "required"} disabled={tool.task === "required"} onChange={(event) => { asTask.value = event.currentTarget.checked; }} />As a task</label>}
+            <button class="button main" onClick={run} disabled={parsed.value.value === null}>{T.call.run} <kbd>Ctrl ↵</kbd></button>
+            <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; }}>{T.call.reset}</button>
+            {mayBeTask && <label class="row small"><input type="checkbox" checked={asTask.value || tool.task === "required"} disabled={tool.task === "required"} onChange={(event) => { asTask.value = event.currentTarget.checked; }} />{T.call.asTask}</label>}
             <span class="grow" />
             <SaveRequest kind="tool" target={tool.name} args={() => parsed.value.value} />
-            <CopyButton name="Copy link" title="An address that fills this form in and runs nothing"
+            <CopyButton name={T.call.copyLink} title={T.call.linkHint}
               text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
           </div>
         </section>
@@ -153,13 +154,13 @@ function bringIntoSight(place: HTMLElement | null): void {
 function Nothing({ tool, fill }: { tool: Tool; fill: (value: { [key: string]: Json }) => void }): JSX.Element {
   const chosen = useSignal("");
   const boards = boardTabs();
-  if (boards.length > 0) return <section class="card" aria-label="Dashboards"><Tabs label="Dashboards" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={boards} /></section>;
+  if (boards.length > 0) return <section class="card" aria-label={T.call.dashboards}><Tabs label={T.call.dashboards} chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={boards} /></section>;
   const sample = runs.value.length === 0 ? sampleOf(tool.inputSchema) : null;
   if (sample !== null) return <First tool={tool} sample={sample} fill={fill} />;
   return (
     <div class="card empty">
-      <p>Run the tool to see what it does.</p>
-      <p class="small">Its result, its files, its times and what the sandbox denied come here.</p>
+      <p>{T.call.runIt}</p>
+      <p class="small">{T.call.comesHere}</p>
     </div>
   );
 }
@@ -167,7 +168,7 @@ function Nothing({ tool, fill }: { tool: Tool; fill: (value: { [key: string]: Js
 function Raw({ text, problem, change }: { text: string; problem: string | null; change: (text: string) => void }): JSX.Element {
   return (
     <div class="field">
-      <label class="label" for="raw">Arguments as JSON</label>
+      <label class="label" for="raw">{T.call.asJson}</label>
       <textarea id="raw" class="input" rows={Math.min(24, Math.max(8, text.split("\n").length + 1))} spellcheck={false} value={text}
         aria-invalid={problem !== null} aria-describedby="raw-fault" onInput={(event) => change(event.currentTarget.value)} />
       {problem !== null && <span class="fault" id="raw-fault" role="alert">{problem}</span>}
@@ -178,7 +179,7 @@ function Raw({ text, problem, change }: { text: string; problem: string | null; 
 function read(text: string): { value: { [key: string]: Json } | null; problem: string | null } {
   try {
     const value = parseJson(text.trim() === "" ? "{}" : text);
-    return isObject(value) ? { value, problem: null } : { value: null, problem: "arguments are an object, in braces" };
+    return isObject(value) ? { value, problem: null } : { value: null, problem: T.call.anObject };
   } catch (error) {
     return { value: null, problem: (error as Error).message };
   }

@@ -1,20 +1,21 @@
 /** A button that copies a text. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
+import { T } from "../texts/language";
 
-export function CopyButton({ text, name = "Copy", title }: { text: () => string; name?: string; title?: string }): JSX.Element {
+export function CopyButton({ text, name, title }: { text: () => string; name?: string; title?: string }): JSX.Element {
   const said = useSignal<string | null>(null);
   const copy = async (): Promise<void> => {
     try {
       await navigator.clipboard.writeText(text());
-      said.value = "Copied";
+      said.value = T.copy.copied;
     } catch {
-      said.value = "Select and copy by hand";
+      said.value = T.copy.byHand;
     }
   };
   return (
     <button type="button" class="button quiet small copy" title={title} onClick={() => void copy()} onBlur={() => { said.value = null; }} aria-live="polite">
-      {said.value ?? name}
+      {said.value ?? name ?? T.copy.copy}
     </button>
   );
 }

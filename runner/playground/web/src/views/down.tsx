@@ -5,6 +5,8 @@ import { again, here } from "../model/connections";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { loadTools } from "../model/tools";
+import { inserted } from "../texts/inserted";
+import { T } from "../texts/language";
 
 export function Down(): JSX.Element | null {
   const connection = here.value;
@@ -24,9 +26,9 @@ export function Down(): JSX.Element | null {
   };
   return (
     <div class="problem down" role="alert">
-      <h2><span class="mono">{plain(connection.name)}</span> does not answer</h2>
+      <h2>{inserted(T.page.doesNotAnswer, { server: <span class="mono">{plain(connection.name)}</span> })}</h2>
       <p>{plain(connection.why.value)}</p>
-      <div class="row"><button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void retry()}>Try again</button><a class="button quiet" href={to("servers")}>Servers</a></div>
+      <div class="row"><button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void retry()}>{T.common.tryAgain}</button><a class="button quiet" href={to("servers")}>{T.page.servers}</a></div>
     </div>
   );
 }

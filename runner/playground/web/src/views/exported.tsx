@@ -5,11 +5,12 @@ import { EXPORTS, type Taken } from "../model/exports";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { Tabs } from "./tabs";
+import { T } from "../texts/language";
 
 export function Exported({ taken }: { taken: Taken }): JSX.Element {
   const chosen = useSignal("");
   return (
-    <Tabs label="Forms" chosen={chosen.value} choose={(id) => { chosen.value = id; }}
+    <Tabs label={T.history.forms} chosen={chosen.value} choose={(id) => { chosen.value = id; }}
       tabs={EXPORTS.filter((each) => each.fits(taken)).map((each) => ({ id: each.id, title: each.title, body: () => <Copied key={each.id} text={each.make(taken)} /> }))} />
   );
 }

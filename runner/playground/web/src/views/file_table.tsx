@@ -10,6 +10,7 @@ import { ago, size, until } from "../model/words";
 import { Download } from "./download";
 import { useRows } from "./rows";
 import { UseAs } from "./use_as";
+import { T } from "../texts/language";
 
 // A list that is not long is scrolled with the page.
 const SHORT = 200;
@@ -17,7 +18,7 @@ const HEIGHT = 48;
 const NARROW_HEIGHT = 168;
 const NARROW = matchMedia("(max-width: 640px)");
 
-const COLUMNS: [Column, string, string][] = [["filename", "Name", ""], ["size", "Size", "number"], ["origin", "From", ""], ["created", "Kept", ""], ["expires_at", "Expires", ""]];
+const COLUMNS: [Column, string][] = [["filename", ""], ["size", "number"], ["origin", ""], ["created", ""], ["expires_at", ""]];
 
 export function FileTable({ shown, chosen, choose, order, sort, forget }: {
   shown: Stored[];
@@ -40,17 +41,17 @@ export function FileTable({ shown, chosen, choose, order, sort, forget }: {
   const all = shown.length > 0 && shown.every((file) => chosen.has(idOf(file)));
   const style = long ? { height: `${height}px` } : {};
   return (
-    <div class={long ? "card scroll long" : "card scroll"} ref={rows.box} onScroll={rows.scrolled} {...(long ? { tabIndex: 0, role: "region", "aria-label": "Files" } : {})}>
+    <div class={long ? "card scroll long" : "card scroll"} ref={rows.box} onScroll={rows.scrolled} {...(long ? { tabIndex: 0, role: "region", "aria-label": T.common.files } : {})}>
       <table class="grid stacked" role="table" aria-rowcount={shown.length + 1}>
-        <caption class="unseen">My Files</caption>
+        <caption class="unseen">{T.files.title}</caption>
         <thead role="rowgroup"><tr role="row">
-          <th role="columnheader" scope="col"><input type="checkbox" aria-label="Choose all that are listed" checked={all} onChange={(event) => choose(shown, event.currentTarget.checked)} /></th>
-          {COLUMNS.map(([column, title, kind]) => (
+          <th role="columnheader" scope="col"><input type="checkbox" aria-label={T.files.chooseAll} checked={all} onChange={(event) => choose(shown, event.currentTarget.checked)} /></th>
+          {COLUMNS.map(([column, kind]) => (
             <th key={column} role="columnheader" scope="col" class={kind} aria-sort={order.column === column ? (order.down ? "descending" : "ascending") : "none"}>
-              <button class="sort" onClick={() => sort(column)}>{title}<span aria-hidden="true">{order.column === column ? (order.down ? " ↓" : " ↑") : ""}</span></button>
+              <button class="sort" onClick={() => sort(column)}>{T.files.columns[column]}<span aria-hidden="true">{order.column === column ? (order.down ? " ↓" : " ↑") : ""}</span></button>
             </th>
           ))}
-          <th role="columnheader" scope="col"><span class="unseen">Actions</span></th>
+          <th role="columnheader" scope="col"><span class="unseen">{T.files.actions}</span></th>
         </tr></thead>
         <tbody role="rowgroup">
           {long && <tr class="gap" aria-hidden="true" style={{ height: `${rows.above}px` }} />}
@@ -75,17 +76,17 @@ function Row({ file, at, style, chosen, choose, forget }: {
   const name = plain(file.filename);
   return (
     <tr role="row" aria-rowindex={at} style={style}>
-      <td role="cell" class="choice"><input type="checkbox" aria-label={`Choose ${name}`} checked={chosen} onChange={(event) => choose([file], event.currentTarget.checked)} /></td>
-      <td role="cell" class="first whole"><a href={to("show", file.uri, { name: file.filename })} title={name}>{name}</a>{file.pending && <span class="badge running">on its way</span>}</td>
+      <td role="cell" class="choice"><input type="checkbox" aria-label={T.files.choose(name)} checked={chosen} onChange={(event) => choose([file], event.currentTarget.checked)} /></td>
+      <td role="cell" class="first whole"><a href={to("show", file.uri, { name: file.filename })} title={name}>{name}</a>{file.pending && <span class="badge running">{T.files.pending}</span>}</td>
       <td role="cell" class="number">{size(file.size)}</td>
-      <td role="cell">{file.origin}</td>
+      <td role="cell">{T.files.origins[file.origin] ?? file.origin}</td>
       <td role="cell" class="time" title={file.created}>{ago(file.created)}</td>
-      <td role="cell" class="time" data-label="expires" title={file.expires_at ?? ""}>{file.expires_at === null ? "never" : until(file.expires_at)}</td>
+      <td role="cell" class="time" data-label={T.files.expires} title={file.expires_at ?? ""}>{file.expires_at === null ? T.files.never : until(file.expires_at)}</td>
       <td role="cell" class="whole last">
         <span class="row end">
           <UseAs file={file} />
-          <Download quiet uri={file.uri} name={file.filename} failed={(why) => { filesProblem.value = `${name} cannot be downloaded: ${why}.`; }} />
-          <button class="button quiet" onClick={() => forget(file)} aria-label={`Delete ${file.filename}`}>Delete</button>
+          <Download quiet uri={file.uri} name={file.filename} failed={(why) => { filesProblem.value = T.download.notDownloaded(name, why); }} />
+          <button class="button quiet" onClick={() => forget(file)} aria-label={T.files.deleteOne(file.filename)}>{T.common.delete}</button>
         </span>
       </td>
     </tr>

@@ -6,22 +6,21 @@ import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { files, filesProblem, idOf, loadFiles, type Stored } from "../model/files";
-import { arranged, folderOf, foldersOf, GROUPINGS, type Column, type Grouping, type Order } from "../model/folders";
+import { arranged, folderOf, foldersOf, type Column, type Grouping, type Order } from "../model/folders";
 import { info } from "../model/info";
 import { back, forget, leaving, staying } from "../model/leaving";
 import { plain } from "../model/plain";
 import { dismiss, send, sending, sent } from "../model/uploads";
-import { count, size } from "../model/words";
 import { DownloadAll } from "./download";
 import { FileTable } from "./file_table";
+import { inserted } from "../texts/inserted";
+import { T } from "../texts/language";
 
 /** How the list is looked at; it stays so when another view is shown. */
 const asked = signal("");
 const order = signal<Order>({ column: "filename", down: false });
 const grouping = signal<Grouping>("none");
 const folder = signal<string | null>(null);
-
-const SORTS: [string, string][] = [["filename", "name"], ["size", "size"], ["origin", "origin"], ["created", "time"], ["expires_at", "end"]];
 
 export function FilesView(): JSX.Element {
   const chosen = useSignal<ReadonlySet<string>>(new Set());
@@ -50,43 +49,43 @@ export function FilesView(): JSX.Element {
   const used = useMemo(() => files.value.reduce((sum, file) => sum + file.size, 0), [files.value]);
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">My Files</h1>
-        <span class="soft small">{size(used)} of {size(info.value?.user_max_bytes ?? 0)} used</span></header>
+      <header class="row"><h1 class="grow">{T.files.title}</h1>
+        <span class="soft small">{T.files.used(used, info.value?.user_max_bytes ?? 0)}</span></header>
       <Drop />
       <Sent />
       <Left />
       {filesProblem.value !== null && <p class="problem" role="alert">{filesProblem.value}</p>}
-      {there.length === 0 ? <div class="card empty"><p>No files yet.</p><p class="small">What you upload and what tools make is kept here.</p></div> : (
+      {there.length === 0 ? <div class="card empty"><p>{T.files.none}</p><p class="small">{T.files.kept}</p></div> : (
         <>
           <div class="row">
-            <input class="input compact" type="search" placeholder="Search files" aria-label="Search files" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
-            <label class="row small">Folders by
+            <input class="input compact" type="search" placeholder={T.files.search} aria-label={T.files.search} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
+            <label class="row small">{T.files.foldersBy}
               <select class="input compact" value={grouping.value} onChange={(event) => { grouping.value = event.currentTarget.value as Grouping; folder.value = null; }}>
-                {Object.entries(GROUPINGS).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
+                {Object.entries(T.files.groupings).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
               </select></label>
-            <label class="row small narrow-only">Sort by
+            <label class="row small narrow-only">{T.files.sortBy}
               <select class="input compact" value={order.value.column} onChange={(event) => sort(event.currentTarget.value as Column)}>
-                {SORTS.map(([each, title]) => <option key={each} value={each}>{title}</option>)}
+                {Object.entries(T.files.sorts).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
               </select></label>
-            <span class="soft small grow" role="status">{count(shown.length)} {shown.length === 1 ? "file" : "files"}{shown.length < there.length ? ` of ${count(there.length)}` : ""}</span>
+            <span class="soft small grow" role="status">{shown.length < there.length ? T.files.of(shown.length, there.length) : T.files.number(shown.length)}</span>
           </div>
           {folders.length > 0 && (
-            <nav class="folders" aria-label="Folders"><ul class="row">
-              <li><button class="button" aria-pressed={open === null} onClick={() => { folder.value = null; }}>All</button></li>
+            <nav class="folders" aria-label={T.files.folders}><ul class="row">
+              <li><button class="button" aria-pressed={open === null} onClick={() => { folder.value = null; }}>{T.common.all}</button></li>
               {folders.slice(0, 200).map((each) => (
-                <li key={each.name}><button class="button" aria-pressed={open === each.name} onClick={() => { folder.value = each.name; }}>{plain(each.name)} <span class="soft small">{count(each.files)}, {size(each.size)}</span></button></li>
+                <li key={each.name}><button class="button" aria-pressed={open === each.name} onClick={() => { folder.value = each.name; }}>{plain(each.name)} <span class="soft small">{T.files.folderHas(each.files, each.size)}</span></button></li>
               ))}
             </ul></nav>
           )}
           {picked.length > 0 && (
-            <div class="notice row" role="region" aria-label="Chosen files">
-              <span class="grow">{count(picked.length)} chosen, {size(picked.reduce((sum, file) => sum + file.size, 0))}</span>
-              <DownloadAll files={picked.map((file) => ({ uri: file.uri, name: file.filename }))} name="files.zip" label="Download as ZIP" failed={(why) => { filesProblem.value = `The files cannot be packed: ${plain(why)}.`; }} />
-              <button class="button danger" onClick={() => { forget(picked); chosen.value = new Set(); }}>Delete {count(picked.length)}</button>
-              <button class="button quiet" onClick={() => { chosen.value = new Set(); }}>Choose none</button>
+            <div class="notice row" role="region" aria-label={T.files.chosenFiles}>
+              <span class="grow">{T.files.chosen(picked.length, picked.reduce((sum, file) => sum + file.size, 0))}</span>
+              <DownloadAll files={picked.map((file) => ({ uri: file.uri, name: file.filename }))} name="files.zip" label={T.files.asZip} failed={(why) => { filesProblem.value = T.download.notPacked(plain(why)); }} />
+              <button class="button danger" onClick={() => { forget(picked); chosen.value = new Set(); }}>{T.files.deleteMany(picked.length)}</button>
+              <button class="button quiet" onClick={() => { chosen.value = new Set(); }}>{T.files.chooseNone}</button>
             </div>
           )}
-          {shown.length === 0 ? <p class="soft">No file is called so.</p>
+          {shown.length === 0 ? <p class="soft">{T.files.noneFound}</p>
             : <FileTable shown={shown} chosen={chosen.value} choose={choose} order={order.value} sort={sort} forget={(file) => forget([file])} />}
         </>
       )}
@@ -100,8 +99,8 @@ function Drop(): JSX.Element {
     <label class={`drop-zone ${over.value ? "over" : ""}`} onDragOver={(event) => { event.preventDefault(); over.value = true; }}
       onDragLeave={() => { over.value = false; }}
       onDrop={(event) => { event.preventDefault(); over.value = false; send(event.dataTransfer?.files ?? []); }}>
-      <span>Drop files here, or <u>choose some</u></span>
-      <span class="soft small">up to {size(info.value?.upload_max_bytes ?? 0)} each</span>
+      <span>{inserted(T.files.drop, { choose: <u>{T.files.dropChoose}</u> })}</span>
+      <span class="soft small">{T.files.upTo(info.value?.upload_max_bytes ?? 0)}</span>
       <input type="file" multiple class="unseen" onChange={(event) => { send(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
     </label>
   );
@@ -116,14 +115,14 @@ function Sent(): JSX.Element {
     <>
       {now !== undefined && (
         <div class="field">
-          <span class="row small"><span class="mono grow">{plain(now.name)}</span>{all > 1 && <span class="soft">{count(done + 1)} of {count(all)}</span>}</span>
-          <Bar label={`Upload of ${now.name}`} part={now.part} />
-          {all > 1 && <Bar label="Upload of all" part={(done + now.part) / all} />}
+          <span class="row small"><span class="mono grow">{plain(now.name)}</span>{all > 1 && <span class="soft">{T.files.nth(done + 1, all)}</span>}</span>
+          <Bar label={T.files.upload(now.name)} part={now.part} />
+          {all > 1 && <Bar label={T.files.uploadAll} part={(done + now.part) / all} />}
         </div>
       )}
       {failed.slice(0, 50).map((each) => (
         <div key={each.id} class="problem">
-          <span class="row small"><span class="mono grow">{plain(each.name)}</span><button class="button quiet" onClick={() => dismiss(each.id)}>Dismiss</button></span>
+          <span class="row small"><span class="mono grow">{plain(each.name)}</span><button class="button quiet" onClick={() => dismiss(each.id)}>{T.common.dismiss}</button></span>
           <span role="alert">{each.problem}</span>
         </div>
       ))}
@@ -141,10 +140,16 @@ function Left(): JSX.Element {
     <>
       {leaving.value.map(({ files: going, gone }) => (
         <div key={idOf(going[0] ?? { key: "", filename: "" })} class="notice row" role="status">
-          <span class="grow">{going.length === 1 ? plain(going[0]?.filename ?? "") : `${count(going.length)} files`} {gone === null ? "will be deleted." : `${going.length === 1 ? "is" : "are"} being deleted${going.length === 1 ? "" : `: ${count(gone)} are gone`}.`}</span>
-          {gone === null && <button class="button" onClick={() => back(going)}>Undo</button>}
+          <span class="grow">{leavingText(going, gone)}</span>
+          {gone === null && <button class="button" onClick={() => back(going)}>{T.files.undo}</button>}
         </div>
       ))}
     </>
   );
+}
+
+function leavingText(going: Stored[], gone: number | null): string {
+  const [first] = going;
+  if (going.length === 1 && first !== undefined) return gone === null ? T.files.willGo(plain(first.filename)) : T.files.goes(plain(first.filename));
+  return gone === null ? T.files.manyWillGo(going.length) : T.files.manyGo(going.length, gone);
 }

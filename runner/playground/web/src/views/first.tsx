@@ -5,31 +5,33 @@ import { start } from "../model/runs";
 import type { Tool } from "../model/tools";
 import { info } from "../model/info";
 import { plain } from "../model/plain";
+import { inserted } from "../texts/inserted";
+import { T } from "../texts/language";
 
 export function First({ tool, sample, fill }: { tool: Tool; sample: { [key: string]: Json }; fill: (value: { [key: string]: Json }) => void }): JSX.Element {
   // Anything else may do something that cannot be taken back: the arguments are shown, and a person presses Run.
   const harmless = tool.annotations["readOnlyHint"] === true;
   const given = Object.keys(sample).length > 0;
   return (
-    <section class="card" aria-label="What this page is">
+    <section class="card" aria-label={T.first.title}>
       <div class="body stack">
-        <h2>Call a tool and see what it does</h2>
-        <p>A tool is a function of this server that a model can call. Here you call it yourself{info.value?.kind === "tools" ? ", in the same sandbox and with the same limits" : ""}.</p>
-        <p>A sample call of this tool:</p>
+        <h2>{T.first.heading}</h2>
+        <p>{info.value?.kind === "tools" ? T.first.aboutSandbox : T.first.about}</p>
+        <p>{T.first.sample}</p>
         <pre class="code" tabIndex={0}><b>{plain(tool.name)}</b> {plain(toJson(sample, 2).slice(0, MOST))}</pre>
         <div class="row">
           {harmless
-            ? <button class="button" onClick={() => { fill(sample); start(tool.name, sample); }}>Make this sample call</button>
+            ? <button class="button" onClick={() => { fill(sample); start(tool.name, sample); }}>{T.first.make}</button>
             : given
-              ? <button class="button" onClick={() => { fill(sample); document.querySelector<HTMLElement>("section[aria-label=Arguments] .button.main")?.focus(); }}>Fill in the sample</button>
-              : <span class="soft">Press Run: this tool takes no arguments.</span>}
+              ? <button class="button" onClick={() => { fill(sample); document.querySelector<HTMLElement>("section.arguments .button.main")?.focus(); }}>{T.first.fill}</button>
+              : <span class="soft">{T.first.pressRun}</span>}
         </div>
         <ol class="soft small steps">
-          <li><b>Result</b>: what the tool returned, with its files and pictures.</li>
-          <li><b>As a model sees it</b>: the text that a model would read, and its length.</li>
-          <li><b>Timing, Sandbox, Log, Messages</b>: what each step took, what was denied and what would allow it, and what was said on the way.</li>
+          <li>{inserted(T.first.result, { tab: <b>{T.common.result}</b> })}</li>
+          <li>{inserted(T.first.model, { tab: <b>{T.run.model}</b> })}</li>
+          <li>{inserted(T.first.rest, { tabs: <b>{[T.run.timing, T.run.sandbox, T.run.log, T.run.messages].join(", ")}</b> })}</li>
         </ol>
-        {!harmless && given && <p class="soft small">Filling in runs nothing. The server does not say that this tool only reads, so you press Run yourself.</p>}
+        {!harmless && given && <p class="soft small">{T.first.runsNothing}</p>}
       </div>
     </section>
   );

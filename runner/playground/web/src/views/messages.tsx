@@ -7,14 +7,13 @@ import { toJson, type Json } from "../model/json";
 import { asHar, asLines } from "../model/har";
 import { plain } from "../model/plain";
 import { forgetMessages, forgotten, messages, partner, wireChanges, type Message } from "../model/wire";
-import { count, duration } from "../model/words";
-import { T as ALL } from "../texts/session";
+import { duration, length } from "../model/words";
 import { readObject } from "./asks";
 import { CopyButton } from "./copy";
 import { saveBlob } from "./download";
 import { Folded } from "./folded";
+import { T } from "../texts/language";
 
-const T = ALL.messages;
 const PAGE = 200;
 const MOST_CHARS = 100_000;
 
@@ -34,25 +33,25 @@ export function MessagesView(): JSX.Element {
   const from = Math.max(0, found.length - shown.value);
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.title}</h1>
-        <button class="button quiet" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.compose}</button>
-        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asLines(found)], { type: "application/jsonl" }), "messages.jsonl")}>{T.jsonl}</button>
-        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asHar(found)], { type: "application/json" }), "messages.har")}>{T.har}</button>
-        <button class="button quiet" disabled={log.length === 0} onClick={forgetMessages}>{T.clear}</button></header>
+      <header class="row"><h1 class="grow">{T.messages.title}</h1>
+        <button class="button quiet" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
+        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asLines(found)], { type: "application/jsonl" }), "messages.jsonl")}>{T.messages.jsonl}</button>
+        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asHar(found)], { type: "application/json" }), "messages.har")}>{T.messages.har}</button>
+        <button class="button quiet" disabled={log.length === 0} onClick={forgetMessages}>{T.messages.clear}</button></header>
       <div class="row filters">
-        <label class="grow"><span class="unseen">{T.search}</span>
-          <input id="search" class="input" type="search" placeholder={`${T.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
-        <Choice name={T.server} of={server} options={[...new Set(log.map((each) => each.server))].map((each) => [each, each])} />
-        <Choice name={T.direction} of={direction} options={[["sent", T.sent], ["received", T.received]]} />
-        <Choice name={T.kind} of={kind} options={["request", "notification", "result", "error"].map((each) => [each, each])} />
+        <label class="grow"><span class="unseen">{T.messages.search}</span>
+          <input id="search" class="input" type="search" placeholder={`${T.messages.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
+        <Choice name={T.messages.server} of={server} options={[...new Set(log.map((each) => each.server))].map((each) => [each, each])} />
+        <Choice name={T.messages.direction} of={direction} options={[["sent", T.messages.sent], ["received", T.messages.received]]} />
+        <Choice name={T.messages.kind} of={kind} options={Object.entries(T.messages.kinds)} />
       </div>
       {composing.value !== null && <Compose key={composing.value.text} {...composing.value} />}
-      {forgotten.value > 0 && <p class="soft small">{count(forgotten.value)} {T.gone}</p>}
-      {log.length === 0 && <div class="card empty"><p>{T.none}</p></div>}
-      {log.length > 0 && found.length === 0 && <p class="soft" role="status">{T.nothing}</p>}
+      {forgotten.value > 0 && <p class="soft small">{T.messages.gone(forgotten.value)}</p>}
+      {log.length === 0 && <div class="card empty"><p>{T.messages.none}</p></div>}
+      {log.length > 0 && found.length === 0 && <p class="soft" role="status">{T.messages.nothing}</p>}
       {found.length > 0 && (
-        <section class="card" aria-label={T.title}>
-          {from > 0 && <div class="body"><button class="button quiet" onClick={() => { shown.value += PAGE; }}>{count(from)} before these</button></div>}
+        <section class="card" aria-label={T.messages.title}>
+          {from > 0 && <div class="body"><button class="button quiet" onClick={() => { shown.value += PAGE; }}>{T.messages.before(from)}</button></div>}
           <ol class="wire">{found.slice(from).map((each) => <Row key={each.n} message={each} />)}</ol>
         </section>
       )}
@@ -74,7 +73,7 @@ function Choice({ name, of, options }: { name: string; of: typeof server; option
   return (
     <label class="row small"><span class="soft">{name}</span>
       <select class="input compact" value={of.value} onChange={(event) => { of.value = event.currentTarget.value; }}>
-        <option value="">{T.all}</option>
+        <option value="">{T.common.all}</option>
         {options.map(([id, title]) => <option key={id} value={id}>{plain(title)}</option>)}
       </select></label>
   );
@@ -87,8 +86,8 @@ function Row({ message }: { message: Message }): JSX.Element {
       <button class="wire-row" aria-expanded={open} onClick={() => { opened.value = open ? null : message.n; }}>
         <span class="number soft">{message.n}</span>
         <span class="time soft">{clock(message.at)}</span>
-        <span aria-label={message.direction === "sent" ? T.sent : T.received}>{message.direction === "sent" ? "→" : "←"}</span>
-        <span class="mono grow clip">{plain(message.method || message.kind)}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {message.kind}</span> : null}</span>
+        <span aria-label={message.direction === "sent" ? T.messages.sent : T.messages.received}>{message.direction === "sent" ? "→" : "←"}</span>
+        <span class="mono grow clip">{plain(message.method || T.messages.kinds[message.kind])}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {T.messages.kinds[message.kind]}</span> : null}</span>
         <span class="soft small server">{plain(message.server)}</span>
         <span class="number soft small">{message.took === null ? "" : duration(message.took)}</span>
         <span class="number soft small">{length(message.size)}</span>
@@ -103,11 +102,11 @@ function Whole({ message }: { message: Message }): JSX.Element {
   const text = toJson(message.message, 2);
   return (
     <div class="body stack">
-      <div class="text"><pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST_CHARS)} />{text.length > MOST_CHARS ? `\n… ${count(text.length - MOST_CHARS)} more` : ""}</pre><CopyButton text={() => text} /></div>
+      <div class="text"><pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST_CHARS)} />{text.length > MOST_CHARS ? `\n${T.messages.more(text.length - MOST_CHARS)}` : ""}</pre><CopyButton text={() => text} /></div>
       <div class="row">
-        {other !== undefined && <button class="button" onClick={() => { opened.value = other.n; }}>{message.kind === "request" ? T.pair : T.question} ({other.n})</button>}
+        {other !== undefined && <button class="button" onClick={() => { opened.value = other.n; }}>{message.kind === "request" ? T.messages.pair(other.n) : T.messages.question(other.n)}</button>}
         {message.direction === "sent" && (message.kind === "request" || message.kind === "notification") && (
-          <button class="button" onClick={() => { composing.value = { connection: connections.value.find((each) => each.name === message.server) ?? here.value, text }; scrollTo({ top: 0 }); }}>{T.replay}</button>
+          <button class="button" onClick={() => { composing.value = { connection: connections.value.find((each) => each.name === message.server) ?? here.value, text }; scrollTo({ top: 0 }); }}>{T.messages.replay}</button>
         )}
       </div>
     </div>
@@ -136,28 +135,23 @@ function Compose({ connection, text: first }: { connection: Connection; text: st
     }
   };
   return (
-    <section class="card" aria-label={T.compose}>
-      <header><h2 class="grow">{T.compose}</h2>
-        <select class="input compact" aria-label={T.server} value={to.value.id} onChange={(event) => { to.value = connections.value.find((each) => each.id === event.currentTarget.value) ?? here.value; }}>
+    <section class="card" aria-label={T.messages.compose}>
+      <header><h2 class="grow">{T.messages.compose}</h2>
+        <select class="input compact" aria-label={T.messages.server} value={to.value.id} onChange={(event) => { to.value = connections.value.find((each) => each.id === event.currentTarget.value) ?? here.value; }}>
           {connections.value.map((each) => <option key={each.id} value={each.id}>{plain(each.name)}</option>)}</select>
-        <button class="button quiet" onClick={() => { composing.value = null; }}>Close</button></header>
+        <button class="button quiet" onClick={() => { composing.value = null; }}>{T.common.close}</button></header>
       <div class="body stack">
-        <label class="field"><span class="hint">{T.sends}</span>
+        <label class="field"><span class="hint">{T.messages.sends}</span>
           <textarea class="input" rows={Math.min(20, text.value.split("\n").length + 1)} spellcheck={false} value={text.value} aria-invalid={read.value === null} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
         {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
-        <div><button class="button main" disabled={read.value === null || busy.value} aria-busy={busy.value} onClick={() => void send()}>{T.send}</button></div>
+        <div><button class="button main" disabled={read.value === null || busy.value} aria-busy={busy.value} onClick={() => void send()}>{T.messages.send}</button></div>
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
-        {answer.value !== undefined && <div role="status" class="stack"><h3 class="part">{T.answer}</h3>{answer.value === null ? <p class="soft">{T.noAnswer}</p> : <pre class="code" tabIndex={0}><Folded text={toJson(answer.value, 2).slice(0, MOST_CHARS)} /></pre>}</div>}
+        {answer.value !== undefined && <div role="status" class="stack"><h3 class="part">{T.messages.answer}</h3>{answer.value === null ? <p class="soft">{T.messages.noAnswer}</p> : <pre class="code" tabIndex={0}><Folded text={toJson(answer.value, 2).slice(0, MOST_CHARS)} /></pre>}</div>}
       </div>
     </section>
   );
 }
 
 function clock(at: number): string {
-  const time = new Date(at);
-  return `${time.toLocaleTimeString([], { hour12: false })}.${String(time.getMilliseconds()).padStart(3, "0")}`;
-}
-
-function length(chars: number): string {
-  return chars < 1000 ? `${chars}` : chars < 1e6 ? `${(chars / 1000).toFixed(1)} k` : `${(chars / 1e6).toFixed(1)} M`;
+  return `${T.numbers.time(at)}.${String(new Date(at).getMilliseconds()).padStart(3, "0")}`;
 }

@@ -8,8 +8,8 @@ import { isObject, parseJson, toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { go, route } from "../model/route";
 import { duration } from "../model/words";
-import { T } from "../texts/oauth";
 import { Folded } from "./folded";
+import { T } from "../texts/language";
 
 export function OAuthView(): JSX.Element {
   useEffect(awaitAnswer, []);
@@ -17,15 +17,15 @@ export function OAuthView(): JSX.Element {
   useEffect(() => {
     if (begun !== null && learnt.value.server === "") aim(begun);
   }, [begun]);
-  if (mayConnect.value.length === 0) return <p class="card empty">{T.none}</p>;
+  if (mayConnect.value.length === 0) return <p class="card empty">{T.oauth.none}</p>;
   return (
     <div class="stack">
-      <h1>{T.title}</h1>
-      <p class="soft">{T.about} {T.secrets}</p>
+      <h1>{T.oauth.title}</h1>
+      <p class="soft">{T.oauth.about} {T.oauth.secrets}</p>
       <form class="row low" onSubmit={(event) => { event.preventDefault(); void makeAll(); }}>
-        <label class="field grow"><span class="label">{T.server}</span><input class="input mono" type="url" required value={learnt.value.server} onInput={(event) => aim(event.currentTarget.value.trim())} list="known-servers" /></label>
+        <label class="field grow"><span class="label">{T.oauth.server}</span><input class="input mono" type="url" required value={learnt.value.server} onInput={(event) => aim(event.currentTarget.value.trim())} list="known-servers" /></label>
         <datalist id="known-servers">{beside.value.filter((each) => each.kind === "address").map((each) => <option key={each.id} value={each.target} />)}</datalist>
-        <button class="button main" disabled={busy.value !== null}>{T.all}</button>
+        <button class="button main" disabled={busy.value !== null}>{T.oauth.all}</button>
       </form>
       <ol class="stack">{STEPS.map((step) => <li key={step}><One step={step} /></li>)}</ol>
     </div>
@@ -37,16 +37,16 @@ function One({ step }: { step: Step }): JSX.Element {
   const ready = able.value[step];
   const state = result === undefined ? "new" : result.problem === null ? "done" : "failed";
   return (
-    <section class="card" aria-label={T.steps[step]}>
-      <header><h2 class="grow">{T.steps[step]}</h2>
-        {state !== "new" && <span class={`badge ${state}`} role="status">{state}</span>}
-        {step === "authorise" ? <Authorise ready={ready} /> : <button class="button" disabled={!ready || busy.value !== null} aria-busy={busy.value === step} onClick={() => void make(step)}>{result === undefined ? T.run : T.again}</button>}</header>
+    <section class="card" aria-label={T.oauth.steps[step]}>
+      <header><h2 class="grow">{T.oauth.steps[step]}</h2>
+        {state !== "new" && <span class={`badge ${state}`} role="status">{T.oauth.states[state]}</span>}
+        {step === "authorise" ? <Authorise ready={ready} /> : <button class="button" disabled={!ready || busy.value !== null} aria-busy={busy.value === step} onClick={() => void make(step)}>{result === undefined ? T.oauth.run : T.oauth.again}</button>}</header>
       <div class="body stack">
-        {!ready && result === undefined && <p class="soft small">{T.waits}</p>}
+        {!ready && result === undefined && <p class="soft small">{T.oauth.waits}</p>}
         <Editable step={step} />
         {result?.problem != null && <p class="problem" role="alert">{plain(result.problem)}</p>}
         {result?.exchanges.map((each, index) => <Shown key={index} exchange={each} />)}
-        {step === "authorise" && learnt.value.state !== "" && <p class="notice" role="status">{T.waiting}</p>}
+        {step === "authorise" && learnt.value.state !== "" && <p class="notice" role="status">{T.oauth.waiting}</p>}
         {step === "call" && result?.problem === null && <Connect />}
       </div>
     </section>
@@ -59,12 +59,12 @@ function Editable({ step }: { step: Step }): JSX.Element | null {
   if (step === "register") {
     return (
       <div class="row">
-        <label class="field grow"><span class="label">{T.clientId}</span><input class="input mono" value={clientId} autocomplete="off" onInput={(event) => learn({ clientId: event.currentTarget.value })} /></label>
-        <label class="field grow"><span class="label">{T.clientSecret}</span><input class="input mono" type="password" value={clientSecret} autocomplete="off" onInput={(event) => learn({ clientSecret: event.currentTarget.value })} /></label>
+        <label class="field grow"><span class="label">{T.oauth.clientId}</span><input class="input mono" value={clientId} autocomplete="off" onInput={(event) => learn({ clientId: event.currentTarget.value })} /></label>
+        <label class="field grow"><span class="label">{T.oauth.clientSecret}</span><input class="input mono" type="password" value={clientSecret} autocomplete="off" onInput={(event) => learn({ clientSecret: event.currentTarget.value })} /></label>
       </div>
     );
   }
-  return step === "authorise" ? <label class="field"><span class="label">{T.scope}</span><input class="input mono" value={scope} onInput={(event) => learn({ scope: event.currentTarget.value })} /></label> : null;
+  return step === "authorise" ? <label class="field"><span class="label">{T.oauth.scope}</span><input class="input mono" value={scope} onInput={(event) => learn({ scope: event.currentTarget.value })} /></label> : null;
 }
 
 function Authorise({ ready }: { ready: boolean }): JSX.Element {
@@ -78,7 +78,7 @@ function Authorise({ ready }: { ready: boolean }): JSX.Element {
       problem.value = (error as Error).message;
     }
   };
-  return <>{problem.value !== null && <span class="problem" role="alert">{plain(problem.value)}</span>}<button class="button" disabled={!ready} onClick={() => void begin()}>{T.open}</button></>;
+  return <>{problem.value !== null && <span class="problem" role="alert">{plain(problem.value)}</span>}<button class="button" disabled={!ready} onClick={() => void begin()}>{T.oauth.open}</button></>;
 }
 
 function Connect(): JSX.Element {
@@ -95,7 +95,7 @@ function Connect(): JSX.Element {
       problem.value = (error as Error).message;
     }
   };
-  return <div class="stack">{problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}<div><button class="button main" onClick={() => void begin()}>{T.connect}</button></div></div>;
+  return <div class="stack">{problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}<div><button class="button main" onClick={() => void begin()}>{T.oauth.connect}</button></div></div>;
 }
 
 function Shown({ exchange }: { exchange: Exchange }): JSX.Element {
@@ -104,9 +104,9 @@ function Shown({ exchange }: { exchange: Exchange }): JSX.Element {
     <details>
       <summary><span class="mono">{method} {plain(url.length > 120 ? `${url.slice(0, 120)}…` : url)}</span> {status !== null && <b>{status}</b>} <span class="soft small">{took > 0 ? duration(took) : ""}</span></summary>
       <div class="stack">
-        <h3 class="part">{T.asked}</h3>
+        <h3 class="part">{T.oauth.asked}</h3>
         <pre class="code" tabIndex={0}><Folded text={[`${method} ${url}`, ...Object.entries(headers).map(([key, value]) => `${key}: ${value}`), ...(body === null ? [] : ["", pretty(body)])].join("\n")} /></pre>
-        <h3 class="part">{T.answered}</h3>
+        <h3 class="part">{T.oauth.answered}</h3>
         <pre class="code" tabIndex={0}><Folded text={[...(status === null ? [] : [`HTTP ${status}`]), ...Object.entries(answered).map(([key, value]) => `${key}: ${value}`), "", pretty(text)].join("\n").slice(0, 50_000)} /></pre>
       </div>
     </details>
@@ -131,5 +131,5 @@ export function OAuthAnswer(): JSX.Element {
     history.replaceState(null, "", "#/oauth-answer");
     void handOver(query).then((given) => { taken.value = given; });
   }, []);
-  return <p class="card empty" role="status">{taken.value === null ? "…" : taken.value ? T.back : T.nobody}</p>;
+  return <p class="card empty" role="status">{taken.value === null ? "…" : taken.value ? T.oauth.back : T.oauth.nobody}</p>;
 }

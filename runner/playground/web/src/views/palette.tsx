@@ -14,6 +14,7 @@ import { saved } from "../model/saved";
 import { theme, type Theme } from "../model/theme";
 import { loadTools, tools } from "../model/tools";
 import { ago } from "../model/words";
+import { chooseLanguage, chosenLanguage, language, LANGUAGES, T, type Language } from "../texts/language";
 
 export const paletteOpen = signal(false);
 
@@ -84,18 +85,18 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
     }
   };
   return (
-    <dialog ref={dialog} class="palette" aria-label="Go to" onClose={close} onClick={(event) => { if (event.target === dialog.current) close(); }}>
+    <dialog ref={dialog} class="palette" aria-label={T.palette.title} onClose={close} onClick={(event) => { if (event.target === dialog.current) close(); }}>
       <input class="input" role="combobox" aria-expanded="true" aria-controls="choices" aria-activedescendant={chosen === undefined ? undefined : `choice-${listed.indexOf(chosen)}`}
-        aria-label="Go to a tool, a view, a call or anything else" placeholder="Go to…" autofocus value={asked.value}
+        aria-label={T.palette.label} placeholder={T.palette.placeholder} autofocus value={asked.value}
         onInput={(event) => { asked.value = event.currentTarget.value; at.value = 0; }} onKeyDown={pressed} />
-      <ul id="choices" role="listbox" aria-label="Choices" class="tools">
+      <ul id="choices" role="listbox" aria-label={T.palette.choices} class="tools">
         {listed.map((each, index) => (
           <li key={`${index} ${each.title}`} id={`choice-${index}`} role="option" aria-selected={each === chosen} ref={each === chosen ? inSight : null} onClick={() => take(each)}>
             <span class="mono grow">{plain(each.title)}</span><span class="soft small">{each.kind}</span>
           </li>
         ))}
       </ul>
-      <p class="soft small" role="status">{found.length === 0 ? "Nothing has these words." : found.length > listed.length ? `${listed.length} of ${found.length}; more words find the others.` : ""}</p>
+      <p class="soft small" role="status">{found.length === 0 ? T.palette.nothing : found.length > listed.length ? T.palette.listed(listed.length, found.length) : ""}</p>
     </dialog>
   );
 }
@@ -106,24 +107,27 @@ function inSight(choice: HTMLElement | null): void {
   choice?.scrollIntoView({ block: "nearest" });
 }
 
-const THEMES: [Theme, string][] = [["light", "Light"], ["dark", "Dark"], ["system", "As the system has it"]];
+const THEMES: Theme[] = ["light", "dark", "system"];
 
 function choices(views: { id: string; title: string }[]): Choice[] {
   const running = runs.value.find((run) => run.value.status === "running");
+  const { kinds } = T.palette;
   return [
-    ...(running === undefined ? [] : [{ title: `Cancel ${running.value.tool}`, kind: "action", does: () => cancel(running.value.id) }]),
-    ...tools.value.map((tool) => ({ title: tool.name, kind: "tool", does: to("call", tool.name) })),
-    ...views.map((view) => ({ title: view.title, kind: "view", does: to(view.id) })),
-    { title: "Log in step by step", kind: "view", does: to("oauth") },
-    ...prompts.value.map((prompt) => ({ title: prompt.name, kind: "prompt", does: to("prompts", prompt.name) })),
-    ...resources.value.map((each) => ({ title: each.uri, kind: "resource", does: to("resources", each.uri) })),
+    ...(running === undefined ? [] : [{ title: T.palette.cancel(running.value.tool), kind: kinds.action, does: () => cancel(running.value.id) }]),
+    ...tools.value.map((tool) => ({ title: tool.name, kind: kinds.tool, does: to("call", tool.name) })),
+    ...views.map((view) => ({ title: view.title, kind: kinds.view, does: to(view.id) })),
+    { title: T.palette.login, kind: kinds.view, does: to("oauth") },
+    ...prompts.value.map((prompt) => ({ title: prompt.name, kind: kinds.prompt, does: to("prompts", prompt.name) })),
+    ...resources.value.map((each) => ({ title: each.uri, kind: kinds.resource, does: to("resources", each.uri) })),
     // Filled in where they are listed.
-    ...templates.value.map((each) => ({ title: each.uriTemplate, kind: "resource template", does: to("resources") })),
-    ...saved.value.map((each) => ({ title: each.folder === "" ? each.name : `${each.folder}/${each.name}`, kind: "saved request", does: () => openRequest(each) })),
-    ...runs.value.map((run) => ({ title: run.value.tool, kind: `call ${ago(new Date(run.value.began).toISOString())}`, does: to("history", run.value.id) })),
-    ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: "look at this server", does: () => look(each.id) })),
-    ...THEMES.filter(([id]) => id !== theme.value).map(([id, title]) => ({ title, kind: "theme", does: () => { theme.value = id; } })),
-    { title: "List the tools anew", kind: "action", does: () => void loadTools() },
-    ...(info.value === null ? [] : [{ title: "Log out", kind: "action", does: () => void logout() }]),
+    ...templates.value.map((each) => ({ title: each.uriTemplate, kind: kinds.template, does: to("resources") })),
+    ...saved.value.map((each) => ({ title: each.folder === "" ? each.name : `${each.folder}/${each.name}`, kind: kinds.saved, does: () => openRequest(each) })),
+    ...runs.value.map((run) => ({ title: run.value.tool, kind: T.palette.call(ago(new Date(run.value.began).toISOString())), does: to("history", run.value.id) })),
+    ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: kinds.server, does: () => look(each.id) })),
+    ...THEMES.filter((id) => id !== theme.value).map((id) => ({ title: T.palette.themes[id], kind: kinds.theme, does: () => { theme.value = id; } })),
+    ...(Object.keys(LANGUAGES) as Language[]).filter((id) => id !== language.value).map((id) => ({ title: LANGUAGES[id].name, kind: kinds.language, does: () => chooseLanguage(id) })),
+    ...(chosenLanguage.value === null ? [] : [{ title: T.palette.browserLanguage, kind: kinds.language, does: () => chooseLanguage(null) }]),
+    { title: T.palette.listAnew, kind: kinds.action, does: () => void loadTools() },
+    ...(info.value === null ? [] : [{ title: T.page.logOut, kind: kinds.action, does: () => void logout() }]),
   ];
 }

@@ -8,12 +8,12 @@ import { plain } from "../model/plain";
 import { getPrompt, loadPrompts, prompts, promptsLoading, promptsProblem, type Prompt } from "../model/prompts";
 import { here } from "../model/connections";
 import { route, settle, to } from "../model/route";
-import { T } from "../texts/prompts";
 import { Completed } from "./completed";
 import { Content } from "./contents";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { SaveRequest } from "./save_request";
+import { T } from "../texts/language";
 
 export function PromptsView(): JSX.Element {
   const asked = useSignal("");
@@ -25,22 +25,22 @@ export function PromptsView(): JSX.Element {
   const chosen = prompts.value.find((each) => each.name === route.value.rest);
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.title}</h1><button class="button quiet" onClick={() => void loadPrompts()}>{T.reload}</button></header>
+      <header class="row"><h1 class="grow">{T.prompts.title}</h1><button class="button quiet" onClick={() => void loadPrompts()}>{T.prompts.reload}</button></header>
       {promptsProblem.value !== null && <p class="problem" role="alert">{plain(promptsProblem.value)}</p>}
-      {promptsLoading.value && prompts.value.length === 0 && <p class="soft" role="status">{T.loading}</p>}
-      {!promptsLoading.value && prompts.value.length === 0 && promptsProblem.value === null && <div class="card empty"><p>{T.none}</p></div>}
+      {promptsLoading.value && prompts.value.length === 0 && <p class="soft" role="status">{T.common.loading}</p>}
+      {!promptsLoading.value && prompts.value.length === 0 && promptsProblem.value === null && <div class="card empty"><p>{T.prompts.none}</p></div>}
       {prompts.value.length > 0 && (
         <div class="call">
-          <section class="card" aria-label={T.title}>
+          <section class="card" aria-label={T.prompts.title}>
             <div class="body stack">
-              <input id="search" class="input" type="search" aria-label={T.search} placeholder={`${T.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
+              <input id="search" class="input" type="search" aria-label={T.prompts.search} placeholder={`${T.prompts.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
               <ul class="tools">{found.map((each) => (
                 <li key={each.name}><a href={to("prompts", each.name)} aria-current={each === chosen ? "page" : undefined}>
                   <span class="mono">{plain(each.name)}</span><span class="about">{plain(each.description)}</span></a></li>
               ))}</ul>
             </div>
           </section>
-          {chosen === undefined ? <div class="card empty"><p>{T.choose}</p></div> : <One key={`${here.value.name} ${chosen.name}`} prompt={chosen} />}
+          {chosen === undefined ? <div class="card empty"><p>{T.prompts.choose}</p></div> : <One key={`${here.value.name} ${chosen.name}`} prompt={chosen} />}
         </div>
       )}
     </div>
@@ -74,20 +74,20 @@ function One({ prompt }: { prompt: Prompt }): JSX.Element {
   return (
     <section class="card" aria-label={prompt.name}>
       <header><h2 class="mono grow">{plain(prompt.name)}</h2>
-        <CopyButton name={T.copy} text={() => `${location.origin}${location.pathname}${to("prompts", prompt.name, { args: toJson(given.value) })}`} /></header>
+        <CopyButton name={T.prompts.copy} text={() => `${location.origin}${location.pathname}${to("prompts", prompt.name, { args: toJson(given.value) })}`} /></header>
       <div class="body stack">
         {prompt.description !== "" && <p class="soft">{plain(prompt.description)}</p>}
-        <form class="stack" aria-label={`Arguments of ${prompt.name}`} onSubmit={(event) => void get(event)}>
-          {prompt.arguments.length === 0 && <p class="soft">{T.noArguments}</p>}
+        <form class="stack" aria-label={T.prompts.argumentsOf(prompt.name)} onSubmit={(event) => void get(event)}>
+          {prompt.arguments.length === 0 && <p class="soft">{T.prompts.noArguments}</p>}
           {prompt.arguments.map((each) => (
             <Completed key={each.name} of={{ type: "ref/prompt", name: prompt.name }} name={each.name} label={each.title} required={each.required} hint={plain(each.description)}
               value={given.value[each.name] ?? ""} others={given.value} change={(value) => { given.value = { ...given.value, [each.name]: value }; }} />
           ))}
-          <div class="row"><button class="button main" disabled={busy.value} aria-busy={busy.value}>{T.get}</button>
+          <div class="row"><button class="button main" disabled={busy.value} aria-busy={busy.value}>{T.prompts.get}</button>
             <SaveRequest kind="prompt" target={prompt.name} args={() => given.value} /></div>
         </form>
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
-        {got.value === null ? (problem.value === null ? <p class="soft">{T.nothing}</p> : null) : <Got result={got.value} />}
+        {got.value === null ? (problem.value === null ? <p class="soft">{T.prompts.nothing}</p> : null) : <Got result={got.value} />}
       </div>
     </section>
   );
@@ -96,7 +96,7 @@ function One({ prompt }: { prompt: Prompt }): JSX.Element {
 function Got({ result }: { result: Params }): JSX.Element {
   const messages = Array.isArray(result["messages"]) ? result["messages"].filter(isObject) : [];
   return (
-    <section class="stack" aria-label={T.messages} role="status">
+    <section class="stack" aria-label={T.prompts.messages} role="status">
       {typeof result["description"] === "string" && <p class="soft">{plain(result["description"])}</p>}
       {messages.map((each, index) => (
         <div key={index} class="stack"><h3 class="part">{plain(String(each["role"]))}</h3><Block block={each["content"]} /></div>
@@ -108,7 +108,7 @@ function Got({ result }: { result: Params }): JSX.Element {
 /** One block of content, by its kind. */
 export function Block({ block }: { block: Json | undefined }): JSX.Element {
   if (Array.isArray(block)) return <>{block.map((each, index) => <Block key={index} block={each} />)}</>;
-  if (!isObject(block)) return <p class="soft">Nothing.</p>;
+  if (!isObject(block)) return <p class="soft">{T.prompts.empty}</p>;
   if (block["type"] === "text") return <pre class="code" tabIndex={0}><Folded text={String(block["text"])} /></pre>;
   if (block["type"] === "resource" && isObject(block["resource"])) return <Content content={block["resource"]} />;
   if (typeof block["data"] === "string") return <Content content={{ blob: block["data"], mimeType: block["mimeType"] ?? "application/octet-stream", uri: `${String(block["type"])}` }} />;

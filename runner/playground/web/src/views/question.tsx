@@ -6,8 +6,8 @@ import type { Params } from "../model/connection";
 import { isObject, type Json } from "../model/json";
 import { plain } from "../model/plain";
 import { answer, cancel, type Run } from "../model/runs";
-import { T } from "../texts/session";
 import { Answering } from "./asks";
+import { T } from "../texts/language";
 
 interface Asked {
   key: string;
@@ -23,8 +23,8 @@ export function Question({ run }: { run: Signal<Run> }): JSX.Element | null {
   if (asked.length === 0) {
     return (
       <div class="problem" role="alert">
-        <p>The tool asks for something that this page cannot give.</p>
-        <div><button class="button" onClick={() => cancel(run.value.id)}>End the call</button></div>
+        <p>{T.run.unanswerable}</p>
+        <div><button class="button" onClick={() => cancel(run.value.id)}>{T.run.endCall}</button></div>
       </div>
     );
   }

@@ -3,12 +3,13 @@ import { Fragment, type ComponentChildren, type JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { isObject, toJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
-import { reportOf, type Run, type Span } from "../model/runs";
-import { count, duration, size } from "../model/words";
+import { reportOf, type Cause, type Run, type Span } from "../model/runs";
+import { duration, size } from "../model/words";
 import { ADVISING, adviceOf, adviceOfDenial, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { plain } from "../model/plain";
+import { T } from "../texts/language";
 
 export function contractOf(result: Params): Params | null {
   const meta = result["_meta"];
@@ -21,7 +22,7 @@ export function contractOf(result: Params): Params | null {
 }
 
 export function ContractTab({ run }: { run: Run }): JSX.Element {
-  if (run.result === null) return <Problem text={run.problem ?? "The call gave no result."} />;
+  if (run.result === null) return <Problem text={run.problem ?? T.result.none} cause={run.cause} />;
   const contract = contractOf(run.result);
   const error = contract === null ? null : failure(contract);
   if (contract === null) return <ModelTab run={run} />;
@@ -69,19 +70,19 @@ function asLines(value: Json): string {
 export function Three({ what, code, advice, children }: { what: string; code: string | null; advice: string; children?: ComponentChildren }): JSX.Element {
   return (
     <div class="problem" role="alert">
-      <h2 class="part">What happened</h2>
+      <h2 class="part">{T.result.happened}</h2>
       <p><strong>{plain(clipped(what))}</strong>{code !== null && <> <code class="soft">{plain(code)}</code></>}</p>
-      {children && <h2 class="part">Why</h2>}
+      {children && <h2 class="part">{T.result.why}</h2>}
       {children}
-      <h2 class="part">What to try</h2>
+      <h2 class="part">{T.result.tryThis}</h2>
       <p>{plain(advice)}</p>
     </div>
   );
 }
 
-export function Problem({ text }: { text: string }): JSX.Element {
+export function Problem({ text, cause }: { text: string; cause?: Cause | undefined }): JSX.Element {
   const [what = "", ...why] = text.split("\n");
-  return <Three what={what} code={null} advice={adviceOfProblem(what)}>{why.length > 0 ? <pre>{plain(clipped(why.join("\n")))}</pre> : null}</Three>;
+  return <Three what={what} code={null} advice={adviceOfProblem(what, cause)}>{why.length > 0 ? <pre>{plain(clipped(why.join("\n")))}</pre> : null}</Three>;
 }
 
 /** The text that a model reads, and how long it is. */
@@ -91,23 +92,23 @@ export function modelText(result: Params): string {
 }
 
 function shortened(block: Params): Params {
-  return typeof block["data"] === "string" ? { ...block, data: `(${count(block["data"].length)} characters of base64)` } : block;
+  return typeof block["data"] === "string" ? { ...block, data: T.result.base64(block["data"].length) } : block;
 }
 
 export function ModelTab({ run }: { run: Run }): JSX.Element {
-  if (run.result === null) return <Problem text={run.problem ?? "The call gave no result."} />;
+  if (run.result === null) return <Problem text={run.problem ?? T.result.none} cause={run.cause} />;
   const text = modelText(run.result);
   const length = lengthOf(text);
   return (
     <div class="stack">
-      <p class="soft small">{count(length)} characters, about {count(Math.ceil(length / 4))} tokens</p>
-      <Text text={text || "(no text)"} />
+      <p class="soft small">{T.result.length(length, Math.ceil(length / 4))}</p>
+      <Text text={text || T.result.noText} />
     </div>
   );
 }
 
 export function MessagesTab({ run }: { run: Run }): JSX.Element {
-  if (run.wire.length === 0) return <p class="soft">The messages of this call were not kept.</p>;
+  if (run.wire.length === 0) return <p class="soft">{T.result.notKept}</p>;
   return (
     <ol class="stack">
       {run.wire.map((wire, index) => (
@@ -123,9 +124,9 @@ export function MessagesTab({ run }: { run: Run }): JSX.Element {
 }
 
 function title(message: Json): string {
-  if (!isObject(message)) return "message";
+  if (!isObject(message)) return T.messages.message;
   if (typeof message["method"] === "string") return message["method"];
-  return message["error"] !== undefined ? "error" : "result";
+  return message["error"] !== undefined ? T.messages.kinds.error : T.messages.kinds.result;
 }
 
 /** A text in full, or its beginning where all of it would hold the page up; copied, it is whole. */
@@ -142,7 +143,7 @@ function Whole({ value }: { value: Params }): JSX.Element {
   const open = useSignal(false);
   return (
     <details onToggle={(event) => { open.value = event.currentTarget.open; }}>
-      <summary class="small">Whole contract value</summary>
+      <summary class="small">{T.result.whole}</summary>
       {open.value && <Text text={toJson(value, 2)} />}
     </details>
   );
@@ -157,24 +158,12 @@ function lengthOf(text: string): number {
 const MOST = 100_000;
 
 function clipped(text: string): string {
-  return text.length <= MOST ? text : `${text.slice(0, MOST)}\n… ${count(text.length - MOST)} more characters`;
+  return text.length <= MOST ? text : `${text.slice(0, MOST)}\n${T.common.moreCharacters(text.length - MOST)}`;
 }
-
-const STEPS: Record<string, string> = {
-  admit: "wait for a place",
-  stage: "stage the inputs",
-  lease: "take a worker",
-  run: "run the tool",
-  normalise: "read the result",
-  end: "wait until every process is gone",
-  collect: "collect and route the files",
-  render: "write the message",
-  guard: "guard the output",
-};
 
 export function TimingTab({ run }: { run: Run }): JSX.Element {
   const report = reportOf(run);
-  if (report === null) return <p class="soft">This server gives no times.</p>;
+  if (report === null) return <p class="soft">{T.result.noTimes}</p>;
   const steps = Object.entries(report.steps_ms);
   if (report.trace !== undefined && report.spans !== undefined) return <Waterfall run={run} trace={report.trace} spans={report.spans} />;
   const inside = steps.reduce((sum, [, took]) => sum + took, 0);
@@ -182,19 +171,19 @@ export function TimingTab({ run }: { run: Run }): JSX.Element {
   return (
     <div class="stack">
       <table class="grid">
-        <caption class="unseen">Time of each step</caption>
-        <thead><tr><th scope="col">Step</th><th scope="col" class="number">Time</th><th scope="col" aria-hidden="true" /></tr></thead>
+        <caption class="unseen">{T.result.stepTimes}</caption>
+        <thead><tr><th scope="col">{T.result.step}</th><th scope="col" class="number">{T.result.time}</th><th scope="col" aria-hidden="true" /></tr></thead>
         <tbody>
           {steps.map(([step, took]) => (
             <tr key={step}>
-              <td>{STEPS[step] ?? step}</td>
+              <td>{T.result.steps[step] ?? step}</td>
               <td class="number">{duration(took)}</td>
               <td style={{ width: "45%" }} aria-hidden="true"><div class="bar"><i style={{ width: `${(took / most) * 100}%` }} /></div></td>
             </tr>
           ))}
         </tbody>
       </table>
-      <p class="soft small">{duration(inside)} in the server, {duration(run.took ?? 0)} as this page saw it.</p>
+      <p class="soft small">{T.result.inServer(inside, run.took ?? 0)}</p>
     </div>
   );
 }
@@ -206,16 +195,16 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
   // The server does not say when it got the request by the page's clock; half of the rest lies before it.
   const shift = (whole - inside) / 2;
   const rows = [
-    { name: "this page", start: 0, took: run.took ?? whole, depth: 0 },
+    { name: T.result.thisPage, start: 0, took: run.took ?? whole, depth: 0 },
     { name: `tools/call ${run.tool}`, start: shift, took: inside, depth: 1 },
-    ...spans.map((span) => ({ name: STEPS[span.name] ?? span.name, start: shift + span.start_ms, took: span.took_ms, depth: 2 })),
+    ...spans.map((span) => ({ name: T.result.steps[span.name] ?? span.name, start: shift + span.start_ms, took: span.took_ms, depth: 2 })),
   ];
   const [, traceId = trace, spanId = ""] = trace.split("-");
   return (
     <div class="stack">
-      <div class="scroll" role="region" aria-label="Spans" tabIndex={0}><table class="grid waterfall">
-        <caption class="unseen">Spans of the call</caption>
-        <thead><tr><th scope="col">Span</th><th scope="col" class="number">From</th><th scope="col" class="number">Took</th><th scope="col" aria-hidden="true" /></tr></thead>
+      <div class="scroll" role="region" aria-label={T.result.spans} tabIndex={0}><table class="grid waterfall">
+        <caption class="unseen">{T.result.spansOfCall}</caption>
+        <thead><tr><th scope="col">{T.result.span}</th><th scope="col" class="number">{T.result.from}</th><th scope="col" class="number">{T.common.took}</th><th scope="col" aria-hidden="true" /></tr></thead>
         <tbody>{rows.map((row, index) => (
           <tr key={index}>
             <td style={{ paddingInlineStart: `${0.7 + row.depth}rem` }}>{plain(row.name)}</td>
@@ -225,8 +214,8 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
           </tr>
         ))}</tbody>
       </table></div>
-      <dl class="facts small"><dt>Trace</dt><dd class="mono">{plain(traceId)}</dd><dt>Span of the call</dt><dd class="mono">{plain(spanId)}</dd></dl>
-      <p class="soft small">What the tool records itself goes to the operator's collector, below this span.</p>
+      <dl class="facts small"><dt>{T.result.trace}</dt><dd class="mono">{plain(traceId)}</dd><dt>{T.result.spanOfCall}</dt><dd class="mono">{plain(spanId)}</dd></dl>
+      <p class="soft small">{T.result.collector}</p>
     </div>
   );
 }
@@ -238,22 +227,22 @@ function Allowed({ denial }: { denial: Params }): JSX.Element {
 
 export function SandboxTab({ run }: { run: Run }): JSX.Element {
   const report = reportOf(run);
-  if (report === null) return <p class="soft">This server gives no report.</p>;
+  if (report === null) return <p class="soft">{T.result.noReport}</p>;
   const { limits = {}, denials = [] } = report;
   return (
     <div class="stack">
       <dl class="facts">
-        <dt>Tier</dt><dd>{report.tier}</dd>
-        {report.layers !== undefined && <><dt>Layers</dt><dd>{report.layers.join(", ")}</dd></>}
-        {report.usage?.peak_bytes !== undefined && <><dt>Peak memory</dt><dd>{size(report.usage.peak_bytes)}</dd></>}
-        {report.usage?.cpu_s !== undefined && <><dt>Processor time</dt><dd>{duration(report.usage.cpu_s * 1000)}</dd></>}
-        {limits["memory_bytes"] !== undefined && <><dt>Memory limit</dt><dd>{size(limits["memory_bytes"])} a process</dd></>}
-        {limits["cpu_s"] !== undefined && <><dt>Processor limit</dt><dd>{limits["cpu_s"]} s</dd></>}
+        <dt>{T.result.tier}</dt><dd>{report.tier}</dd>
+        {report.layers !== undefined && <><dt>{T.result.layers}</dt><dd>{report.layers.join(", ")}</dd></>}
+        {report.usage?.peak_bytes !== undefined && <><dt>{T.result.peakMemory}</dt><dd>{size(report.usage.peak_bytes)}</dd></>}
+        {report.usage?.cpu_s !== undefined && <><dt>{T.result.processorTime}</dt><dd>{duration(report.usage.cpu_s * 1000)}</dd></>}
+        {limits["memory_bytes"] !== undefined && <><dt>{T.result.memoryLimit}</dt><dd>{T.result.aProcess(limits["memory_bytes"])}</dd></>}
+        {limits["cpu_s"] !== undefined && <><dt>{T.result.processorLimit}</dt><dd>{limits["cpu_s"]} s</dd></>}
       </dl>
-      <h2 class="part">Denials</h2>
-      {denials.length === 0 ? <p class="soft">Nothing was denied.</p> : (
-        <div class="scroll" role="region" aria-label="Denials" tabIndex={0}><table class="grid">
-          <thead><tr><th scope="col">Tried</th><th scope="col">On</th><th scope="col">Denied by</th><th scope="col">To allow it</th></tr></thead>
+      <h2 class="part">{T.result.denials}</h2>
+      {denials.length === 0 ? <p class="soft">{T.result.nothingDenied}</p> : (
+        <div class="scroll" role="region" aria-label={T.result.denials} tabIndex={0}><table class="grid">
+          <thead><tr><th scope="col">{T.result.tried}</th><th scope="col">{T.result.on}</th><th scope="col">{T.result.deniedBy}</th><th scope="col">{T.result.toAllow}</th></tr></thead>
           <tbody>
             {denials.map((denial, index) => (
               <tr key={index}>

@@ -17,6 +17,7 @@ import { Folded } from "./folded";
 import { Question } from "./question";
 import { ContractTab, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
 import { Tabs, type Tab } from "./tabs";
+import { T } from "../texts/language";
 
 const WidgetView = lazy(() => import("../canvas/widget").then((module) => module.WidgetView));
 
@@ -32,45 +33,45 @@ export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefine
     return endEphemeral;
   }, [value.id, value.result]);
   return (
-    <section class="card" aria-label="Call">
+    <section class="card" aria-label={T.run.title}>
       <header>
-        <span class={`badge ${value.status}`}>{value.status}</span>
+        <span class={`badge ${value.status}`}>{T.run.statuses[value.status]}</span>
         <span class="soft small">{value.took === null ? "" : duration(value.took)}</span>
         <span class="grow" />
-        {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>Cancel</button>}
+        {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>{T.common.cancel}</button>}
       </header>
       {value.status === "running" && <div class="body">{value.question === null ? <Live run={value} /> : <Question run={run} />}</div>}
       {value.status === "running" && <Meanwhile run={value} />}
       {value.status !== "running" && <Told run={value} />}
       {value.status !== "running" && (
-        <Tabs label="Result" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={tabs(value, tool)} />
+        <Tabs label={T.common.result} chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={tabs(value, tool)} />
       )}
-      <span class="unseen" role="status">{value.status === "running" ? "The call runs" : `The call is ${value.status}`}</span>
+      <span class="unseen" role="status">{value.status === "running" ? T.run.runs : T.run.is(T.run.statuses[value.status])}</span>
     </section>
   );
 }
 
 function tabs(run: Run, tool: Tool | undefined): Tab[] {
   const shown = shownOf(run);
-  const files: Tab[] = shown.items.length === 0 ? [] : [{ id: "files", title: `Files ${shown.items.length}`, body: () => <Canvas key={run.id} shown={shown} /> }];
-  const canvas: Tab[] = run.canvas === undefined ? [] : [{ id: "canvas", title: "Canvas", body: () => <CanvasPage canvas={run.canvas} /> }];
+  const files: Tab[] = shown.items.length === 0 ? [] : [{ id: "files", title: T.run.tabs(shown.items.length), body: () => <Canvas key={run.id} shown={shown} /> }];
+  const canvas: Tab[] = run.canvas === undefined ? [] : [{ id: "canvas", title: T.run.canvas, body: () => <CanvasPage canvas={run.canvas} /> }];
   const widget: Tab[] = tool === undefined || widgetOf(tool.meta) === null || run.result === null ? [] : [{
-    id: "widget", title: "Widget",
-    body: () => <Suspense fallback={<p class="soft" role="status">Loading…</p>}><WidgetView key={run.id} run={run} tool={tool} /></Suspense>,
+    id: "widget", title: T.run.widget,
+    body: () => <Suspense fallback={<p class="soft" role="status">{T.common.loading}</p>}><WidgetView key={run.id} run={run} tool={tool} /></Suspense>,
   }];
   return [
     ...(run.status === "failed" ? [] : widget),
     ...(shown.open ? files : []),
-    { id: "result", title: "Result", body: () => <ResultTab run={run} shown={shown} /> },
+    { id: "result", title: T.common.result, body: () => <ResultTab run={run} shown={shown} /> },
     ...(run.status === "failed" ? widget : []),
     ...(shown.open ? [] : files),
     ...canvas,
-    { id: "model", title: "As a model sees it", body: () => <ModelTab run={run} /> },
-    { id: "timing", title: "Timing", body: () => <TimingTab run={run} /> },
-    { id: "sandbox", title: "Sandbox", body: () => <SandboxTab run={run} /> },
-    { id: "logs", title: `Log ${run.logs.length || ""}`, body: () => <Logs run={run} /> },
+    { id: "model", title: T.run.model, body: () => <ModelTab run={run} /> },
+    { id: "timing", title: T.run.timing, body: () => <TimingTab run={run} /> },
+    { id: "sandbox", title: T.run.sandbox, body: () => <SandboxTab run={run} /> },
+    { id: "logs", title: T.run.logOf(run.logs.length), body: () => <Logs run={run} /> },
     ...boardTabs(),
-    { id: "messages", title: "Messages", body: () => <MessagesTab run={run} /> },
+    { id: "messages", title: T.run.messages, body: () => <MessagesTab run={run} /> },
   ].filter((tab) => tab.id !== "sandbox" || reportOf(run) !== null);
 }
 
@@ -89,7 +90,7 @@ function Meanwhile({ run }: { run: Run }): JSX.Element | null {
   const items = (run.soFar ?? []).map(itemOf).filter((item): item is Item => item !== null);
   if (run.canvas === undefined && items.length === 0) return null;
   return (
-    <section class="body stack" aria-label="Shown so far">
+    <section class="body stack" aria-label={T.run.soFar}>
       {run.canvas !== undefined && <CanvasPage canvas={run.canvas} />}
       {items.map((item) => <ItemView key={item.uri} item={item} />)}
     </section>
@@ -98,7 +99,7 @@ function Meanwhile({ run }: { run: Run }): JSX.Element | null {
 
 function CanvasPage({ canvas }: { canvas: Run["canvas"] }): JSX.Element | null {
   if (canvas === undefined) return null;
-  return <Suspense fallback={<p class="soft" role="status">Loading…</p>}>{"html" in canvas ? <HtmlView html={canvas.html} title="Canvas" /> : <PageView key={canvas.uri} item={{ ...PAGE, ...canvas }} />}</Suspense>;
+  return <Suspense fallback={<p class="soft" role="status">{T.common.loading}</p>}>{"html" in canvas ? <HtmlView html={canvas.html} title={T.run.canvas} /> : <PageView key={canvas.uri} item={{ ...PAGE, ...canvas }} />}</Suspense>;
 }
 
 const PAGE: Item = { name: "canvas.html", mime: "text/html", size: 0, uri: "", description: null, expires: null, viewer: "html" };
@@ -110,7 +111,7 @@ function Told({ run }: { run: Run }): JSX.Element | null {
   return (
     <div class="body stack">
       {notification !== null && <p class="notice">{plain(notification)}</p>}
-      {refused !== null && <p class="problem" role="alert">The dashboard is not shown: {plain(refused)}.</p>}
+      {refused !== null && <p class="problem" role="alert">{T.run.noDashboard(plain(refused))}</p>}
     </div>
   );
 }
@@ -127,16 +128,16 @@ function Live({ run }: { run: Run }): JSX.Element {
     <div class="stack">
       {part !== null && (
         <div class="stack">
-          <div class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label="Progress">
+          <div class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={T.run.progress}>
             <i style={{ width: `${part * 100}%` }} />
           </div>
-          <span class="small soft">{Math.round(part * 100)} %{eta(run, part, went)}</span>
+          <span class="small soft">{T.numbers.percent(part)}{eta(run, part, went)}</span>
         </div>
       )}
       {last?.message && <p aria-live="polite">{brief(last.message, MOST_TOLD)}</p>}
       {told !== undefined && told.at > run.heard && <p class="notice" role="status">{brief(told.text, MOST_TOLD)}</p>}
-      <Limit name="Silence" used={silent / 1000} limit={idle_s} />
-      <Limit name="In all" used={went / 1000} limit={total_s} />
+      <Limit name={T.run.silence} used={silent / 1000} limit={idle_s} />
+      <Limit name={T.run.inAll} used={went / 1000} limit={total_s} />
       <Logs run={run} />
     </div>
   );
@@ -155,7 +156,7 @@ function Limit({ name, used, limit }: { name: string; used: number; limit: numbe
   const left = Math.max(0, limit - used);
   return (
     <div class="field">
-      <span class="row small"><span>{name}</span><span class="grow" /><span class="soft">{seconds(used)} of {seconds(limit)}, {seconds(left)} left</span></span>
+      <span class="row small"><span>{name}</span><span class="grow" /><span class="soft">{T.run.left(used, limit, left)}</span></span>
       <div class={`bar ${used > limit * 0.5 ? "limit" : ""}`} aria-hidden="true"><i style={{ width: `${Math.min(100, (used / limit) * 100)}%` }} /></div>
     </div>
   );
@@ -165,7 +166,7 @@ function eta(run: Run, part: number, went: number): string {
   const first = run.progress.find((each) => each.total !== null && each.progress > 0);
   const left = (went / part) * (1 - part);
   if (first === undefined || part <= 0 || part >= 1 || run.progress.length < 2 || left > MOST_LEFT_MS) return "";
-  return `, about ${seconds(left / 1000)} to go`;
+  return T.run.toGo(left / 1000);
 }
 
 export function Logs({ run }: { run: Run }): JSX.Element {
@@ -173,9 +174,9 @@ export function Logs({ run }: { run: Run }): JSX.Element {
   useEffect(() => {
     list.current?.scrollTo({ top: list.current.scrollHeight });
   }, [run.logs.length]);
-  if (run.logs.length === 0) return <p class="soft small">No log lines.</p>;
+  if (run.logs.length === 0) return <p class="soft small">{T.run.noLog}</p>;
   return (
-    <ol class="logs" ref={list} tabIndex={0} aria-label="Log">
+    <ol class="logs" ref={list} tabIndex={0} aria-label={T.run.log}>
       {run.logs.map((line, index) => (
         <li key={index} class={line.notice ? "notice" : line.level}>
           <span>{seconds(line.at / 1000)}</span><span>{brief(line.level, 20)}</span><span><Folded text={line.text} /></span>

@@ -5,7 +5,7 @@ import { useId } from "preact/hooks";
 import type { Params } from "../model/connection";
 import { here } from "../model/connections";
 import { folders, save, saved, type Kind } from "../model/saved";
-import { T } from "../texts/saved";
+import { T } from "../texts/language";
 
 const SAID_MS = 4000;
 
@@ -19,26 +19,26 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
     try {
       save({ kind, target, args: args() ?? {}, server: here.value.name, name: name.value.trim() || target, folder: folder.value.trim().replaceAll(/^\/+|\/+$/g, "") });
       open.value = false;
-      said.value = T.saved;
+      said.value = T.saved.saved;
       setTimeout(() => { said.value = null; }, SAID_MS);
     } catch (error) {
       said.value = (error as Error).message;
     }
   };
   if (!open.value) {
-    return <button type="button" class="button quiet" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.save}</button>;
+    return <button type="button" class="button quiet" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.saved.save}</button>;
   }
   return (
-    <div class="row save" role="group" aria-label={T.saveAs} onKeyDown={(event) => {
+    <div class="row save" role="group" aria-label={T.saved.saveAs} onKeyDown={(event) => {
       if (event.key === "Escape") open.value = false;
       // It may stand in another form, which this must not send.
       else if (event.key === "Enter") { event.preventDefault(); keep(); }
     }}>
-      <input class="input compact grow" aria-label={T.name} autofocus value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
-      <input class="input compact grow" aria-label={T.folder} placeholder={T.folder} list={`${id}-folders`} value={folder.value} onInput={(event) => { folder.value = event.currentTarget.value; }} />
+      <input class="input compact grow" aria-label={T.saved.name} autofocus value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
+      <input class="input compact grow" aria-label={T.saved.folder} placeholder={T.saved.folder} list={`${id}-folders`} value={folder.value} onInput={(event) => { folder.value = event.currentTarget.value; }} />
       <datalist id={`${id}-folders`}>{folders(saved.value).filter((each) => each !== "").map((each) => <option key={each} value={each} />)}</datalist>
-      <button type="button" class="button" onClick={keep}>{T.keep}</button>
-      <button type="button" class="button quiet" onClick={() => { open.value = false; }}>{T.cancel}</button>
+      <button type="button" class="button" onClick={keep}>{T.saved.keep}</button>
+      <button type="button" class="button quiet" onClick={() => { open.value = false; }}>{T.saved.cancel}</button>
     </div>
   );
 }

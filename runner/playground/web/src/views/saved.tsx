@@ -10,11 +10,12 @@ import { route, settle, to } from "../model/route";
 import { asFile, change, folders, forget, isIn, read, saved, takeOver, type Expect, type Saved } from "../model/saved";
 import { runAll, running, stop, verdicts } from "../model/expectations";
 import { duration } from "../model/words";
-import { T } from "../texts/saved";
 import { readObject } from "./asks";
 import { CopyButton } from "./copy";
 import { saveBlob } from "./download";
 import { Exported } from "./exported";
+import { inserted } from "../texts/inserted";
+import { T } from "../texts/language";
 
 const MOST_LINK = 30_000;
 const folder = signal("");
@@ -44,27 +45,27 @@ export function SavedView(): JSX.Element {
   const ended = shown.map((each) => verdicts.value.get(each.id)).filter((each) => each?.state === "passed" || each?.state === "failed");
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.title}</h1>
-        <label class="button quiet">{T.take}<input type="file" class="unseen" accept=".json,application/json" onChange={(event) => {
+      <header class="row"><h1 class="grow">{T.saved.title}</h1>
+        <label class="button quiet">{T.saved.take}<input type="file" class="unseen" accept=".json,application/json" onChange={(event) => {
           const file = event.currentTarget.files?.[0];
           event.currentTarget.value = "";
           if (file !== undefined) void file.text().then(offer);
         }} /></label>
-        <button class="button quiet" disabled={shown.length === 0} onClick={() => void saveBlob(new Blob([asFile(shown)], { type: "application/json" }), "requests.json")}>{T.file}</button>
-        <button class="button quiet" disabled={shown.length === 0} onClick={() => void saveBlob(new Blob([pytestOf(shown)], { type: "text/x-python" }), "test_requests.py")}>{T.pytest}</button></header>
-      <p class="soft small">{T.about}</p>
+        <button class="button quiet" disabled={shown.length === 0} onClick={() => void saveBlob(new Blob([asFile(shown)], { type: "application/json" }), "requests.json")}>{T.saved.file}</button>
+        <button class="button quiet" disabled={shown.length === 0} onClick={() => void saveBlob(new Blob([pytestOf(shown)], { type: "text/x-python" }), "test_requests.py")}>{T.saved.pytest}</button></header>
+      <p class="soft small">{T.saved.about}</p>
       {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
       {offered.value !== null && <Offered list={offered.value} done={() => { offered.value = null; }} failed={(why) => { problem.value = why; }} />}
-      {saved.value.length === 0 ? <div class="card empty"><p>{T.none}</p></div> : (
+      {saved.value.length === 0 ? <div class="card empty"><p>{T.saved.none}</p></div> : (
         <>
           <div class="row filters">
-            <label class="row small"><span class="soft">{T.folder}</span><select class="input compact" value={folder.value} onChange={(event) => { folder.value = event.currentTarget.value; }}>
-              {folders(saved.value).map((each) => <option key={each} value={each}>{each === "" ? T.all : plain(each)}</option>)}</select></label>
-            <label class="grow"><span class="unseen">{T.search}</span><input id="search" class="input" type="search" placeholder={`${T.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
-            {running.value ? <button class="button danger" onClick={stop}>{T.stop}</button> : <button class="button main" disabled={shown.length === 0} onClick={() => void runAll(shown)}>{T.runAll} ({shown.length})</button>}
+            <label class="row small"><span class="soft">{T.saved.folder}</span><select class="input compact" value={folder.value} onChange={(event) => { folder.value = event.currentTarget.value; }}>
+              {folders(saved.value).map((each) => <option key={each} value={each}>{each === "" ? T.common.all : plain(each)}</option>)}</select></label>
+            <label class="grow"><span class="unseen">{T.saved.search}</span><input id="search" class="input" type="search" placeholder={`${T.saved.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
+            {running.value ? <button class="button danger" onClick={stop}>{T.saved.stop}</button> : <button class="button main" disabled={shown.length === 0} onClick={() => void runAll(shown)}>{T.saved.runAll(shown.length)}</button>}
           </div>
-          {ended.length > 0 && <p role="status"><b>{ended.filter((each) => each?.state === "passed").length}</b> {T.of} {ended.length} {T.passed}</p>}
-          <section class="card" aria-label={T.title}>
+          {ended.length > 0 && <p role="status">{inserted(T.saved.passedOf(ended.length), { passed: <b>{ended.filter((each) => each?.state === "passed").length}</b> })}</p>}
+          <section class="card" aria-label={T.saved.title}>
             <ul class="saved">{shown.map((each) => <Row key={each.id} request={each} open={opened.value === each.id} toggle={() => { opened.value = opened.value === each.id ? null : each.id; }} />)}</ul>
           </section>
         </>
@@ -76,9 +77,9 @@ export function SavedView(): JSX.Element {
 /** What somebody shares, before it is taken over: everything that it would ask for. */
 function Offered({ list, done, failed }: { list: Omit<Saved, "id">[]; done: () => void; failed: (why: string) => void }): JSX.Element {
   return (
-    <section class="question stack" aria-label={T.offered}>
-      <h2>{T.offered}</h2><p class="small">{T.offeredAbout}</p>
-      <ul class="stack">{list.slice(0, 50).map((each, index) => <li key={index}><b>{plain(each.folder === "" ? each.name : `${each.folder}/${each.name}`)}</b> <span class="mono small">{plain(`${each.server}: ${each.target} ${toJson(each.args).slice(0, 300)}`)}</span></li>)}{list.length > 50 && <li class="soft">and {list.length - 50} more</li>}</ul>
+    <section class="question stack" aria-label={T.saved.offered}>
+      <h2>{T.saved.offered}</h2><p class="small">{T.saved.offeredAbout}</p>
+      <ul class="stack">{list.slice(0, 50).map((each, index) => <li key={index}><b>{plain(each.folder === "" ? each.name : `${each.folder}/${each.name}`)}</b> <span class="mono small">{plain(`${each.server}: ${each.target} ${toJson(each.args).slice(0, 300)}`)}</span></li>)}{list.length > 50 && <li class="soft">{T.common.more(list.length - 50)}</li>}</ul>
       <div class="row"><button class="button main" onClick={() => {
         try {
           takeOver(list);
@@ -86,7 +87,7 @@ function Offered({ list, done, failed }: { list: Omit<Saved, "id">[]; done: () =
         } catch (error) {
           failed((error as Error).message);
         }
-      }}>{T.takeOver} ({list.length})</button><button class="button" onClick={done}>{T.dismiss}</button></div>
+      }}>{T.saved.takeOver(list.length)}</button><button class="button" onClick={done}>{T.common.dismiss}</button></div>
     </section>
   );
 }
@@ -99,16 +100,16 @@ function Row({ request, open, toggle }: { request: Saved; open: boolean; toggle:
       <div class="row">
         <button class="name" aria-expanded={open} onClick={toggle}><span class="soft">{request.folder === "" ? "" : `${plain(request.folder)}/`}</span><b>{plain(request.name)}</b></button>
         <span class="mono small soft clip grow">{plain(`${request.server}: ${request.target}`)}</span>
-        {verdict !== undefined && verdict.state !== "waits" && <span class={`badge ${verdict.state === "passed" ? "done" : verdict.state === "runs" ? "running" : "failed"}`} role="status">{verdict.state}{verdict.took === null ? "" : ` ${duration(verdict.took)}`}</span>}
-        <button class="button quiet" disabled={running.value} onClick={() => void runAll([request])}>{T.run}</button>
-        <button class="button quiet" onClick={() => openRequest(request)}>{T.open}</button>
+        {verdict !== undefined && verdict.state !== "waits" && <span class={`badge ${verdict.state === "passed" ? "done" : verdict.state === "runs" ? "running" : "failed"}`} role="status">{T.saved.verdicts[verdict.state]}{verdict.took === null ? "" : ` ${duration(verdict.took)}`}</span>}
+        <button class="button quiet" disabled={running.value} onClick={() => void runAll([request])}>{T.saved.run}</button>
+        <button class="button quiet" onClick={() => openRequest(request)}>{T.saved.open}</button>
       </div>
-      {verdict?.state === "failed" && <ul class="problem small">{verdict.faults.map((fault) => <li key={fault}>{plain(fault)}</li>)}{verdict.run !== null && <li><a href={to("history", verdict.run)}>Its call</a></li>}</ul>}
+      {verdict?.state === "failed" && <ul class="problem small">{verdict.faults.map((fault) => <li key={fault}>{plain(fault)}</li>)}{verdict.run !== null && <li><a href={to("history", verdict.run)}>{T.common.itsCall}</a></li>}</ul>}
       {open && (
         <div class="stack body">
           <Expectations request={request} />
-          <div class="row">{link().length < MOST_LINK && <CopyButton name={T.link} text={link} />}<button class="button quiet danger" onClick={() => forget([request.id])}>{T.delete}</button></div>
-          <details><summary>{T.exports}</summary><Exported taken={request} /></details>
+          <div class="row">{link().length < MOST_LINK && <CopyButton name={T.saved.link} text={link} />}<button class="button quiet danger" onClick={() => forget([request.id])}>{T.common.delete}</button></div>
+          <details><summary>{T.saved.exports}</summary><Exported taken={request} /></details>
         </div>
       )}
     </li>
@@ -127,13 +128,13 @@ function Expectations({ request }: { request: Saved }): JSX.Element {
     }
   };
   return (
-    <fieldset class="field stack"><legend>{T.edit}</legend>
+    <fieldset class="field stack"><legend>{T.saved.edit}</legend>
       {problem.value !== null && <p class="problem" role="alert">{problem.value}</p>}
-      <label class="field"><span class="label">{T.status}</span><select class="input" value={request.expect.status ?? "done"} onChange={(event) => set({ status: event.currentTarget.value as "done" | "failed" })}>
-        {["done", "failed"].map((each) => <option key={each} value={each}>{T.statuses[each]}</option>)}</select></label>
-      <label class="field"><span class="label">{T.text}</span><input class="input" value={request.expect.text ?? ""} onChange={(event) => set({ text: event.currentTarget.value })} /><span class="hint">{T.textHint}</span></label>
-      <label class="field"><span class="label">{T.artifact}</span><input class="input" value={request.expect.artifact ?? ""} onChange={(event) => set({ artifact: event.currentTarget.value })} /><span class="hint">{T.artifactHint}</span></label>
-      <label class="field"><span class="label">{T.schema}</span><textarea class="input" rows={4} spellcheck={false} value={schema.value} onInput={(event) => { schema.value = event.currentTarget.value; }} onBlur={() => {
+      <label class="field"><span class="label">{T.saved.status}</span><select class="input" value={request.expect.status ?? "done"} onChange={(event) => set({ status: event.currentTarget.value as "done" | "failed" })}>
+        {Object.entries(T.saved.statuses).map(([each, title]) => <option key={each} value={each}>{title}</option>)}</select></label>
+      <label class="field"><span class="label">{T.saved.text}</span><input class="input" value={request.expect.text ?? ""} onChange={(event) => set({ text: event.currentTarget.value })} /><span class="hint">{T.saved.textHint}</span></label>
+      <label class="field"><span class="label">{T.saved.artifact}</span><input class="input" value={request.expect.artifact ?? ""} onChange={(event) => set({ artifact: event.currentTarget.value })} /><span class="hint">{T.saved.artifactHint}</span></label>
+      <label class="field"><span class="label">{T.saved.schema}</span><textarea class="input" rows={4} spellcheck={false} value={schema.value} onInput={(event) => { schema.value = event.currentTarget.value; }} onBlur={() => {
         const given = schema.value.trim() === "" ? { value: undefined, problem: null } : readObject(schema.value);
         problem.value = given.problem;
         if (given.problem === null) set({ schema: given.value ?? undefined });

@@ -8,10 +8,8 @@ import { info } from "../model/info";
 import { isObject } from "../model/json";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
-import { T as ALL } from "../texts/session";
 import { readObject } from "./asks";
-
-const T = ALL.servers;
+import { T } from "../texts/language";
 
 export function ServersView(): JSX.Element {
   useEffect(() => {
@@ -19,11 +17,11 @@ export function ServersView(): JSX.Element {
   }, []);
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.title}</h1>{mayConnect.value.length > 0 && <a class="button quiet" href={to("oauth")}>{T.login}</a>}</header>
-      <p class="soft">{T.about}</p>
+      <header class="row"><h1 class="grow">{T.servers.title}</h1>{mayConnect.value.length > 0 && <a class="button quiet" href={to("oauth")}>{T.servers.login}</a>}</header>
+      <p class="soft">{T.servers.about}</p>
       {besideProblem.value !== null && <p class="problem" role="alert">{plain(besideProblem.value)}</p>}
       <ul class="stack servers">{connections.value.map((each) => <li key={each.id}><Server connection={each} /></li>)}</ul>
-      {mayConnect.value.length === 0 ? <p class="card empty">{T.none}</p> : <Add />}
+      {mayConnect.value.length === 0 ? <p class="card empty">{T.servers.none}</p> : <Add />}
     </div>
   );
 }
@@ -44,19 +42,19 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
     <section class={`card ${looked ? "looked" : ""}`} aria-label={connection.name}>
       <header>
         <h2 class="mono">{plain(connection.name)}</h2>
-        <span class={`badge ${state}`} role="status">{T.states[state]}</span>
-        {connection.isOwn && <span class="soft small">{T.own}</span>}
+        <span class={`badge ${state}`} role="status">{T.servers.states[state]}</span>
+        {connection.isOwn && <span class="soft small">{T.servers.own}</span>}
         <span class="grow" />
-        {looked ? <span class="soft small">{T.looking}</span> : <button class="button" onClick={() => look(connection.id)}>{T.look}</button>}
-        {told !== undefined && <button class="button" disabled={busy.value} onClick={() => void act(again(connection.id).then(() => connection.meet()))}>{T.again}</button>}
-        {told === undefined && state === "down" && <button class="button" disabled={busy.value} onClick={() => void act(connection.meet())}>{T.again}</button>}
-        {told !== undefined && <button class="button quiet" disabled={busy.value} onClick={() => void act(disconnect(connection.id))}>{T.close}</button>}
+        {looked ? <span class="soft small">{T.servers.looking}</span> : <button class="button" onClick={() => look(connection.id)}>{T.servers.look}</button>}
+        {told !== undefined && <button class="button" disabled={busy.value} onClick={() => void act(again(connection.id).then(() => connection.meet()))}>{T.servers.again}</button>}
+        {told === undefined && state === "down" && <button class="button" disabled={busy.value} onClick={() => void act(connection.meet())}>{T.servers.again}</button>}
+        {told !== undefined && <button class="button quiet" disabled={busy.value} onClick={() => void act(disconnect(connection.id))}>{T.servers.close}</button>}
       </header>
       <div class="body stack">
         {state === "down" && why !== "" && <p class="problem" role="alert">{plain(why)}</p>}
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
         {told !== undefined && <p class="mono small">{plain(told.target)}</p>}
-        <p class="soft small">{[connection.about.value?.version && `version ${connection.about.value.version}`, connection.about.value?.protocol && `MCP ${connection.about.value.protocol}`, told?.tier && `tier ${told.tier}`].filter(Boolean).join(", ")}</p>
+        <p class="soft small">{[connection.about.value?.version && T.servers.version(connection.about.value.version), connection.about.value?.protocol && `MCP ${connection.about.value.protocol}`, told?.tier && T.servers.tier(told.tier)].filter(Boolean).join(", ")}</p>
         {connection.isOwn && (info.value?.servers.length ?? 0) > 0 && <Behind />}
       </div>
     </section>
@@ -66,11 +64,11 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
 /** The servers behind a proxy, and which of them are dead. */
 export function Behind(): JSX.Element {
   return (
-    <section class="stack" aria-label={T.behind}>
-      <h3 class="part">{T.behind}</h3>
+    <section class="stack" aria-label={T.servers.behind}>
+      <h3 class="part">{T.servers.behind}</h3>
       <ul class="stack">{(info.value?.servers ?? []).map((name) => {
         const why = ownProblems.value[name] ?? "";
-        return <li key={name} class="stack"><span class="row"><span class="mono">{plain(name)}</span><span class={`badge ${why === "" ? "up" : "down"}`}>{T.states[why === "" ? "up" : "down"]}</span></span>{why !== "" && <p class="problem">{plain(why)}</p>}</li>;
+        return <li key={name} class="stack"><span class="row"><span class="mono">{plain(name)}</span><span class={`badge ${why === "" ? "up" : "down"}`}>{T.servers.states[why === "" ? "up" : "down"]}</span></span>{why !== "" && <p class="problem">{plain(why)}</p>}</li>;
       })}</ul>
     </section>
   );
@@ -107,36 +105,36 @@ function Add(): JSX.Element {
     if (await add([wanted])) name.value = url.value = headers.value = command.value = env.value = "";
   };
   return (
-    <section class="card" aria-label={T.add}>
-      <header><h2>{T.add}</h2></header>
+    <section class="card" aria-label={T.servers.add}>
+      <header><h2>{T.servers.add}</h2></header>
       <form class="body stack" onSubmit={(event) => void send(event)}>
-        <label class="field"><span class="label">{T.name}</span><input class="input" required maxLength={64} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} /></label>
+        <label class="field"><span class="label">{T.servers.name}</span><input class="input" required maxLength={64} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} /></label>
         {commands && addresses && (
-          <fieldset class="field"><legend>{T.how}</legend><div class="row">
-            {[["url", T.address], ["command", T.command]].map(([id = "", title]) => <label key={id} class="row small"><input type="radio" name="how" checked={how.value === id} onChange={() => { how.value = id; }} />{title}</label>)}
+          <fieldset class="field"><legend>{T.servers.how}</legend><div class="row">
+            {[["url", T.servers.address], ["command", T.servers.command]].map(([id = "", title]) => <label key={id} class="row small"><input type="radio" name="how" checked={how.value === id} onChange={() => { how.value = id; }} />{title}</label>)}
           </div></fieldset>
         )}
         {how.value === "url" ? (
           <>
-            <label class="field"><span class="label">{T.address}</span><input class="input mono" type="url" required placeholder="https://host.example/mcp" value={url.value} onInput={(event) => { url.value = event.currentTarget.value; }} /></label>
-            <label class="field"><span class="label">{T.headers}</span><textarea class="input" rows={2} spellcheck={false} autocomplete="off" value={headers.value} onInput={(event) => { headers.value = event.currentTarget.value; }} /><span class="hint">{T.headersHint}</span></label>
+            <label class="field"><span class="label">{T.servers.address}</span><input class="input mono" type="url" required placeholder="https://host.example/mcp" value={url.value} onInput={(event) => { url.value = event.currentTarget.value; }} /></label>
+            <label class="field"><span class="label">{T.servers.headers}</span><textarea class="input" rows={2} spellcheck={false} autocomplete="off" value={headers.value} onInput={(event) => { headers.value = event.currentTarget.value; }} /><span class="hint">{T.servers.headersHint}</span></label>
           </>
         ) : (
           <>
-            <label class="field"><span class="label">{T.command}</span><input class="input mono" required placeholder="my-mcp-server --verbose" value={command.value} onInput={(event) => { command.value = event.currentTarget.value; }} /><span class="hint">{T.commandHint}</span></label>
-            <label class="field"><span class="label">{T.env}</span><textarea class="input" rows={2} spellcheck={false} autocomplete="off" value={env.value} onInput={(event) => { env.value = event.currentTarget.value; }} /></label>
+            <label class="field"><span class="label">{T.servers.command}</span><input class="input mono" required placeholder="my-mcp-server --verbose" value={command.value} onInput={(event) => { command.value = event.currentTarget.value; }} /><span class="hint">{T.servers.commandHint}</span></label>
+            <label class="field"><span class="label">{T.servers.env}</span><textarea class="input" rows={2} spellcheck={false} autocomplete="off" value={env.value} onInput={(event) => { env.value = event.currentTarget.value; }} /></label>
           </>
         )}
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
-        <div><button class="button main" disabled={busy.value} aria-busy={busy.value}>{T.connect}</button></div>
-        <details><summary class="small">{T.paste}</summary>
+        <div><button class="button main" disabled={busy.value} aria-busy={busy.value}>{T.servers.connect}</button></div>
+        <details><summary class="small">{T.servers.paste}</summary>
           <div class="stack">
-            <textarea class="input" rows={6} spellcheck={false} aria-label={T.paste} value={pasted.value} onInput={(event) => { pasted.value = event.currentTarget.value; }} />
+            <textarea class="input" rows={6} spellcheck={false} aria-label={T.servers.paste} value={pasted.value} onInput={(event) => { pasted.value = event.currentTarget.value; }} />
             <div><button type="button" class="button" disabled={busy.value} onClick={() => {
               const read = fromFile(pasted.value);
               if (typeof read === "string") problem.value = read;
               else void add(read).then((done) => { if (done) pasted.value = ""; });
-            }}>{T.take}</button></div>
+            }}>{T.servers.take}</button></div>
           </div></details>
       </form>
     </section>

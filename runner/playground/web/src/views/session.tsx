@@ -12,18 +12,17 @@ import { to } from "../model/route";
 import { cancelTask, hasTasks, isOpen, loadTasks, tasks, tasksProblem } from "../model/tasks";
 import { messages, wireChanges } from "../model/wire";
 import { ago, duration } from "../model/words";
-import { T as ALL } from "../texts/session";
 import { readObject } from "./asks";
 import { Folded } from "./folded";
+import { T } from "../texts/language";
 
-const T = ALL.session;
 const MOST_NEWS = 100;
 
 export function SessionView(): JSX.Element {
   const connection = here.value;
   return (
     <div class="stack" key={connection.name}>
-      <header class="row"><h1 class="grow">{T.title}: <span class="mono">{plain(connection.name)}</span></h1><Ping connection={connection} /></header>
+      <header class="row"><h1 class="grow">{T.session.title}: <span class="mono">{plain(connection.name)}</span></h1><Ping connection={connection} /></header>
       <div class="pair">
         <div class="stack">
           <Server connection={connection} />
@@ -49,28 +48,28 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
     if (hasSessions(connection.era.value)) void connection.request("logging/setLevel", { level }).catch(() => undefined);
   };
   return (
-    <Card title={T.server} more={<span class={`badge ${connection.state.value}`}>{ALL.servers.states[connection.state.value]}</span>}>
+    <Card title={T.session.server} more={<span class={`badge ${connection.state.value}`}>{T.servers.states[connection.state.value]}</span>}>
       {connection.why.value !== "" && connection.state.value === "down" && <p class="problem" role="alert">{plain(connection.why.value)}</p>}
-      <label class="field"><span class="label">{T.era}</span>
+      <label class="field"><span class="label">{T.session.era}</span>
         <select class="input" value={connection.era.value} onChange={(event) => { const era = event.currentTarget.value; if (isEra(era)) connection.speak(era); }}>
-          {ERAS.map((era) => <option key={era} value={era}>{era}{hasSessions(era) ? "" : " (no sessions)"}</option>)}</select>
-        <span class="hint">{T.eraHint}</span></label>
-      <label class="field"><span class="label">{T.level}</span>
+          {ERAS.map((era) => <option key={era} value={era}>{hasSessions(era) ? era : T.session.noSessions(era)}</option>)}</select>
+        <span class="hint">{T.session.eraHint}</span></label>
+      <label class="field"><span class="label">{T.session.level}</span>
         <select class="input" value={connection.level.value} onChange={(event) => setLevel(event.currentTarget.value as Level)}>
           {LEVELS.map((level) => <option key={level}>{level}</option>)}</select>
-        <span class="hint">{T.levelHint}</span></label>
-      {about === null ? <p class="soft" role="status">{T.notMet}</p> : (
+        <span class="hint">{T.session.levelHint}</span></label>
+      {about === null ? <p class="soft" role="status">{T.session.notMet}</p> : (
         <>
           <dl class="facts">
-            <dt>Name</dt><dd>{plain(about.title || about.name)}</dd>
-            <dt>Version</dt><dd>{plain(about.version)}</dd>
-            <dt>{T.agreed}</dt><dd class="mono">{plain(about.protocol)}</dd>
+            <dt>{T.session.name}</dt><dd>{plain(about.title || about.name)}</dd>
+            <dt>{T.session.version}</dt><dd>{plain(about.version)}</dd>
+            <dt>{T.session.agreed}</dt><dd class="mono">{plain(about.protocol)}</dd>
           </dl>
-          {about.instructions !== "" && <details><summary>{T.instructions}</summary><pre class="code" tabIndex={0}><Folded text={about.instructions} /></pre></details>}
-          <details open><summary>{T.theirs}</summary><pre class="code" tabIndex={0}><Folded text={toJson(about.capabilities, 2)} /></pre></details>
+          {about.instructions !== "" && <details><summary>{T.session.instructions}</summary><pre class="code" tabIndex={0}><Folded text={about.instructions} /></pre></details>}
+          <details open><summary>{T.session.theirs}</summary><pre class="code" tabIndex={0}><Folded text={toJson(about.capabilities, 2)} /></pre></details>
         </>
       )}
-      <details><summary>{T.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(true), 2)}</pre></details>
+      <details><summary>{T.session.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(true), 2)}</pre></details>
     </Card>
   );
 }
@@ -86,13 +85,13 @@ function Ping({ connection }: { connection: Connection }): JSX.Element {
       said.value = (error as Error).message;
     }
   };
-  return <><span class="soft small" role="status">{said.value === null ? "" : plain(said.value)}</span><button class="button" onClick={() => void ask()}>{T.ping}</button></>;
+  return <><span class="soft small" role="status">{said.value === null ? "" : plain(said.value)}</span><button class="button" onClick={() => void ask()}>{T.session.ping}</button></>;
 }
 
 function Answers({ connection }: { connection: Connection }): JSX.Element {
   return (
-    <Card title={T.questions}>
-      <p class="soft small">{T.questionsHint}</p>
+    <Card title={T.session.questions}>
+      <p class="soft small">{T.session.questionsHint}</p>
       {ASKS.map((ask) => <Answer key={ask} connection={connection} ask={ask} />)}
     </Card>
   );
@@ -103,15 +102,15 @@ function Answer({ connection, ask }: { connection: Connection; ask: Ask }): JSX.
   const read = readObject(text);
   return (
     <fieldset class="field">
-      <legend>{ALL.asks[ask]}</legend>
+      <legend>{T.asks[ask]}</legend>
       <div class="row">
-        {([["hand", T.hand], ["canned", T.canned], ["refuse", T.refuse]] as [Way, string][]).map(([id, title]) => (
+        {([["hand", T.session.hand], ["canned", T.session.canned], ["refuse", T.session.refuse]] as [Way, string][]).map(([id, title]) => (
           <label key={id} class="row small"><input type="radio" name={`${connection.name} ${ask}`} checked={way === id} onChange={() => setCanned(connection, ask, { way: id, text })} />{title}</label>
         ))}
       </div>
       {way === "canned" && (
         <>
-          <textarea class="input" rows={6} spellcheck={false} aria-label={`${ALL.asks[ask]}: ${T.canned}`} aria-invalid={read.value === null} value={text} onChange={(event) => setCanned(connection, ask, { way, text: event.currentTarget.value })} />
+          <textarea class="input" rows={6} spellcheck={false} aria-label={`${T.asks[ask]}: ${T.session.canned}`} aria-invalid={read.value === null} value={text} onChange={(event) => setCanned(connection, ask, { way, text: event.currentTarget.value })} />
           {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
         </>
       )}
@@ -126,16 +125,16 @@ function Tasks({ connection }: { connection: Connection }): JSX.Element {
     if (able) void loadTasks(connection);
   }, [able, connection]);
   return (
-    <Card title={T.tasks} more={able ? <button class="button quiet" onClick={() => void loadTasks(connection)}>{T.reload}</button> : null}>
+    <Card title={T.session.tasks} more={able ? <button class="button quiet" onClick={() => void loadTasks(connection)}>{T.session.reload}</button> : null}>
       {tasksProblem.value !== null && <p class="problem" role="alert">{plain(tasksProblem.value)}</p>}
-      {mine.length === 0 && <p class="soft">{able ? T.noTasks : T.tasksOff}</p>}
+      {mine.length === 0 && <p class="soft">{able ? T.session.noTasks : T.session.tasksOff}</p>}
       <ul class="stack">
         {mine.map((task) => (
           <li key={task.id} class="row">
-            <span class={`badge ${task.status === "completed" ? "done" : isOpen(task) ? "running" : task.status}`}>{task.status}</span>
+            <span class={`badge ${task.status === "completed" ? "done" : isOpen(task) ? "running" : task.status}`}>{T.session.taskStatuses[task.status] ?? task.status}</span>
             <span class="grow"><span class="mono">{plain(task.tool || task.id)}</span> <span class="soft small">{plain(task.message)} {ago(task.created)}</span></span>
-            {task.run !== "" && <a class="button quiet" href={to("history", task.run)}>Its call</a>}
-            {isOpen(task) && <button class="button" onClick={() => void cancelTask(task)}>{T.cancel}</button>}
+            {task.run !== "" && <a class="button quiet" href={to("history", task.run)}>{T.common.itsCall}</a>}
+            {isOpen(task) && <button class="button" onClick={() => void cancelTask(task)}>{T.session.cancel}</button>}
           </li>
         ))}
       </ul>
@@ -147,11 +146,11 @@ function News({ connection }: { connection: Connection }): JSX.Element {
   void wireChanges.value;
   const heard = messages().filter((each) => each.kind === "notification" && each.direction === "received" && each.server === connection.name).slice(-MOST_NEWS).reverse();
   return (
-    <Card title={T.notifications}>
-      {heard.length === 0 && <p class="soft">{T.noNotifications}</p>}
+    <Card title={T.session.notifications}>
+      {heard.length === 0 && <p class="soft">{T.session.noNotifications}</p>}
       <ol class="stack news-list">
         {heard.map((each) => (
-          <li key={each.n}><details><summary class="small"><span class="mono">{plain(each.method.replace("notifications/", ""))}</span> <span class="soft">{new Date(each.at).toLocaleTimeString()}</span></summary>
+          <li key={each.n}><details><summary class="small"><span class="mono">{plain(each.method.replace("notifications/", ""))}</span> <span class="soft">{T.numbers.time(each.at)}</span></summary>
             <pre class="code" tabIndex={0}><Folded text={toJson(each.message, 2).slice(0, 20_000)} /></pre></details></li>
         ))}
       </ol>

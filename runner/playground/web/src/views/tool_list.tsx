@@ -6,6 +6,8 @@ import { route, to } from "../model/route";
 import { here as looked, ownProblems } from "../model/connections";
 import { plain } from "../model/plain";
 import { loadTools, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
+import { inserted } from "../texts/inserted";
+import { T } from "../texts/language";
 
 export function ToolList(): JSX.Element {
   const asked = useSignal("");
@@ -42,14 +44,14 @@ export function ToolList(): JSX.Element {
     }
   };
   return (
-    <aside class="side" aria-label="Tools">
+    <aside class="side" aria-label={T.tools.title}>
       <div class="inner">
-        <label class="unseen" for="search">Search tools</label>
-        <input id="search" class="input" type="search" placeholder="Search tools   /" value={asked.value}
+        <label class="unseen" for="search">{T.tools.search}</label>
+        <input id="search" class="input" type="search" placeholder={`${T.tools.search}   /`} value={asked.value}
           onInput={(event) => { asked.value = event.currentTarget.value; }} onKeyDown={searched} />
-        {toolsProblem.value !== null && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>Try again</button></div></div>}
-        {looked.value.isOwn && Object.entries(ownProblems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span><b class="mono">{plain(name)}</b> is down: {plain(why.slice(0, 200))}</span></p>)}
-        {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">Loading…</p>}
+        {toolsProblem.value !== null && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>{T.common.tryAgain}</button></div></div>}
+        {looked.value.isOwn && Object.entries(ownProblems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span>{inserted(T.tools.down, { server: <b class="mono">{plain(name)}</b>, why: plain(why.slice(0, 200)) })}</span></p>)}
+        {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">{T.common.loading}</p>}
         <ul class="tools strip" ref={list} onKeyDown={moved}>
           {found.map((tool) => (
             <li key={tool.name}>
@@ -62,7 +64,7 @@ export function ToolList(): JSX.Element {
           ))}
         </ul>
         {!toolsLoading.value && toolsProblem.value === null && found.length === 0 && (
-          <p class="soft small">{tools.value.length === 0 ? "This server offers no tools." : "No tool has these words."}</p>
+          <p class="soft small">{tools.value.length === 0 ? T.tools.none : T.tools.noneFound}</p>
         )}
       </div>
     </aside>
@@ -71,12 +73,12 @@ export function ToolList(): JSX.Element {
 
 /** Where the form of the tool begins, or what runs it where it takes nothing. */
 function firstField(): HTMLElement | null {
-  const form = document.querySelector("section[aria-label=Arguments]");
+  const form = document.querySelector("section.arguments");
   return form?.querySelector<HTMLElement>("[role=tabpanel] :is(input, select, textarea, button):not(:disabled)") ?? form?.querySelector<HTMLElement>(".button.main") ?? null;
 }
 
 export function Badges({ of }: { of: Tool }): JSX.Element {
-  return <span class="row">{of.badges.map((badge) => <span key={badge} class={`badge ${badge}`}>{badge}</span>)}</span>;
+  return <span class="row">{of.badges.map((badge) => <span key={badge} class={`badge ${badge}`}>{T.tools.badges[badge]}</span>)}</span>;
 }
 
 function inSight(link: HTMLElement | null): void {
@@ -84,7 +86,7 @@ function inSight(link: HTMLElement | null): void {
 }
 
 function matches(tool: Tool, words: string[]): boolean {
-  const text = `${tool.name} ${tool.title} ${tool.description} ${tool.badges.join(" ")}`.toLowerCase();
+  const text = `${tool.name} ${tool.title} ${tool.description} ${tool.badges.join(" ")} ${tool.badges.map((badge) => T.tools.badges[badge]).join(" ")}`.toLowerCase();
   return words.every((word) => text.includes(word));
 }
 

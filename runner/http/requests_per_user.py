@@ -1,0 +1,78 @@
+"""How many requests of one user may be under way at once: streams that stay open, uploads, calls that wait.
+
+It stands behind the check of tokens, since only then is known whose a request is; `runner.http.connections`
+bounds what comes before. Whether the server is well can always be asked.
+
+Source: RFC 6585, section 4 (429).
+"""
+
+import contextlib
+from collections import Counter
+
+from fastmcp.server.dependencies import get_access_token
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runner.http.context import Site
+from runner.http.health import PATHS
+from runner.http.identify import browser_session
+from runner.http.responses import refused
+from runner.users.identity import IdentityError, resolve
+
+__all__ = ["RequestsPerUser", "token_user"]
+
+
+class RequestsPerUser:
+    """Middleware that refuses a request of a user who has too many under way.
+
+    Args:
+        app: The application.
+        site: Whose users they are.
+    """
+
+    def __init__(self, app: ASGIApp, *, site: Site) -> None:
+        self._app = app
+        self._site = site
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        user = _user_of(self._site, scope) if scope["type"] == "http" and scope["path"] not in PATHS else None
+        if user is None:
+            # Who is nobody is refused further on, and at once.
+            await self._app(scope, receive, send)
+            return
+        most = self._site.settings.max_requests_per_user
+        if self._under_way[user] >= most:
+            sentence = (
+                f"{most} requests of yours are under way (max_requests_per_user); wait for one, or end one"
+            )
+            await refused(429, sentence)(scope, receive, send)
+            return
+        self._under_way[user] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way[user] -= 1
+            if not self._under_way[user]:
+                del self._under_way[user]
+
+
+def token_user(site: Site) -> str | None:
+    """Return whom the token of the present request names, or who needs none here."""
+    token = get_access_token()
+    claims = None if token is None else {"client_id": token.client_id, **token.claims}
+    with contextlib.suppress(IdentityError):
+        return resolve(site.settings, transport="http", claims=claims, host=site.settings.host).name
+    return None
+
+
+def _user_of(site: Site, scope: Scope) -> str | None:
+    """Return whose request it is, if that can be said already."""
+    user = token_user(site)
+    if user is not None:
+        return user
+    if b"cookie" not in [name for name, _ in scope["headers"]]:
+        return None
+    known = browser_session(site.settings, site.tokens, Request(scope), now=site.clock())
+    return None if known is None else known.name

@@ -1,0 +1,122 @@
+"""A proxy of its own for one server that a page of the Playground asked for, within a running server.
+
+What users may take is one for both: a call that a page makes here waits and counts as one of its user's calls
+there.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import httpx2
+from fastmcp.client.transports import ClientTransport, StreamableHttpTransport
+from starlette.types import ASGIApp
+
+from runner.http.context import Site
+from runner.http.origins import protection
+from runner.http.requests_per_user import token_user
+from runner.playground.other_servers import Connect, Connected, Wanted, may_reach
+from runner.playground.start_key import Passes, admit
+from runner.protocol.endpoint import set_up_endpoint
+from runner.protocol.internals.proxy import mend_messages_over_http
+from runner.proxy.server import make_proxy
+from runner.proxy.targets import target_of
+from runner.proxy.upstreams import Shared, Upstreams
+from runner.proxy.ways import ways_to
+from runner.server.serve import Served
+from runner.settings.model import Settings
+from runner.users.identity import User
+
+__all__ = ["connecting"]
+
+# As the SDK's own client has them.
+_CONNECT_S = 30.0
+_READ_S = 300.0
+
+
+def connecting(site: Site, served: Served) -> Connect:
+    """Return what connects to servers for pages of a site. A `runner.server.serve.Connecting`.
+
+    Args:
+        site: The site.
+        served: What it serves; calls of other servers count as calls of that.
+    """
+    shared = Shared(
+        admission=served.admission,
+        throttle=served.throttle,
+        rates=served.rates,
+        drain=served.drain,
+        observers=served.observers,
+    )
+    return partial(_connected, site, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    """A `runner.playground.other_servers.Connected`."""
+
+    web: ASGIApp
+    tier: str | None
+    upstreams: Upstreams
+    passes: Passes
+    settings: Settings
+
+    def credentials(self, user: User) -> Mapping[bytes, bytes]:
+        if self.settings.auth.kind == "none":
+            return {}
+        return {b"authorization": f"Bearer {self.passes.give(user.name)}".encode()}
+
+    async def fault(self) -> str | None:
+        [server] = self.upstreams.names.servers
+        return await self.upstreams.look(server)
+
+
+@asynccontextmanager
+async def _connected(site: Site, shared: Shared, wanted: Wanted, user: User) -> AsyncIterator[Connected]:
+    settings = site.settings
+    target = target_of(wanted.name, wanted.entry)
+    [way] = ways_to(settings, [target])
+    if target.url:
+        way = replace(way, transport=lambda _user: _checked(settings, target.url, target.headers))
+    async with Upstreams.open(settings, [way], user, shared=shared) as upstreams:
+        passes = Passes()
+        app = make_proxy(upstreams, transport="http")
+        admit(app, passes, settings.identity_claim)
+        web = app.http_app(path="/mcp", **protection(settings))
+        set_up_endpoint(
+            web,
+            max_bytes=settings.max_request_bytes,
+            max_sessions=settings.max_sessions_per_user,
+            user=partial(token_user, site),
+            direct=None,
+        )
+        async with web.router.lifespan_context(web):
+            tier = way.tier.value if way.tier is not None else None
+            yield _Connected(web, tier, upstreams, passes, settings)
+
+
+def _checked(settings: Settings, url: str, headers: Mapping[str, str]) -> ClientTransport:
+    """Return a way to a server that leads nowhere else: each request is looked at, and none is redirected."""
+
+    async def look(request: httpx2.Request) -> None:
+        if not may_reach(settings, str(request.url)):
+            raise httpx2.UnsupportedProtocol(f"pages may not connect to {request.url} (playground_connect)")
+
+    def client(
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+        **_: Any,
+    ) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(
+            headers=headers,
+            auth=auth,
+            timeout=timeout or httpx2.Timeout(_CONNECT_S, read=_READ_S),
+            event_hooks={"request": [look]},
+            follow_redirects=False,
+        )
+
+    mend_messages_over_http()
+    return StreamableHttpTransport(url, headers=dict(headers), httpx_client_factory=client)

@@ -1,0 +1,106 @@
+"""The available-files block where models read it without a client's doing: in instructions and descriptions.
+
+Clients put a server's instructions, and the descriptions of its tools, before the model by themselves; few
+read a resource or offer a prompt. Instructions are read once for a connection, so they say where the files
+of a later moment are named. Descriptions are listed anew when the files change, and clients are told so
+(`runner.protocol.subscriptions`). Both are of one user: no cache may share them.
+
+Source: document 001, section 4; requirements S1-21, S1-38; MCP specification 2025-06-18, "Lifecycle";
+2026-07-28, `server/discover`; `docs/files.md`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runner.contract.available_files import available_files, files_block
+from runner.files.file_events import FILES_URI
+from runner.server.own_extras import AVAILABLE_FILES
+from runner.steps.execution import Service
+from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS
+from runner.users.identity import User
+
+__all__ = ["takes_files", "with_descriptions", "with_instructions"]
+
+log = logging.getLogger(__name__)
+
+# Read by every model with every request, so shorter than what somebody asked for.
+_MOST_IN_INSTRUCTIONS = 50
+_MOST_IN_DESCRIPTION = 20
+# A connection does not wait for a store that does not answer.
+_PATIENCE_S = 3.0
+_LATER = (
+    f"These are the user's files as this connection began. Those of now are in the resource {FILES_URI} and "
+    f"in the prompt {AVAILABLE_FILES.name}. Tools take them by name in `filename` and `filenames`."
+)
+_OF_ONE_USER = {"ttlMs": 0, "cacheScope": "private"}
+
+
+async def with_instructions(answered: Mapping[str, Any], service: Service, user: User) -> dict[str, Any]:
+    """Return the answer to `initialize` or `server/discover` with the user's files in its instructions."""
+    settings = service.settings
+    if not settings.extras or settings.files_block == "off":
+        return dict(answered)
+    block = await _block(service, user, most=_MOST_IN_INSTRUCTIONS)
+    if not block:
+        return dict(answered)
+    own = answered.get("instructions")
+    said = [own] if isinstance(own, str) and own else []
+    instructions = "\n\n".join([*said, f"{_LATER}\n{block}"])
+    return {**answered, **_kept_apart(answered), "instructions": instructions}
+
+
+async def with_descriptions(
+    answered: Mapping[str, Any],
+    service: Service,
+    user: User,
+    *,
+    takes: Callable[[Mapping[str, Any]], bool] | None = None,
+) -> dict[str, Any]:
+    """Return the answer to `tools/list` with the user's files in the descriptions of tools that take files.
+
+    Args:
+        answered: The answer.
+        service: What serves calls.
+        user: Who asks.
+        takes: Says of a listed tool whether it is given the user's files; by default by its arguments.
+    """
+    settings, tools = service.settings, answered.get("tools")
+    if not settings.extras or settings.files_block != "descriptions" or not isinstance(tools, list):
+        return dict(answered)
+    is_given = takes or takes_files
+    taking = [isinstance(tool, Mapping) and is_given(tool) for tool in tools]
+    block = await _block(service, user, most=_MOST_IN_DESCRIPTION) if any(taking) else ""
+    told = [
+        {**tool, "description": "\n\n".join(filter(None, [tool.get("description"), block]))}
+        if is_taking
+        else tool
+        for tool, is_taking in zip(tools, taking, strict=True)
+    ]
+    return {**answered, **_kept_apart(answered), "tools": told if block else tools}
+
+
+def takes_files(tool: Mapping[str, Any]) -> bool:
+    """Say whether a listed tool has an argument that names files of the user."""
+    schema = tool.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return isinstance(properties, Mapping) and any(
+        name in properties for name in (*FILE_ARGUMENTS, *LINK_ARGUMENTS)
+    )
+
+
+async def _block(service: Service, user: User, *, most: int) -> str:
+    """Return the block, or nothing where the store does not say what files there are."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return files_block(available_files(await service.files(user).all()), most=most)
+    except Exception as fault:
+        # Nobody asked for the block: whatever is wrong with the store costs no connection and no list.
+        log.warning("files not told", extra={"user": user.name}, exc_info=fault)
+        return ""
+
+
+def _kept_apart(answered: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what keeps an answer from being shared between users, in the era that has such a word."""
+    return _OF_ONE_USER if "cacheScope" in answered or "ttlMs" in answered else {}

@@ -1,0 +1,40 @@
+"""How long to wait before the next attempt: twice as long after each failure, up to a bound. Only decides.
+
+Source: A. Brooker, "Exponential Backoff And Jitter", 2015.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["BackOff", "doubled_s"]
+
+# Beyond it no bound of anybody's is lower, and a float stays finite.
+_MOST_DOUBLINGS = 20
+
+
+def doubled_s(failures: int, *, first_s: float, most_s: float) -> float:
+    """Return how long to wait after so many failures in a row, in seconds; nothing after none."""
+    return min(most_s, first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)) if failures > 0 else 0.0
+
+
+@dataclass(slots=True)
+class BackOff:
+    """When the next attempt may be made. Time is an argument, in seconds."""
+
+    first_s: float = 0.5
+    most_s: float = 30.0
+    _failures: int = 0
+    _failed_at: float = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Return how long to wait before the next attempt."""
+        delay = doubled_s(self._failures, first_s=self.first_s, most_s=self.most_s)
+        return max(0.0, self._failed_at + delay - now) if self._failures else 0.0
+
+    def failed(self, now: float) -> None:
+        """Note a failure."""
+        self._failures += 1
+        self._failed_at = now
+
+    def worked(self) -> None:
+        """Note a success: the next failure is the first again."""
+        self._failures = 0
