@@ -1,7 +1,8 @@
 """News of files and lists, from whichever host or worker node has them to the clients of every host.
 
 They go over a channel of Redis: who listens hears them at once, and what is said while nobody listens is
-lost. A host that was cut off says so to its listeners, as it does where they did not keep up.
+lost. A host that was cut off says so to its listeners, as it does where they did not keep up. What a process
+says while it is itself cut off is lost, and nobody is told.
 
 Source: requirement S0-68; Redis, "Pub/Sub".
 """
@@ -96,7 +97,7 @@ class SharedEvents:
                         all_of_them.publish(channel, text)
                     await all_of_them.execute()
             except Unreachable as error:
-                # Nobody hears them, and whoever listens is told that something was missed.
+                # They are lost. Hosts that are cut off, too, say so to their listeners; others do not know.
                 log.warning("news of files were not told", extra={"fault": str(error)})
                 await asyncio.sleep(_AGAIN_S)
 

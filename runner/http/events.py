@@ -48,18 +48,22 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
         yield b"retry: 2000\n: listening\n\n"
         missed = 0
         while True:
+            event, beats = None, False
             try:
                 async with asyncio.timeout(_BEAT_S):
                     event = await anext(heard, None)
             except TimeoutError:
-                yield b":\n\n"
-                continue
-            if event is None:
-                return
+                beats = True
             missed, lost = _lost(heard, missed)
             if lost:
                 yield _frame({"type": "events_missed", "count": lost})
-            yield _frame(event)
+            if beats:
+                # Told without an event, too: where a host was cut off from others, none may come.
+                yield b":\n\n"
+            elif event is None:
+                return
+            else:
+                yield _frame(event)
 
 
 def _lost(heard: Subscription, known: int) -> tuple[int, int]:

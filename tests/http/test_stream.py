@@ -153,6 +153,22 @@ async def test_a_quiet_stream_shows_that_it_is_alive(served: Served, monkeypatch
     assert beat == b":\n\n"
 
 
+async def test_a_quiet_stream_says_that_something_was_missed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a host of a fleet was cut off: perhaps no other event comes for hours."""
+    monkeypatch.setattr(stream, "_BEAT_S", 0.01)
+
+    async with listening(served) as answer:
+        served.site.events.note_missed()
+        async with asyncio.timeout(60):
+            while (piece := await answer.pieces.get()) == b":\n\n":
+                pass
+
+    assert piece is not None
+    assert piece.startswith(b"event: events_missed\n"), piece
+
+
 async def test_a_client_that_leaves_is_no_longer_listened_for(served: Served) -> None:
     async with listening(served):
         during = served.site.events.listeners(user="ann")
