@@ -122,14 +122,15 @@ class Node:
         ]
         log.info("worker node", extra={"node": name, "release": release})
         shared = SharedEvents(connection=connection, events=toolset.events, source=name)
-        try:
-            async with shared.shared(hears=False):
+        # Calls end before it does: a node that is cut off has little time for that.
+        async with shared.shared(hears=False):
+            try:
                 yield node
-        finally:
-            await node._end(work)
-            # Where Redis says nothing, it would wait for that.
-            leaving = asyncio.create_task(worker.__aexit__(None, None, None), context=within)
-            await asyncio.wait({leaving}, timeout=_LEAVE_S)
+            finally:
+                await node._end(work)
+                # Where Redis says nothing, it would wait for that.
+                leaving = asyncio.create_task(worker.__aexit__(None, None, None), context=within)
+                await asyncio.wait({leaving}, timeout=_LEAVE_S)
 
     async def drain(self, left_s: float, again: asyncio.Event) -> None:
         """Take no further call, and let those under way end, for so many seconds or until `again` is set."""
