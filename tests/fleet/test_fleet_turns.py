@@ -97,6 +97,8 @@ def test_who_waits_for_a_full_node_keeps_no_new_user_waiting(places: Places) -> 
     places.node("two")
     assert places.ask("first", "bob") == "one"
     assert places.ask("anns", "ann") == ""
+    places.hold()
+    _behind(places, "zoe", "two")
 
     assert places.ask("news", "eve") == "two"
 

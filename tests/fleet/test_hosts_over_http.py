@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from fleet_world import TOOLS, World, wait_until
 
-from runner.files.download_links import DownloadLinks
 from runner.http.identify import COOKIE
 from runner.users.capability_tokens import Tokens
 
@@ -109,19 +109,29 @@ def test_what_a_host_gives_out_holds_where_its_state_folder_is_and_nowhere_else(
             httpx2.get(f"{base}/api/files", headers=bearer, timeout=60).json() for base in (a, b, apart)
         ]
         (file,) = listed[0]["files"]
-        link = DownloadLinks(tokens=Tokens(both / "tokens.json"), base="").to("ann", file["id"])
+        link = httpx2.post(f"{a}/api/files/{file['key']}/link", json={}, headers=bearer, timeout=60).json()[
+            "url"
+        ]
         fetched = [httpx2.get(f"{base}{link}", timeout=60) for base in (a, b, apart)]
 
-        ended = httpx2.delete(f"{b}/api/session", headers={"Cookie": f"{COOKIE}={cookie}"}, timeout=60)
+        in_session = {"Cookie": f"{COOKIE}={cookie}"}
+        with httpx2.stream("GET", f"{a}/events", headers=in_session, timeout=60) as stream:
+            heard = stream.iter_text()
+            listening = next(heard)
+            ended = httpx2.delete(f"{b}/api/session", headers=in_session, timeout=60)
+            # It ends with the session; else it would say every 15 seconds that it is alive.
+            after = list(islice(heard, 5))
         logged_out = [_status(base, cookie) for base in (a, b, apart)]
 
         Tokens(both / "tokens.json").revoke(["ann"], now=time.time() + 1)
         revoked = [httpx2.get(f"{base}{link}", timeout=60).status_code for base in (a, b, apart)]
 
     assert logged_in == [200, 200, 401]
-    assert all([each["name"] for each in one["files"]] == ["f.txt"] for one in listed)
+    assert all([each["filename"] for each in one["files"]] == ["f.txt"] for one in listed)
     assert [one.status_code == 200 for one in fetched] == [True, True, False]
     assert fetched[1].content == b"text"
+    assert "listening" in listening
+    assert len(after) < 5, after
     assert (ended.status_code, logged_out) == (204, [401, 401, 401])
     assert 200 not in revoked
 

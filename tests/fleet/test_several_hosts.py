@@ -9,7 +9,7 @@ from fleet_world import HostSide, World, until, wait_until
 
 from runner.files.my_files import MyFiles
 from runner.store.protocol import Origin
-from runner.users.events import Subscription
+from runner.users.events import LIST_CHANGED, Subscription
 from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def _names(host: HostSide, session: str | None = None) -> list[str]:
     return [record.name for record in await _files(host, session=session).all()]
 
 
-async def test_a_file_of_one_host_is_listed_read_and_used_at_another_at_once(world: World) -> None:
+async def test_files_and_the_worker_of_one_host_are_those_of_another_at_once(world: World) -> None:
     world.node("one")
     world.node("two")
 
@@ -48,11 +48,16 @@ async def test_a_file_of_one_host_is_listed_read_and_used_at_another_at_once(wor
             await b.result("read_file", {"username": "x", "filename": name})
             for name in ("uploaded.txt", "made.txt")
         ]
+        # The same worker, and what it was told to remember.
+        counted = [await host.result("counted") for host in (a, b)]
+        await a.result("remember", {"key": "k", "value": "v"})
+        recalled = await b.result("recall", {"key": "k"})
         removed = await _files(b).remove("uploaded.txt")
         left, of_another = await _names(a), await _files(b, "bob").all()
 
     assert (listed, read) == (["made.txt", "uploaded.txt"], b"from a")
     assert used == ["from a", "made"]
+    assert (counted, recalled) == ([1, 2], "v")
     assert (removed, left, of_another) == (True, ["made.txt"], [])
 
 
@@ -178,6 +183,23 @@ async def test_news_without_the_seal_are_dropped(world: World) -> None:
             first = await _next(heard)
 
     assert first["type"] == "artifact_stored"
+
+
+async def test_news_of_lists_reach_other_hosts_and_a_host_that_was_cut_off_says_so(world: World) -> None:
+    changed = {"type": LIST_CHANGED, "list": "tools"}
+    async with world.host("a") as a, world.host("b") as b:
+        with b.toolset.events.subscribe(user="ann") as heard, a.toolset.events.subscribe(user="ann") as own:
+            await asyncio.to_thread(_channel_has, world, 2)
+            a.toolset.events.publish(changed, user="ann")
+            first, missed_before = await _next(heard), heard.missed
+            world.redis.client().client_kill_filter(_type="pubsub")
+            await until(lambda: heard.missed > missed_before)
+            await asyncio.to_thread(_channel_has, world, 2)
+            a.toolset.events.publish(changed, user="ann")
+            again, here = await _next(heard), [await _next(own), await _next(own)]
+
+    assert (first, again, here) == (changed, changed, [changed, changed])
+    assert missed_before == 0
 
 
 def _channel_has(world: World, hosts: int) -> None:
