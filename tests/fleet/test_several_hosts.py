@@ -109,10 +109,12 @@ async def test_files_put_at_a_host_outlive_it_and_go_once_their_session_is_idle(
 async def test_a_use_whose_host_says_nothing_any_more_ends_with_its_lease(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.fleet.shared_sessions.LEASE_S", 0.3)
     async with world.host("a", **ENDING) as a, world.host("b", **ENDING) as b, _files(a).in_use():
         assert a.engine.sessions is not None
         while_alive = await b.toolset.library.end_idle_sessions(0)
+        # A short lease, and nobody renews it.
+        monkeypatch.setattr("runner.fleet.shared_sessions.LEASE_S", 0.3)
+        await asyncio.to_thread(a.engine.sessions.renew)
         a.engine.sessions._uses, kept = {}, a.engine.sessions._uses
         await until(lambda: not world.redis.client().keys("toolcell:session-uses:*"))
         after = await b.toolset.library.end_idle_sessions(0)
@@ -128,11 +130,12 @@ async def test_a_call_on_a_node_keeps_its_session_and_its_files_end_with_it(worl
     async with world.host("a") as a, world.host("b") as b:
         made = await a.call("keep", {"username": "x", "text": "made", "name": "made.txt"})
         calling = asyncio.create_task(
-            a.call("once", {"runs": str(world.folder / "runs"), "marker": "w", "seconds": 2.0})
+            a.call("once", {"runs": str(world.folder / "runs"), "marker": "w", "seconds": 300.0})
         )
         await until(lambda: world.runs("w"))
         while_running = await b.toolset.library.end_idle_sessions(0)
-        await calling
+        calling.cancel()
+        await asyncio.wait({calling})
         listed = await _names(b)
         ended = await b.toolset.library.end_idle_sessions(0)
         left = await _names(a)
