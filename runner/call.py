@@ -401,37 +401,37 @@ async def _in_a_worker(
         lease, outcome = await _run_in_lease(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes
         )
-        is_last = changes is not None and changes.end()
+        try:
+            is_last = changes is not None and changes.end()
+            left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+            try:
+                wire = judge(
+                    outcome,
+                    listener,
+                    home=home.path if home is not None else None,
+                    unknown=inputs.unknown,
+                    limits=toolset.effective(spec.name).limits,
+                    homes=toolset.settings.homes,
+                    unseen=toolset.unseen,
+                )
+            except CallError as error:
+                if is_last and home is not None:
+                    error.beside = await left_by_others(toolset, request, spec, home, lease)
+                raise
+            return Executed(
+                wire=wire,
+                is_long=outcome.answer_bytes > SHORT_BYTES,
+                at_rest=lease.at_rest,
+                facts=_noted(toolset, outcome),
+                left=left,
+                release=partial(_release, toolset, lease),
+            )
+        except BaseException:
+            _release(toolset, lease)
+            raise
     finally:
         if changes is not None:
             changes.close()
-    left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
-    try:
-        try:
-            wire = judge(
-                outcome,
-                listener,
-                home=home.path if home is not None else None,
-                unknown=inputs.unknown,
-                limits=toolset.effective(spec.name).limits,
-                homes=toolset.settings.homes,
-                unseen=toolset.unseen,
-            )
-        except CallError as error:
-            if is_last and home is not None:
-                error.beside = await left_by_others(toolset, request, spec, home, lease)
-            raise
-        return Executed(
-            wire=wire,
-            is_long=outcome.answer_bytes > SHORT_BYTES,
-            at_rest=lease.at_rest,
-            facts=_noted(toolset, outcome),
-            left=left,
-            release=partial(_release, toolset, lease),
-        )
-    except BaseException:
-        _release(toolset, lease)
-        raise
 
 
 def _release(toolset: Toolset, lease: Lease) -> None:

@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from needs import SLOW, needs_of_fixtures, needs_of_module
+from needs import NEEDS, SLOW, needs_of_fixtures, needs_of_module
 from other_processes import Start
 from somebody import somebody
+from spread_cases import chosen
 
 # What hangs is ended by pytest-timeout.
 settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cases",
+        type=int,
+        metavar="N",
+        help="run at most N cases of each parametrised test that starts servers or uses the real kernel",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,9 +38,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("slow")
 
 
+def _is_dear(item: pytest.Item) -> bool:
+    marks = {mark.name for mark in item.iter_markers()}
+    return not marks.isdisjoint({"slow", "kernel", *NEEDS})
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files marked `long`: one that began last would keep all others waiting for it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases where not all are to run, and begin with the files marked `long`.
+
+    One of those that began last would keep all others waiting for it.
+    """
+    most = config.getoption("--cases")
+    if most is not None:
+        # A test that costs little runs in all its cases.
+        named = [(item.nodeid.partition("[")[0] if _is_dear(item) else item.nodeid, item) for item in items]
+        left = chosen(named, most)
+        kept = {id(item) for item in left}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = left
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system
+from runner.settings.missed_network import missed_network
 from runner.settings.model import Settings
 from runner.settings.rights import interpreters_of, with_rights
 from runner.system.threads import in_thread
@@ -66,14 +66,6 @@ _FETCHERS = {
 }
 
 _SAID_CHARS = 500
-
-# What programs say when a name cannot be looked up, or a socket cannot be had or connected.
-_NO_NETWORK = re.compile(
-    r"EAI_AGAIN|ENOTFOUND|ENETUNREACH|getaddrinfo|name resolution|Name or service not known|dns error"
-    r"|Network is unreachable|Could not resolve|fetch failed|ConnectError|NewConnectionError"
-    r"|error sending request|(?:connect|socket).{0,600}(?:EACCES|EPERM|Permission denied|not permitted)",
-    re.IGNORECASE,
-)
 
 
 def check_command(target: Target, settings: Settings) -> Path:
@@ -229,7 +221,7 @@ class ConfinedTransport(HomedTransport):
     async def _why(self, problem: str, said: LastWords) -> str:
         words = await said.wait()
         lending = hint_for(self._settings, self._tier)(words)
-        missing = "" if self._settings.rights().network else _NO_NETWORK.search(words)
+        missing = not self._settings.rights().network and missed_network(words)
         hint = "; a confined server has no network, which --allow-net would allow" if missing else ""
         told = f"; it said: {words[-_SAID_CHARS:]}" if words else ""
         return f"{problem}{hint}{told}" + (f"; {lending}" if lending else "")

@@ -25,10 +25,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from runner.errors import UsageError
+from runner.settings.missed_network import missed_network
 from runner.settings.targets import Entry, entry_of, module_line, proxy_line
 from runner.widgets.serving import MountedPages
 from runner.worker.internals.providers import FastMCPProvider
 from runner.worker.internals.server import inner_provider
+from runner.worker.internals.unguarded_run import serving_nothing
 from runner.worker.output_transformer import NAME, ToolTransformer
 from runner.worker.own_modules import OwnModules
 from sandbox.errors import LoadError
@@ -88,8 +90,9 @@ def author_frames(error: BaseException, folder: Path) -> list[dict[str, object]]
 
 def _load(entry: Entry) -> AnyServer:
     os.environ.update({name: _filled_in(value) for name, value in entry.variables.items()})
-    module = _import(entry)
-    server = _server_of(module, entry)
+    with serving_nothing():
+        module = _import(entry)
+        server = _server_of(module, entry)
     function = vars(module).get(NAME)
     if callable(function):
         if not isinstance(server, FastMCP):
@@ -289,7 +292,22 @@ def _explain(entry: Entry, error: BaseException) -> LoadError:
             f"{where} left the interpreter (SystemExit {error.code!r}) at import{_or_by_itself(entry)}",
             line,
         )
-    return LoadError(f"{where} raised {type(error).__name__}: {error}", line)
+    return LoadError(f"{where} raised {type(error).__name__}: {error}{_allowing(error)}", line)
+
+
+def _allowing(error: BaseException) -> str:
+    """Return which option would give a file what it missed at import, if one would."""
+    if isinstance(error, KeyError) and _is_of_environ(error):
+        return f"; tools see few variables of the environment, and this one with --allow-env={error.args[0]}"
+    if missed_network(str(error)):
+        return "; without --allow-net a tool file has no network"
+    return ""
+
+
+def _is_of_environ(error: KeyError) -> bool:
+    """Say whether a key was looked for in `os.environ`, whose own frame is the last one then."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return last.filename == os.__file__ or last.filename == "<frozen os>"
 
 
 def _missing(error: ModuleNotFoundError, entry: Entry) -> str:

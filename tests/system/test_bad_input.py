@@ -172,6 +172,23 @@ async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
             id="exits",
         ),
         pytest.param(
+            GOOD + "import os\nos.environ['A_KEY_OF_MINE']\n",
+            "tool.py, line 13: `os.environ['A_KEY_OF_MINE']` raised KeyError: 'A_KEY_OF_MINE'; "
+            "tools see few variables of the environment, and this one with --allow-env=A_KEY_OF_MINE",
+            id="variable-not-shown",
+        ),
+        pytest.param(
+            GOOD + "{}['A_KEY_OF_MINE']\n",
+            "tool.py, line 12: `{}['A_KEY_OF_MINE']` raised KeyError: 'A_KEY_OF_MINE'",
+            id="key-of-no-variable",
+        ),
+        pytest.param(
+            GOOD + "raise OSError('Temporary failure in name resolution')\n",
+            "tool.py, line 12: `raise OSError('Temporary failure in name resolution')` raised OSError: "
+            "Temporary failure in name resolution; without --allow-net a tool file has no network",
+            id="network",
+        ),
+        pytest.param(
             GOOD + "import os\nos._exit(4)\n",
             "the process that imported it ended with exit status 4",
             id="ends-its-process",
@@ -189,6 +206,29 @@ async def test_a_bad_file_is_refused_with_its_own_line(
     said = await refusal(forkserver, folder, text)
 
     assert said == sentence
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param("mcp.run()", id="stdio"),
+        pytest.param("mcp.run(transport='http', port=0)", id="http"),
+        pytest.param("import asyncio\nasyncio.run(mcp.run_async())", id="async"),
+        pytest.param("import anyio\nanyio.run(mcp.run_http_async)", id="async-http"),
+        pytest.param(
+            "from mcp.server import MCPServer\nMCPServer('other').run('streamable-http')", id="of-the-sdk"
+        ),
+    ],
+)
+async def test_a_file_that_serves_itself_as_it_is_imported_is_served_like_any_other(
+    folder: Path, user: str, ending: str
+) -> None:
+    # What follows shows that serving came back, and that nothing of it goes on in a thread.
+    after = "\nimport threading\nassert threading.active_count() == 1\n"
+    async with open_toolset(written(folder, f"{GOOD}{ending}{after}"), folder) as toolset:
+        completed = await call(toolset, user, "hi")
+
+    assert completed.processed.value == {"results": "hi"}
 
 
 async def test_a_lifespan_that_raises_is_refused(folder: Path) -> None:

@@ -1,0 +1,54 @@
+"""A file that serves itself as it is imported: `mcp.run()` without `if __name__ == "__main__"`.
+
+Run as a program it is right. Imported it would read the standard input of the zygote, open a port, or start
+threads. So while a file is imported, the methods that serve come back at once, and what follows them is run.
+They are public; that they are replaced is what makes this one of the internals. If one is renamed, such files
+serve themselves again, and `tests/system/test_bad_input.py -k serves_itself` fails.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from fastmcp import FastMCP
+from mcp.server.mcpserver import MCPServer
+
+__all__ = ["serving_nothing"]
+
+_COMMON = ("run", "run_stdio_async")
+_METHODS: dict[type[Any], tuple[str, ...]] = {
+    FastMCP: (*_COMMON, "run_async", "run_http_async"),
+    MCPServer: (*_COMMON, "run_sse_async", "run_streamable_http_async"),
+}
+
+
+@contextlib.contextmanager
+def serving_nothing() -> Iterator[None]:
+    """Have servers not serve meanwhile, however they are asked to."""
+    with contextlib.ExitStack() as stack:
+        for kind, names in _METHODS.items():
+            for name in names:
+                stack.enter_context(_replaced(kind, name))
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(kind: type[Any], name: str) -> Iterator[None]:
+    own = vars(kind).get(name)
+    setattr(kind, name, _at_once if name == "run" else _at_once_async)
+    try:
+        yield
+    finally:
+        if own is None:
+            # It was inherited.
+            delattr(kind, name)
+        else:
+            setattr(kind, name, own)
+
+
+def _at_once(self: object, *args: object, **kwargs: object) -> None:
+    """Serve nothing."""
+
+
+async def _at_once_async(self: object, *args: object, **kwargs: object) -> None:
+    """Serve nothing."""
