@@ -221,6 +221,18 @@ def test_a_large_json_file_and_a_long_result_leave_the_page_usable(seen: Seen) -
     expect(seen.page.get_by_role("heading", name="History")).to_be_visible()
 
 
+def test_a_link_that_lets_its_bearer_download_is_not_what_a_model_reads(seen: Seen) -> None:
+    seen.tool("large")
+
+    seen.run()
+
+    expect(seen.tab("Messages")).to_contain_text("toolcell/download")
+    model = seen.tab("As a model sees it")
+    expect(model).to_contain_text("resource_link")
+    expect(model).not_to_contain_text("toolcell/download")
+    expect(model).not_to_contain_text("_meta")
+
+
 def test_a_past_call_is_run_again_changed_and_compared(seen: Seen) -> None:
     seen.tool("publish")
     seen.page.get_by_label("text").fill("one")

@@ -10,6 +10,7 @@ import { door, info } from "./info";
 import { isObject, parseJson, toJson, type Json } from "./json";
 import { paced } from "./pace";
 import { cancel, ended, runById, start, type Run } from "./runs";
+import { seenByModel } from "./seen";
 import { answers, NoAnswer } from "./streams";
 import { tools, type Tool } from "./tools";
 import { mayDestroy } from "./widget_calls";
@@ -21,7 +22,6 @@ const TO_MODEL = {
   noTool: (tool: string): string => `There is no tool ${tool}.`,
   badArguments: (why: string): string => `The arguments are no JSON object: ${why}`,
   picture: (mime: string): string => `[a picture, ${mime}, which the person sees]`,
-  bytes: (length: number): string => `(${length} characters of base64)`,
   asked: "The tool asked for more than could be answered.",
 };
 
@@ -352,17 +352,10 @@ export function seenOf(result: Params, withPictures: boolean): { saw: string; im
       images.push({ mime, data: String(block["data"]) });
       return [];
     }
-    return [toJson(withoutPrivate(block))];
+    return [toJson(seenByModel(block))];
   });
   if (content.length === 0 && result["structuredContent"] !== undefined) return { saw: toJson(result["structuredContent"]), images };
   return { saw: texts.join("\n"), images };
-}
-
-/** A block by what it says: no bytes, and no `_meta`, which is for programs and may hold links with tokens. */
-function withoutPrivate(value: Json): Json {
-  if (!isObject(value)) return value;
-  const kept = Object.entries(value).filter(([key]) => key !== "_meta" && key !== "annotations");
-  return Object.fromEntries(kept.map(([key, each]) => [key, (key === "data" || key === "blob") && typeof each === "string" ? TO_MODEL.bytes(each.length) : withoutPrivate(each)]));
 }
 
 /** The whole chat, as a file. */

@@ -199,7 +199,6 @@ export const de: Messages = {
     why: "Warum",
     tryThis: "Was helfen kann",
     length: (characters, tokens) => `${count(characters)} Zeichen, etwa ${count(tokens)} ${plural(tokens, { one: "Token", other: "Tokens" })}`,
-    base64: (n) => `(${count(n)} Zeichen Base64)`,
     noText: "(kein Text)",
     notKept: "Die Nachrichten dieses Aufrufs wurden nicht aufbewahrt.",
     whole: "Gesamter Wert des Vertrags",

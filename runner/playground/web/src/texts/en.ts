@@ -199,7 +199,6 @@ export const en = {
     why: "Why",
     tryThis: "What to try",
     length: (characters: number, tokens: number) => `${count(characters)} ${plural(characters, { one: "character", other: "characters" })}, about ${count(tokens)} ${plural(tokens, { one: "token", other: "tokens" })}`,
-    base64: (n: number) => `(${count(n)} characters of base64)`,
     noText: "(no text)",
     notKept: "The messages of this call were not kept.",
     whole: "Whole contract value",

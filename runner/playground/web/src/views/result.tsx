@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { isObject, toJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
 import { reportOf, type Cause, type Run, type Span } from "../model/runs";
+import { seenByModel } from "../model/seen";
 import { duration, size } from "../model/words";
 import { ADVISING, adviceOf, adviceOfDenial, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
@@ -88,11 +89,7 @@ export function Problem({ text, cause }: { text: string; cause?: Cause | undefin
 /** The text that a model reads, and how long it is. */
 export function modelText(result: Params): string {
   const content = Array.isArray(result["content"]) ? result["content"] : [];
-  return content.filter(isObject).map((block) => (block["type"] === "text" ? String(block["text"]) : toJson(shortened(block), 2))).join("\n");
-}
-
-function shortened(block: Params): Params {
-  return typeof block["data"] === "string" ? { ...block, data: T.result.base64(block["data"].length) } : block;
+  return content.filter(isObject).map((block) => (block["type"] === "text" ? String(block["text"]) : toJson(seenByModel(block), 2))).join("\n");
 }
 
 export function ModelTab({ run }: { run: Run }): JSX.Element {
