@@ -69,7 +69,7 @@ def test_no_state_of_a_form_has_a_fault(seen: Seen) -> None:
 
 def test_neither_the_palette_nor_a_lost_server_has_a_fault(seen: Seen) -> None:
     seen.page.keyboard.press("Control+k")
-    expect(seen.page.get_by_role("option").first).to_be_visible()
+    expect(seen.page.get_by_role("listbox").get_by_role("option").first).to_be_visible()
     clean(seen, "palette")
     seen.page.get_by_role("combobox", name="Go to a tool").fill("no such thing at all")
     expect(seen.page.get_by_text("Nothing has these words.")).to_be_visible()

@@ -226,7 +226,7 @@ def test_the_keyboard_reaches_tools_and_runs_them(seen: Seen) -> None:
     page.keyboard.press("Control+k")
     expect(page.get_by_role("combobox", name="Go to a tool")).to_be_focused()
     page.keyboard.type("forbid")
-    expect(page.get_by_role("option").first).to_contain_text("forbidden")
+    expect(page.get_by_role("listbox").get_by_role("option").first).to_contain_text("forbidden")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("forbidden")
     page.keyboard.press("Control+Enter")
