@@ -53,8 +53,6 @@ def set_up(
     """
     # No form of a line names them, and each is looked up for each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # Nor where in the code it was written: to find that out takes longer than to write the line.
-    logging._srcfile = None
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     handler.addFilter(_add_call_id)
