@@ -4,8 +4,8 @@ Source: the design's notes on the security of shown content; decision 15.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fastmcp.server.auth import AuthProvider, OAuthProxy
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -17,15 +17,17 @@ from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
 from runner.playground.config import Playground, frames_origin
-from runner.playground.internals import provider_login
 from runner.playground.oauth import OAuthSteps
 from runner.playground.other_servers import Beside
 from runner.users.resource import LOGINS, PAGE_LOGIN
 
+if TYPE_CHECKING:
+    from fastmcp.server.auth import AuthProvider
+
 __all__ = ["playground_address", "routes"]
 
 
-def routes(site: Site, playground: Playground, auth: AuthProvider | None = None) -> list[Route]:
+def routes(site: Site, playground: Playground, auth: "AuthProvider | None" = None) -> list[Route]:
     """Return the routes.
 
     Args:
@@ -35,7 +37,7 @@ def routes(site: Site, playground: Playground, auth: AuthProvider | None = None)
     """
     own = _Routes(site, playground)
     return [
-        *(provider_login.routes(site, auth) if isinstance(auth, OAuthProxy) else ()),
+        *_logins(site, auth),
         Route("/", own.page, methods=["GET"]),
         Route("/play/assets/{name}", own.asset, methods=["GET"]),
         Route("/play/info", own.info, methods=["GET"]),
@@ -43,6 +45,17 @@ def routes(site: Site, playground: Playground, auth: AuthProvider | None = None)
         *(_of_others(site, playground.beside) if playground.beside is not None else ()),
         *(playground.chat.routes() if playground.chat is not None else ()),
     ]
+
+
+def _logins(site: Site, auth: "AuthProvider | None") -> list[Route]:
+    if site.settings.auth.kind not in LOGINS:
+        return []
+    # What FastMCP has for logins takes a seventh of a start: only where users log in here.
+    from fastmcp.server.auth import OAuthProxy  # noqa: PLC0415
+
+    from runner.playground.internals import provider_login  # noqa: PLC0415
+
+    return provider_login.routes(site, auth) if isinstance(auth, OAuthProxy) else []
 
 
 def _of_others(site: Site, beside: Beside) -> list[Route]:

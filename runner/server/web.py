@@ -32,7 +32,7 @@ from runner.http.wrong_keys import WrongKeys
 from runner.protocol.direct import Answer
 from runner.protocol.endpoint import set_up_endpoint
 from runner.settings.isolation import in_force
-from runner.users.providers import fault as identity_fault
+from runner.users.identity import keys_fault
 from runner.users.resource import LOGINS, MCP_PATH, metadata_url
 
 __all__ = ["make_web"]
@@ -66,7 +66,7 @@ def make_web(
         Middleware(RequestsPerUser, site=site),
         Middleware(EndsWithToken, clock=site.clock),
     ]
-    ready = Readiness(site, identity=partial(identity_fault, mcp.auth))
+    ready = Readiness(site, identity=partial(keys_fault, mcp.auth))
     web = mcp.http_app(path=MCP_PATH, middleware=behind_tokens, **protection(site.settings))
     web.router.routes.extend(
         [

@@ -35,6 +35,7 @@ __all__ = [
     "auth_provider",
     "check_startable",
     "is_loopback",
+    "keys_fault",
     "os_user",
     "resolve",
     "token_print",
@@ -174,6 +175,17 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
         return providers.of(settings, partial(_name_in, names=settings.identity_claim))
     except ValueError as error:
         raise UsageError(f"the settings under auth cannot be used: {error}") from error
+
+
+async def keys_fault(provider: "AuthProvider | None") -> str | None:
+    """Say why nobody's token can be checked now; None if they can, or need nobody else for it."""
+    if provider is None:
+        return None
+    from runner.users.bearer_tokens import TimedVerifier  # noqa: PLC0415 - as in `auth_provider`
+
+    checks = getattr(provider, "token_verifier", None) or getattr(provider, "checks", None) or provider
+    said = await checks.fault() if isinstance(checks, TimedVerifier) else None
+    return None if said is None else f"the keys of the issuer cannot be fetched from auth.jwks_uri: {said}"
 
 
 def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | None:

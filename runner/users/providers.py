@@ -34,7 +34,7 @@ from runner.users.bearer_tokens import TimedVerifier
 from runner.users.login_state import LoginState, signing_key
 from runner.users.resource import PAGE_LOGIN_DONE, WELL_KNOWN, base_url, resource_url
 
-__all__ = ["fault", "of"]
+__all__ = ["of"]
 
 # To the letter: clients compare it with what the server calls itself, which may have no slash at its end.
 _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
@@ -70,13 +70,6 @@ def of(settings: Settings, name_of: NameOf) -> AuthProvider:
         base_url=base_url(settings),
         scopes_supported=_scopes(settings) or None,
     )
-
-
-async def fault(provider: AuthProvider | None) -> str | None:
-    """Say why nobody's token can be checked now; None if they can, or need nobody else for it."""
-    checks = getattr(provider, "token_verifier", None) or getattr(provider, "checks", None) or provider
-    said = await checks.fault() if isinstance(checks, TimedVerifier) else None
-    return None if said is None else f"the keys of the issuer cannot be fetched from auth.jwks_uri: {said}"
 
 
 class _NoTokens(TokenVerifier):
