@@ -24,7 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cases",
         type=int,
         metavar="N",
-        help="run at most N cases of each parametrised test that starts servers or uses the real kernel",
+        help="run at most N cases of each parametrised test that starts servers or uses the real kernel, "
+        "and one of those in files marked long",
     )
 
 
@@ -38,9 +39,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("slow")
 
 
-def _is_dear(item: pytest.Item) -> bool:
+def _at_most(item: pytest.Item, cases: int) -> int:
+    """Return how many cases of a test run: one in a long file, and all where they cost little."""
     marks = {mark.name for mark in item.iter_markers()}
-    return not marks.isdisjoint({"slow", "kernel", *NEEDS})
+    if "long" in marks:
+        return 1
+    return sys.maxsize if marks.isdisjoint({"slow", "kernel", *NEEDS}) else cases
 
 
 @pytest.hookimpl(trylast=True)
@@ -51,9 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     most = config.getoption("--cases")
     if most is not None:
-        # A test that costs little runs in all its cases.
-        named = [(item.nodeid.partition("[")[0] if _is_dear(item) else item.nodeid, item) for item in items]
-        left = chosen(named, most)
+        left = chosen((item.nodeid.partition("[")[0], _at_most(item, most), item) for item in items)
         kept = {id(item) for item in left}
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = left

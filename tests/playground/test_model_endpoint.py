@@ -6,8 +6,6 @@ Source: decision 47.
 import re
 from pathlib import Path
 
-import anthropic
-import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +27,8 @@ REPLY = Reply("Let me see.", calls=(("double", {"number": 21}), ("double", {"num
 def test_the_scripted_endpoint_speaks_as_the_official_client_of_openai_expects() -> None:
     with endpoint() as running:
         running.script = [REPLY]
+        import openai  # takes seconds, which the collection of all tests would wait for
+
         client = openai.OpenAI(base_url=f"{running.base}/v1", api_key=KEY, max_retries=0)
         with client.chat.completions.stream(
             model=MODEL, messages=[{"role": "user", "content": "x"}], stream_options={"include_usage": True}
@@ -48,6 +48,8 @@ def test_the_scripted_endpoint_speaks_as_the_official_client_of_openai_expects()
 def test_the_scripted_endpoint_speaks_as_the_official_client_of_anthropic_expects() -> None:
     with endpoint() as running:
         running.script = [REPLY]
+        import anthropic  # as above
+
         client = anthropic.Anthropic(base_url=running.base, api_key=KEY, max_retries=0)
         with client.messages.stream(
             model=MODEL, max_tokens=10, messages=[{"role": "user", "content": "x"}]
