@@ -17,6 +17,7 @@ async def test_no_call_is_lost_while_a_release_follows_another(world: World, tmp
     ended: Counter[str] = Counter()
     once: list[str] = []
     said: list[int] = []
+    latest: dict[str, int] = {}
     running = True
 
     async def calls_of(user: str) -> None:
@@ -28,7 +29,8 @@ async def test_no_call_is_lost_while_a_release_follows_another(world: World, tmp
             arguments = {"runs": str(world.folder / "runs"), "marker": marker, "seconds": 0.2}
             done = await host.call("once", arguments, user=user)
             ended[code_of(done) or "ok"] += 1
-            said.append(await host.result("add", {"a": 1, "b": 2}, user=user))
+            latest[user] = await host.result("add", {"a": 1, "b": 2}, user=user)
+            said.append(latest[user])
 
     async def goes_on() -> None:
         before = len(said)
@@ -49,6 +51,8 @@ async def test_no_call_is_lost_while_a_release_follows_another(world: World, tmp
         await until(lambda: world.runs("long"))
         await goes_on()
         host = new
+        # The old host is drained before its nodes go: whoever called there calls here now.
+        await until(lambda: set(latest.values()) == {1003})
         old_node.signal(signal.SIGTERM)
         await asyncio.to_thread(old_node.process.wait, 90)
         await goes_on()
