@@ -6,11 +6,13 @@ import json
 import logging
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -73,8 +75,7 @@ def client(authority: Authority, pair: Pair | None, version: ssl.TLSVersion | No
         if version < ssl.TLSVersion.TLSv1_2:
             # Elsewhere it would be the client that refuses.
             context.set_ciphers("DEFAULT:@SECLEVEL=0")
-        context.minimum_version = ssl.TLSVersion.TLSv1
-        context.maximum_version = version
+        context.minimum_version = context.maximum_version = version
     return context
 
 
@@ -269,6 +270,37 @@ async def test_http_1_1_is_agreed_on_and_nothing_is_resumed_by_a_ticket(authorit
 
 
 @pytest.mark.anyio
+async def test_a_session_that_is_resumed_counts_no_longer_than_its_certificate(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS 1.2 resumes by number, and then nobody checks the certificate again but we."""
+    context = client(authority, authority.signed("gateway", GATEWAY), ssl.TLSVersion.TLSv1_2)
+    async with served(authority) as one:
+        first, session, _ = await asyncio.to_thread(_resumed, context, one.port, None)
+        again, _, is_resumed = await asyncio.to_thread(_resumed, context, one.port, session)
+        later = time.time() + 2 * DAY.total_seconds()
+        monkeypatch.setattr("runner.http.connections.time", SimpleNamespace(time=lambda: later))
+        over, _, is_over_resumed = await asyncio.to_thread(_resumed, context, one.port, session)
+
+    assert (first, again, over) == (b"200", b"200", b"403")
+    assert (is_resumed, is_over_resumed) == (True, True)
+
+
+def _resumed(
+    context: ssl.SSLContext, port: int, session: ssl.SSLSession | None
+) -> tuple[bytes, ssl.SSLSession | None, bool | None]:
+    """Ask in a session, or in a new one; return the status, the session, and whether it was resumed."""
+    plain = socket.create_connection(("127.0.0.1", port))
+    with context.wrap_socket(plain, server_hostname="localhost", session=session) as made:
+        made.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-User: ann\r\nConnection: close\r\n\r\n")
+        said = b""
+        # To the end: OpenSSL forgets a session whose connection was cut off.
+        while more := made.recv(1000):
+            said += more
+        return said[9:12], made.session, made.session_reused
+
+
+@pytest.mark.anyio
 async def test_an_authority_below_another_may_be_named_alone(authority: Authority) -> None:
     """Its neighbours do not count, though the same root signed them."""
     ours = Authority(authority.folder, "ours", authority)
@@ -401,13 +433,14 @@ async def test_who_dawdles_with_a_handshake_holds_nobody_up_and_goes_when_its_ti
 async def test_handshakes_under_way_end_with_the_server(authority: Authority) -> None:
     async with served(authority) as one:
         acceptor = one.acceptor
+        acceptor.handshake_s = 600
         reader, _writer = await one.connected(None)
         assert await becomes(lambda: acceptor.handshakes.count == 1)
         assert one.server is not None
         one.server.should_exit = True
-        ended = await reader.read()
+        ended = await becomes(reader.at_eof)
 
-    assert ended == b""
+    assert ended
     assert acceptor.handshakes.count == 0
     assert await becomes(lambda: not acceptor._begun)
 
