@@ -150,12 +150,17 @@ class Runner:
 
         Raises:
             UsageError: Nobody says who may call. Where the program listens is not known here, so that
-                the user of the operating system does not count.
+                the user of the operating system does not count, nor does a certificate.
         """
         toolset, settings = self._open(), self.settings
         if settings.user is None and settings.auth.kind == "none":
             raise UsageError(
                 "nothing says who may call; give `identity`, or set auth.kind (docs/settings.md)"
+            )
+        if settings.auth.gateway_certificate is not None:
+            raise UsageError(
+                "auth.gateway_certificate is for a server of `runner serve`: here the program listens, and "
+                "what a client's certificate says is not known; use auth.gateway_addresses alone"
             )
 
         def download_url(user: User, file: ArtifactFile) -> str:

@@ -27,6 +27,7 @@ from runner.store.spool.files import Spool
 from runner.system.openat import ficlone
 from runner.system.state_access import denied_in
 from runner.system.state_files import apart_in
+from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import auth_provider, check_startable
 from sandbox.probe.gate import try_gate
 from sandbox.probe.machine import Probe, Tier, layers, probe
@@ -444,6 +445,7 @@ def _secrets(settings: Settings) -> Iterator[Line]:
 def _configuration(settings: Settings) -> Iterator[Line]:
     try:
         auth_provider(settings)
+        tls = GatewayTls.of(settings)
         if settings.transport == "http":
             check_startable(settings, "http")
     except RunnerError as error:
@@ -451,6 +453,9 @@ def _configuration(settings: Settings) -> Iterator[Line]:
         yield Line(section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure)
     else:
         yield Line(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
+        for warning in () if tls is None else tls.warnings:
+            cure = "renew it; new connections are made with it without a restart"
+            yield Line(section="configuration", name="auth", level=Level.NOTE, detail=warning, cure=cure)
     yield from _secrets(settings)
     yield Line(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))
     yield Line(section="configuration", name="jobs", level=Level.OK, detail=_jobs(settings))

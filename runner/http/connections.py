@@ -11,6 +11,7 @@ Source: RFC 9110, 15.5.9 (408) and 15.6.4 (503); RFC 6585, section 4 (429).
 import asyncio
 import http
 import json
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -18,9 +19,13 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from runner.http.joined_writes import JoinedWrites
+from runner.users.gateway_tls import names_of
 from sandbox.host import descriptors
 
-__all__ = ["Connection", "Connections", "protocol_of"]
+__all__ = ["PEER_NAMES", "Connection", "Connections", "protocol_of"]
+
+PEER_NAMES = "toolcell.peer_names"
+"""In the scope of a request that came over TLS: the names of the client's certificate, see `names_of`."""
 
 _HEADERS_S = 20.0
 _PACE_S = 30.0
@@ -127,6 +132,7 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._is_refused = False
+        self._peer_names: frozenset[str] | None = None
         self._lingers = False
         self._came = 0
         self._body_is_due = False
@@ -141,6 +147,8 @@ class Connection(HttpToolsProtocol):
         """Begin, if there is room."""
         super().connection_made(cast("asyncio.Transport", JoinedWrites(transport, self.loop)))
         self._address = self.client[0] if self.client else ""
+        if transport.get_extra_info("sslcontext") is not None:
+            self._peer_names = names_of(transport.get_extra_info("peercert"), now=time.time())
         refusal = self._all.come(self, self._address)
         if refusal is None:
             self._set_timer(self._all.headers_s, self._too_slow)
@@ -174,6 +182,12 @@ class Connection(HttpToolsProtocol):
         elif self.is_idle:
             # Once for each request: who sends a byte now and then is no faster for it.
             self._set_timer(self._all.headers_s, self._too_slow)
+
+    def on_message_begin(self) -> None:
+        """Begin a request, of whoever the connection is."""
+        super().on_message_begin()
+        if self._peer_names is not None:
+            cast("dict[str, object]", self.scope)[PEER_NAMES] = self._peer_names
 
     def on_headers_complete(self) -> None:
         """Watch over the body from now on."""

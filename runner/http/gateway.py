@@ -1,8 +1,9 @@
-"""Who calls, as a gateway in front says: taken from the gateway's own addresses, and from nobody else.
+"""Who calls, as a gateway in front says: taken from the gateway itself, and from nobody else.
 
 The gateway has logged its user in and names him in a header. Anybody can send a header, so it counts only on
-a connection that comes from an address that the operator named; from others it is refused, and the log says
-so. What counts is who is connected, never what `X-Forwarded-For` says of where a request came from.
+a connection that comes from an address that the operator named, or whose client certificate carries a name
+that he named, or both where both are asked for; from others it is refused, and the log says so. What counts
+is who is connected, never what `X-Forwarded-For` says of where a request came from.
 
 A request that counts goes on with a pass in place of a token, so that it is checked, counted and shared out
 as every other. The header goes no further.
@@ -17,15 +18,19 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from runner.formats.terminal_text import printable
+from runner.http.connections import PEER_NAMES
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
 from runner.settings.model import Settings
+from runner.users.gateway_tls import wanted_names
 
 __all__ = ["Gateway", "Peers"]
 
 log = logging.getLogger(__name__)
 
 _PEER = "toolcell.peer"
+_MOST_LOGGED_CHARS = 400
 
 
 class Peers:
@@ -57,6 +62,9 @@ class Gateway:
         self._shown = settings.auth.gateway_header
         self._header = self._shown.lower().encode()
         self._networks = [ip_network(each) for each in settings.auth.gateway_addresses]
+        self._names = wanted_names(settings.auth.gateway_names)
+        asked = {"auth.gateway_addresses": self._networks, "auth.gateway_names": self._names}
+        self._asked = ", ".join(setting for setting, values in asked.items() if values)
         self._give = give
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,15 +74,21 @@ class Gateway:
             await self._app(scope, receive, send)
             return
         peer = _address(scope.get(_PEER, scope.get("client")))
-        if peer is None or not any(peer in network for network in self._networks):
+        names: frozenset[str] = scope.get(PEER_NAMES, frozenset())
+        if not self._is_gateway(peer, names):
+            certificate = ", ".join(sorted(names)) or None
             log.warning(
                 "an identity was handed on by somebody who is no gateway",
-                extra={"address": str(peer), "header": self._shown},
+                extra={
+                    "address": str(peer),
+                    "header": self._shown,
+                    "certificate": certificate and printable(certificate[:_MOST_LOGGED_CHARS]),
+                },
             )
             note_wrong(Request(scope), "header")
             sentence = (
                 f"{self._shown} is taken from this server's gateway only; connect through it "
-                "(operator: auth.gateway_addresses)"
+                f"(operator: {self._asked})"
             )
             await refused(403, sentence)(scope, receive, send)
             return
@@ -88,6 +102,13 @@ class Gateway:
         ]
         passed = (b"authorization", f"Bearer {self._give(user)}".encode())
         await self._app({**scope, "headers": [*kept, passed]}, receive, send)
+
+    def _is_gateway(self, peer: IPv4Address | IPv6Address | None, names: frozenset[str]) -> bool:
+        if self._names and self._names.isdisjoint(names):
+            return False
+        if self._networks and (peer is None or not any(peer in network for network in self._networks)):
+            return False
+        return bool(self._names or self._networks)
 
 
 def _address(client: object) -> IPv4Address | IPv6Address | None:

@@ -126,7 +126,11 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
     listeners = _listen(settings)
     # A policy cannot name an address of version 6.
     names = ("127.0.0.1", "localhost")
-    embedders = [settings.public_url] if settings.public_url else [f"http://{each}:{port}" for each in names]
+    embedders = (
+        [settings.public_url]
+        if settings.public_url
+        else [f"{settings.scheme}://{each}:{port}" for each in names]
+    )
     config = uvicorn.Config(
         make_frames(bundle.frames(), embedders),
         http=protocol_of(_MOST_CONNECTIONS),

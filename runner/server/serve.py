@@ -59,6 +59,7 @@ from runner.toolset.rates import Rates
 from runner.toolset.throttle import Throttle
 from runner.toolset.toolset import Toolset
 from runner.users.events import Events
+from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import User, check_startable
 from sandbox.probe.machine import Tier
 
@@ -207,6 +208,7 @@ async def serve_application(
         UsageError: The address cannot be listened on, or nobody says who may call.
     """
     check_startable(settings, transport)
+    tls = GatewayTls.of(settings) if transport == "http" else None
     loop = asyncio.get_running_loop()
     # A thread that copies a large file must not be what every other user waits for.
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
@@ -231,7 +233,7 @@ async def serve_application(
             # The last answers are on their way to a client that reads them, or not.
             await unanswered.none(_GRACE_S)
         else:
-            await _serve_http(served, make, settings, listener, signals, reloads, connecting)
+            await _serve_http(served, make, settings, listener, tls, signals, reloads, connecting)
     if transport == "stdio" and signals.stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
@@ -295,13 +297,15 @@ async def _serve_http(
     make: Callable[[S, DownloadUrl | None], FastMCP],
     settings: Settings,
     listener: socket.socket,
+    tls: GatewayTls | None,
     signals: StopSignals,
     reloads: Reloads,
     connecting: Connecting,
 ) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    served.links = replace(served.links, base=settings.public_url or f"http://{shown}:{port}")
+    own = f"{settings.scheme}://{shown}:{port}"
+    served.links = replace(served.links, base=settings.public_url or own)
 
     def download_url(user: User, file: ArtifactFile) -> str:
         return served.links.to(served.files(user).holder, file.id)
@@ -314,10 +318,10 @@ async def _serve_http(
     connect = connecting(site, served)
     async with open_playground(site, about, port=port, connect=connect) as playground:
         web = make_application(app, site, playground, served.end_session)
-        print(f"serving {app.name} at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"serving {app.name} at {own}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
-            _tell_address(settings.public_url or f"http://{shown}:{port}", playground)
-        await _serve_web(web, served, settings, listener, signals)
+            _tell_address(settings.public_url or own, playground)
+        await _serve_web(web, served, settings, listener, tls, signals)
 
 
 def _direct(app: FastMCP) -> Answer | None:
@@ -400,8 +404,15 @@ def _with_author_routes(web: Starlette, app: FastMCP, site: Site) -> Starlette:
 
 
 async def _serve_web(
-    web: Starlette, served: Served, settings: Settings, listener: socket.socket, signals: StopSignals
+    web: Starlette,
+    served: Served,
+    settings: Settings,
+    listener: socket.socket,
+    tls: GatewayTls | None,
+    signals: StopSignals,
 ) -> None:
+    if tls is not None:
+        tls.tell()
     # As uvicorn would put it there itself, yet behind what notes who is connected.
     believing: Any = ProxyHeadersMiddleware(
         cast("Any", web), trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
@@ -416,7 +427,7 @@ async def _serve_web(
         lifespan="on",
         timeout_graceful_shutdown=_GRACE_S,
     )
-    server = QuietServer(config, make_room=served.make_room)
+    server = QuietServer(config, make_room=served.make_room, tls=None if tls is None else tls.context)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await _until(signals.stopped, serving)
     await _left(served.drain, settings.stop_delay_s, signals.again)

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from runner.settings.values import (
+    CertificateNames,
     Folder,
     KeyUrl,
     Names,
@@ -37,8 +38,16 @@ _AUTH_OF = {
     "introspection_endpoint": ("oauth_proxy",),
     "tokens_file": ("static",),
     "gateway_addresses": ("gateway",),
+    "gateway_certificate": ("gateway",),
+    "gateway_key": ("gateway",),
+    "gateway_ca": ("gateway",),
+    "gateway_names": ("gateway",),
 }
 """Of which kinds of `Auth` a setting is; of any that is not named here, of all."""
+
+
+_TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
+"""What belongs together: with it the server listens with TLS only, and asks for a certificate."""
 
 
 class Auth(BaseModel):
@@ -105,6 +114,22 @@ class Auth(BaseModel):
     gateway_addresses: Networks = Field(
         (), description="Addresses and networks from which that header counts; from others it is refused."
     )
+    gateway_certificate: Folder | None = Field(
+        None,
+        description="PEM file with this server's certificate and its chain: with it the server listens with "
+        "TLS only, and takes connections of clients with a certificate only.",
+    )
+    gateway_key: Folder | None = Field(
+        None, description="PEM file with the key of that certificate, not readable by others."
+    )
+    gateway_ca: Folder | None = Field(
+        None, description="PEM file with the authorities whose client certificates count."
+    )
+    gateway_names: CertificateNames = Field(
+        (),
+        description="DNS names and URIs, one of which the client certificate of a gateway carries as "
+        "subjectAltName, to the letter; from others the header is refused.",
+    )
     tokens_file: Folder | None = Field(
         None, description="JSON object from token to user name, not readable by others; for `static`."
     )
@@ -119,13 +144,26 @@ class Auth(BaseModel):
                 )
         if self.kind == "static" and not self.tokens_file:
             raise ValueError('auth.kind is "static", which needs auth.tokens_file')
-        if self.kind == "gateway" and not self.gateway_addresses:
-            raise ValueError('auth.kind is "gateway", which needs auth.gateway_addresses')
+        if self.kind == "gateway":
+            self._is_whole_gateway()
         if self.kind == "jwt":
             self._is_whole_jwt()
         if self.kind in ("oauth_proxy", "oidc"):
             self._is_whole_login()
         return self
+
+    def _is_whole_gateway(self) -> None:
+        given = [name for name in _TLS if getattr(self, name)]
+        if given and len(given) < len(_TLS):
+            raise ValueError(
+                f"auth.{given[0]} is given, and TLS with a gateway also needs "
+                + " and ".join(f"auth.{name}" for name in _TLS if name not in given)
+            )
+        if not given and not self.gateway_addresses:
+            raise ValueError(
+                'auth.kind is "gateway", which needs auth.gateway_addresses, or for a gateway with a '
+                "certificate " + ", ".join(f"auth.{name}" for name in _TLS)
+            )
 
     def _is_whole_jwt(self) -> None:
         if bool(self.jwks_uri) == bool(self.public_key):

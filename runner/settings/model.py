@@ -526,9 +526,14 @@ class Settings(BaseSettings):
         return self._config
 
     @property
+    def scheme(self) -> str:
+        """Return with what the server speaks over HTTP: `https` where it listens with TLS, else `http`."""
+        return "http" if self.auth.gateway_certificate is None else "https"
+
+    @property
     def private_paths(self) -> tuple[Path, ...]:
         """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
-        of_auth = (self.auth.tokens_file, self.auth.client_secret_file)
+        of_auth = (self.auth.tokens_file, self.auth.client_secret_file, self.auth.gateway_key)
         secrets = (secret.file for secret in self.secrets.values())
         paths = (
             self.state_dir, self.store_path, *of_auth, self._config, self.audit_dir, *secrets,

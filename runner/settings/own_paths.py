@@ -79,6 +79,7 @@ class OwnPaths:
             (settings.store_path, "{store}", True),
             (settings.auth.tokens_file, "{auth.tokens_file}", True),
             (settings.auth.client_secret_file, "{auth.client_secret_file}", True),
+            (settings.auth.gateway_key, "{auth.gateway_key}", True),
             (settings.config_file, "{config}", True),
             *((path, "{private}", True) for path in settings.private_paths),
             *((path, f"{{tool_folder}}/{path.name}", False) for path in files),

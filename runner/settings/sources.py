@@ -35,7 +35,15 @@ _FOREIGN = frozenset(
     )
 )  # fmt: skip
 _FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
-_PATHS = (("state_dir",), ("homes",), ("auth", "tokens_file"), ("playground_model_key_file",))
+_PATHS = (
+    ("state_dir",),
+    ("homes",),
+    ("auth", "tokens_file"),
+    ("auth", "gateway_certificate"),
+    ("auth", "gateway_key"),
+    ("auth", "gateway_ca"),
+    ("playground_model_key_file",),
+)
 _LENT = ("allow_read", "allow_write")
 _SECRET = (
     ("auth", "public_key"),

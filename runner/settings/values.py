@@ -14,6 +14,7 @@ from pydantic_settings import NoDecode
 from runner.errors import UsageError
 
 __all__ = [
+    "CertificateNames",
     "Count",
     "Folder",
     "HostPort",
@@ -38,6 +39,8 @@ _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 # What the kernel takes for "leave it as it is", as its 32 and 16 bits.
 _NO_UID = 2**32 - 1
 _MAX_PORT = 65535
+_DNS_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!-~]{1,2000}")
 _LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
 
 
@@ -103,6 +106,20 @@ def _networks(named: tuple[str, ...]) -> tuple[str, ...]:
     return named
 
 
+def _certificate_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for each in names:
+        if "*" in each:
+            raise ValueError(
+                f"{each!r} would stand for many names, and one is compared as it is; write out each of them"
+            )
+        if not (_DNS_NAME.fullmatch(each) or _URI.fullmatch(each)):
+            raise ValueError(
+                f"{each!r} is neither a DNS name nor a URI, as a certificate carries them, such as "
+                "gateway.example.com or spiffe://example.com/gateway"
+            )
+    return names
+
+
 def _upstream(url: str) -> str:
     try:
         return _https(url)
@@ -149,6 +166,7 @@ def default_state_dir() -> Path:
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
+CertificateNames = Annotated[Names, AfterValidator(_certificate_names)]
 Networks = Annotated[Names, AfterValidator(_networks)]
 Folder = Annotated[Path, AfterValidator(_absolute)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

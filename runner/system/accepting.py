@@ -2,6 +2,7 @@
 
 asyncio's own loop tries again for each place in the backlog, thousands of times a second, and logs each. Here
 whoever wants to connect waits in the kernel meanwhile, and the log has one line now and then, with a count.
+So it is with TLS handshakes that fail.
 
 Source: accept(2), "ERRORS"; asyncio.selector_events, `_accept_connection`.
 """
@@ -10,10 +11,12 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runner.system.handshakes import Handshakes
 from sandbox.host import descriptors
 
 __all__ = ["Acceptor"]
@@ -29,6 +32,9 @@ _LOG_EVERY_S = 10.0
 # What is kept for calls that are under way, whose files are read and written.
 _KEPT_FREE = 16
 _MOST_KEPT = 128
+# How long a client has to prove who it is, and to take its leave.
+_HANDSHAKE_S = 10.0
+_GOODBYE_S = 2.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -39,15 +45,23 @@ class Acceptor:
         listener: The socket; stays the caller's.
         protocol: Makes what speaks on a connection.
         make_room: Gives up descriptors that nobody needs now; False if there are none.
+        tls: Returns what a new connection speaks TLS with; None where connections do not.
+        handshake_s: How long a TLS handshake may take, in seconds.
+        handshakes: Those that are under way.
     """
 
     listener: socket.socket
     protocol: Callable[[], asyncio.BaseProtocol]
     make_room: Callable[[], bool] = lambda: False
+    tls: Callable[[], ssl.SSLContext] | None = None
+    handshake_s: float = _HANDSHAKE_S
+    handshakes: Handshakes = field(default_factory=Handshakes.usual)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _rest_s: float = field(init=False, default=_FIRST_REST_S)
     _refused: int = field(init=False, default=0)
     _logged_at: float = field(init=False, default=float("-inf"))
+    _unproved: int = field(init=False, default=0)
+    _told_at: float = field(init=False, default=float("-inf"))
     _begun: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
 
     def start(self) -> None:
@@ -56,10 +70,11 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Take no more; those that were taken go on."""
+        """Take no more; those that were taken go on, but for handshakes under way."""
         if self._resting is not None:
             self._resting.cancel()
         asyncio.get_running_loop().remove_reader(self.listener.fileno())
+        self.handshakes.close()
 
     def _listen(self) -> None:
         self._resting = None
@@ -71,7 +86,7 @@ class Acceptor:
                 self._rest(OSError(errno.EMFILE, "too few descriptors are left"))
                 return
             try:
-                connection, _address = self.listener.accept()
+                connection, address = self.listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -80,15 +95,19 @@ class Acceptor:
                 self._rest(error)
                 return
             self._rest_s = _FIRST_REST_S
-            self._begin(connection)
+            self._begin(connection, str(address[0]))
 
     def _has_room(self) -> bool:
         kept = min(descriptors.limit() // _KEPT_FREE, _MOST_KEPT)
         return descriptors.left() > kept or self.make_room()
 
-    def _begin(self, connection: socket.socket) -> None:
+    def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        task = asyncio.create_task(self._connect(connection))
+        if self.tls is None:
+            task = asyncio.create_task(self._connect(connection))
+        else:
+            self.handshakes.begin(connection, address)
+            task = asyncio.create_task(self._shake_hands(connection, address, self.tls()))
         self._begun.add(task)
         task.add_done_callback(self._begun.discard)
 
@@ -99,6 +118,34 @@ class Acceptor:
             # It has gone again already.
             log.debug("a connection ended as it began", extra={"problem": str(error)})
             connection.close()
+
+    async def _shake_hands(self, connection: socket.socket, address: str, context: ssl.SSLContext) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self.protocol,
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=self.handshake_s,
+                ssl_shutdown_timeout=_GOODBYE_S,
+            )
+        except (ssl.SSLError, ConnectionAbortedError) as error:
+            self._tell_unproved(error, address)
+        except OSError as error:
+            # It has gone again already: so do probes that only look whether somebody listens.
+            log.debug("a connection ended as it began", extra={"problem": str(error)})
+        finally:
+            self.handshakes.end(connection, address)
+
+    def _tell_unproved(self, error: OSError, address: str) -> None:
+        self._unproved += 1
+        now = time.monotonic()
+        if now - self._told_at > _LOG_EVERY_S:
+            said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+            log.warning(
+                "a TLS handshake failed: connect with TLS and a client certificate that counts here",
+                extra={"times": self._unproved, "address": address, "problem": said},
+            )
+            self._told_at, self._unproved = now, 0
 
     def _rest(self, error: OSError) -> None:
         """Let those who want to connect wait, longer each time."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,18 +22,28 @@ class QuietServer(uvicorn.Server):
     Args:
         config: How to serve.
         make_room: Gives up descriptors that nobody needs now; False if there are none.
+        tls: Returns what a new connection speaks TLS with; None where connections do not.
     """
 
-    def __init__(self, config: uvicorn.Config, *, make_room: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        make_room: Callable[[], bool] = lambda: False,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         super().__init__(config)
         self._make_room = make_room
+        self._tls = tls
         self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and take connections from sockets that listen."""
         await super().startup([])
         for listener in sockets or ():
-            acceptor = Acceptor(listener=listener, protocol=self._connection, make_room=self._make_room)
+            acceptor = Acceptor(
+                listener=listener, protocol=self._connection, make_room=self._make_room, tls=self._tls
+            )
             self._acceptors.append(acceptor)
             acceptor.start()
 

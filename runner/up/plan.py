@@ -3,10 +3,12 @@
 Decided before anything is started. Ports that users had stay theirs, so that addresses last.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,6 +118,7 @@ def _server(name: str, file: UsersFile, beside: Path, folder: Path, port: int, u
     told = environment_of(given, beside)
     home = folder / segment
     config = None if given.config is None else beside / given.config
+    _refuse_tls(name, told, config)
     words, files = _served(name, given, beside)
     kind = "proxy" if given.proxy is not None else "serve"
     options = ["--transport", "http", "--port", str(port), "--user", name]
@@ -136,6 +139,21 @@ def _server(name: str, file: UsersFile, beside: Path, folder: Path, port: int, u
         bounds=Bounds(memory_mb=given.memory_mb, processes=given.processes, cpus=given.cpus),
         stop_s=file.stop_s,
     )
+
+
+def _refuse_tls(name: str, told: Mapping[str, str], config: Path | None) -> None:
+    """Refuse a server with TLS: whether it is ready is asked in plain HTTP, and it would never seem to be."""
+    found: object = None
+    if config is not None:
+        # What is wrong with the file, the server says in its own words.
+        with contextlib.suppress(OSError, ValueError):
+            found = tomllib.loads(config.read_text()).get("auth")
+    in_file = isinstance(found, Mapping) and found.get("gateway_certificate")
+    if in_file or told.get("RUNNER_AUTH__GATEWAY_CERTIFICATE"):
+        raise UsageError(
+            f"users.{name} has auth.gateway_certificate, and `runner up` asks its servers in plain HTTP "
+            "whether they are ready; take it out, or run that server with `runner serve`"
+        )
 
 
 def _served(name: str, given: Given, beside: Path) -> tuple[list[str], list[Path]]:

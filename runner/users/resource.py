@@ -59,7 +59,7 @@ def base_url(settings: Settings) -> str:
     if settings.public_url is not None:
         return settings.public_url
     if is_loopback(settings.host) and settings.port:
-        return f"http://{settings.host}:{settings.port}"
+        return f"{settings.scheme}://{settings.host}:{settings.port}"
     raise UsageError(
         "logins need the address by which users reach this server; set public_url, "
         "such as https://tools.example.com"

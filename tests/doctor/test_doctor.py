@@ -131,8 +131,22 @@ def test_a_server_that_would_not_start_fails(tmp_path: Path) -> None:
     no_tokens = report(settings(tmp_path, auth=Auth(kind="static", tokens_file=tmp_path / "none.json")))
 
     assert "reachable from other machines" in lines(open_to_all, "configuration")["auth"].detail
+    no_key = report(
+        settings(
+            tmp_path,
+            auth=Auth(
+                kind="gateway",
+                gateway_certificate=tmp_path / "none.pem",
+                gateway_key=tmp_path / "none.pem",
+                gateway_ca=tmp_path / "none.pem",
+                gateway_names=("gateway.example.com",),
+            ),
+        )
+    )
+
     assert "cannot be read" in lines(no_tokens, "configuration")["auth"].detail
-    assert (open_to_all.exit_status, no_tokens.exit_status) == (1, 1)
+    assert "auth.gateway_certificate" in lines(no_key, "configuration")["auth"].detail
+    assert (open_to_all.exit_status, no_tokens.exit_status, no_key.exit_status) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
             def address() -> re.Match[str] | None:
                 assert process.poll() is None, log.read_text()
-                return re.search(r"http://\S+/mcp", log.read_text()[begun:])
+                return re.search(r"https?://\S+/mcp", log.read_text()[begun:])
 
             assert until(lambda: address() is not None)
             found = address()

@@ -176,6 +176,22 @@ async def test_an_application_without_anybody_who_may_call_is_refused(tools: Pat
             _ = runner.app
 
 
+async def test_an_application_that_cannot_know_a_gateway_by_its_certificate_is_refused(
+    tools: Path, tmp_path: Path
+) -> None:
+    by_address = {"kind": "gateway", "gateway_addresses": ["127.0.0.1"]}
+    files = {f"gateway_{name}": str(tmp_path / "a.pem") for name in ("certificate", "key", "ca")}
+    by_certificate = {**by_address, **files, "gateway_names": ["gateway.example.com"]}
+
+    async with Runner(tools, store="none:", settings={**own(tmp_path), "auth": by_address}) as runner:
+        known = runner.app
+    async with Runner(tools, store="none:", settings={**own(tmp_path), "auth": by_certificate}) as runner:
+        with pytest.raises(UsageError, match=r"auth\.gateway_certificate is for a server"):
+            _ = runner.app
+
+    assert known is not None
+
+
 @pytest.mark.parametrize("text", [Path("/a"), b"bytes", {1, 2}, float("nan")])
 async def test_arguments_that_json_does_not_have_are_the_callers_fault(
     tools: Path, tmp_path: Path, text: object

@@ -6,6 +6,7 @@ import pytest
 from runner.errors import UsageError
 from runner.settings.model import Auth, Settings, ToolSettings
 from runner.settings.named_limits import LimitSettings
+from runner.settings.own_paths import OwnPaths
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.sources import config_report, config_text, load, origins, variables
@@ -170,6 +171,19 @@ def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: 
             'kind = "jwt"\njwks_uri = "http://a/jwks"\nissuer = "i"\naudience = "a"',
             "keys are fetched over https only",
         ),
+        ('kind = "gateway"', "needs auth.gateway_addresses, or for a gateway with a certificate"),
+        ('gateway_names = ["a"]', 'auth.kind is none; set it to "gateway"'),
+        (
+            'kind = "gateway"\ngateway_addresses = ["::1"]\ngateway_ca = "ca.pem"\ngateway_key = "k.pem"',
+            "auth.gateway_key is given, and TLS with a gateway also needs auth.gateway_certificate and "
+            "auth.gateway_names",
+        ),
+        (
+            'kind = "gateway"\ngateway_certificate = "a"\ngateway_key = "a"\ngateway_ca = "a"',
+            "TLS with a gateway also needs auth.gateway_names",
+        ),
+        ('kind = "gateway"\ngateway_names = ["*.example.com"]', "one is compared as it is"),
+        ('kind = "gateway"\ngateway_names = ["example.com:443"]', "neither a DNS name nor a URI"),
     ],
 )
 def test_auth_settings_that_do_not_belong_together_are_refused(auth: str, sentence: str) -> None:
@@ -177,6 +191,22 @@ def test_auth_settings_that_do_not_belong_together_are_refused(auth: str, senten
 
     with pytest.raises(UsageError, match=sentence):
         load({})
+
+
+def test_a_gateway_with_a_certificate_needs_no_address_and_its_key_is_kept_from_tools() -> None:
+    Path("runner.toml").write_text(
+        '[auth]\nkind = "gateway"\ngateway_certificate = "c.pem"\ngateway_key = "k.pem"\n'
+        'gateway_ca = "ca.pem"\ngateway_names = ["gateway.example.com", "spiffe://example.com/gateway"]\n'
+    )
+
+    settings = load({})
+
+    here = Path.cwd()
+    assert (settings.scheme, Settings().scheme) == ("https", "http")
+    assert settings.auth.gateway_certificate == here / "c.pem"
+    assert settings.auth.gateway_ca == here / "ca.pem"
+    assert here / "k.pem" in settings.private_paths
+    assert OwnPaths.of(settings).told(f"{here}/k.pem") == "{auth.gateway_key}"
 
 
 def test_keys_may_be_fetched_from_this_machine_without_https() -> None:

@@ -100,6 +100,24 @@ def test_secrets_are_in_the_environment_and_on_no_command_line(tmp_path: Path) -
     assert not any("hunter2" in word for word in server.command)
 
 
+@pytest.mark.parametrize("place", ["config", "environment"])
+def test_a_server_with_tls_is_refused_since_nobody_could_ask_whether_it_is_ready(
+    tmp_path: Path, place: str
+) -> None:
+    config = tmp_path / "user.toml"
+    config.write_text('[auth]\nkind = "gateway"\ngateway_addresses = ["127.0.0.1"]\n')
+    text = f"{USUAL}config = 'user.toml'\n[users.ann]\n"
+
+    plain = plan(tmp_path, text)
+    if place == "config":
+        config.write_text('[auth]\nkind = "gateway"\ngateway_certificate = "c.pem"\n')
+    else:
+        text += "environment = {RUNNER_AUTH__GATEWAY_CERTIFICATE = 'c.pem'}\n"
+
+    assert list(plain) == ["ann"]
+    assert "users.ann has auth.gateway_certificate" in problem(tmp_path, text)
+
+
 def test_a_changed_configuration_file_is_a_change(tmp_path: Path) -> None:
     (tmp_path / "ann.toml").write_text("max_calls = 1")
     text = f"{USUAL}[users.ann]\nconfig = 'ann.toml'"

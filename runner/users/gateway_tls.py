@@ -1,0 +1,246 @@
+"""TLS with a gateway in front: this server's certificate, and those by which a gateway proves itself.
+
+A connection is taken from a client only that has a certificate of an authority in `auth.gateway_ca`. An
+authority signs for others, too. So who may say for whom it calls is whoever's certificate carries one of
+`auth.gateway_names` as subjectAltName: DNS names and URIs, each compared as it is. Its subject says nothing.
+
+Certificates are renewed on disk. Each new connection is made with the files as they are then, or with the
+last good ones while they cannot be used. Connections that stand go on as they began.
+
+Nothing is resumed: the certificate is looked at whenever somebody connects. What OpenSSL still resumes, in
+TLS 1.2 by the number of a session, ends with the certificate's own time all the same.
+
+Source: RFC 5280, 4.2.1.6 (subjectAltName) and 6.1 (paths); RFC 8446, 4.4.2 (client certificates) and 4.6.1
+(tickets); RFC 9325, 3.4 and 3.5 (resumption, renegotiation); the `ssl` module, "Security considerations".
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.settings.auth import Auth
+from runner.settings.model import Settings
+
+__all__ = ["GatewayTls", "names_of", "wanted_names"]
+
+log = logging.getLogger(__name__)
+
+_KINDS = ("DNS", "URI")
+_OPEN_TO_OTHERS = 0o027
+# Many times what the authorities of the web take.
+_MOST_BYTES = 4 * 1024 * 1024
+
+Seen = tuple[tuple[int, ...] | None, ...]
+
+
+def wanted_names(names: Iterable[str]) -> frozenset[str]:
+    """Return names of `auth.gateway_names` as `names_of` returns those of a certificate."""
+    return frozenset(f"{'URI' if '://' in name else 'DNS'}:{name}" for name in names)
+
+
+def names_of(certificate: Mapping[str, Any] | None, *, now: float) -> frozenset[str]:
+    """Return the names that a client certificate carries, each with its kind before it: `DNS:…`, `URI:…`.
+
+    Args:
+        certificate: As `ssl` returns it of a peer whose certificate it has checked; None without one.
+        now: Seconds since the epoch. A certificate that is not valid then carries no names: a session that
+            was resumed had it checked earlier.
+    """
+    if not certificate:
+        return frozenset()
+    begins, ends = (ssl.cert_time_to_seconds(certificate[name]) for name in ("notBefore", "notAfter"))
+    if not begins <= now <= ends:
+        return frozenset()
+    names = certificate.get("subjectAltName", ())
+    return frozenset(f"{kind}:{name}" for kind, name in names if kind in _KINDS)
+
+
+@dataclass(slots=True, eq=False)
+class GatewayTls:
+    """What connections are made with. Make one with `of`."""
+
+    _auth: Auth
+    _context: ssl.SSLContext
+    _tried: Seen
+    warnings: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(cls, settings: Settings) -> "GatewayTls | None":
+        """Return what the settings ask for; None where the server speaks plain HTTP.
+
+        `warnings` of it are sentences on what is odd, and yet can be used.
+
+        Raises:
+            UsageError: A file cannot be had or used; the message names the setting.
+        """
+        auth = settings.auth
+        if auth.gateway_certificate is None:
+            return None
+        # Before they are read: what changes meanwhile is read again.
+        seen = _seen(auth)
+        return cls(auth, _made(auth), seen, _warnings(auth, datetime.now(UTC)))
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a new connection is made with: the files as they are now, or the last good ones."""
+        seen = _seen(self._auth)
+        if seen != self._tried:
+            self._tried = seen
+            self._renew()
+        return self._context
+
+    def _renew(self) -> None:
+        try:
+            self._context = _made(self._auth)
+            self.warnings = _warnings(self._auth, datetime.now(UTC))
+        except UsageError as error:
+            log.warning(
+                "changed certificates cannot be used, and those of before go on: mend the files, which are "
+                "read again when they change",
+                extra={"problem": str(error)},
+            )
+            return
+        log.info("changed certificates are in use for new connections")
+        self.tell()
+
+    def tell(self) -> None:
+        """Write the warnings to the log."""
+        for warning in self.warnings:
+            log.warning("a certificate is odd", extra={"problem": warning})
+
+
+def _files(auth: Auth) -> tuple[Path, Path, Path]:
+    found = auth.gateway_certificate, auth.gateway_key, auth.gateway_ca
+    # All or none, as the settings have checked.
+    return tuple(map(Path, found))  # type: ignore[arg-type, return-value]
+
+
+def _seen(auth: Auth) -> Seen:
+    """Return what differs when a file has been replaced, written to or made readable."""
+    return tuple(map(_state, _files(auth)))
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _made(auth: Auth) -> ssl.SSLContext:
+    """Return a context of the files as they are.
+
+    Raises:
+        UsageError: A file cannot be had or used.
+    """
+    certificate, key, ca = _files(auth)
+    _certificates("auth.gateway_certificate", certificate)
+    _certificates("auth.gateway_ca", ca)
+    if b"ENCRYPTED" in _content("auth.gateway_key", key, is_secret=True):
+        raise UsageError(
+            f"auth.gateway_key {key} is encrypted, and nobody is asked for its passphrase; "
+            "write the key without one, mode 0600"
+        )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    # As Python 3.13 has it by default: to the letter of RFC 5280, and an authority below another one may be
+    # named alone.
+    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        said = (
+            f"auth.gateway_key {key} is not the key of the first certificate in auth.gateway_certificate "
+            f"{certificate}; give the two that belong together"
+            if error.reason == "KEY_VALUES_MISMATCH"
+            else f"auth.gateway_certificate {certificate} and auth.gateway_key {key} cannot be used "
+            f"({_reason(error)}); give a chain that begins with this server's certificate, and its key, in "
+            "PEM form"
+        )
+        raise UsageError(said) from error
+    except OSError as error:
+        raise UsageError(
+            f"auth.gateway_certificate {certificate} cannot be read: {error.strerror}"
+        ) from error
+    try:
+        context.load_verify_locations(cafile=ca)
+    except OSError as error:
+        raise UsageError(f"auth.gateway_ca {ca} cannot be used: {_reason(error)}") from error
+    if context.cert_store_stats()["crl"]:
+        # Whoever puts a list of revoked certificates beside an authority means it.
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    return context
+
+
+def _reason(error: OSError) -> str:
+    return (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
+
+
+def _content(setting: str, path: Path, *, is_secret: bool = False) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        raise UsageError(f"{setting} {path} does not exist; write it there, in PEM form") from None
+    except PermissionError as error:
+        cure = "let it belong to the user of the runner" + (", with mode 0600" if is_secret else "")
+        raise UsageError(f"{setting} {path} may not be read by this user; {cure}") from error
+    except OSError as error:
+        raise UsageError(f"{setting} {path} cannot be read: {error.strerror}") from error
+    if is_secret and mode & _OPEN_TO_OTHERS:
+        raise UsageError(f"{setting} {path} is open to other users; chmod 600 {path}")
+    return content
+
+
+def _certificates(setting: str, path: Path) -> "list[Any]":
+    """Return the certificates of a file.
+
+    Raises:
+        UsageError: It cannot be read, or has none.
+    """
+    # Only who listens with TLS needs it, and it takes a while to import.
+    from cryptography import x509  # noqa: PLC0415
+
+    try:
+        return x509.load_pem_x509_certificates(_content(setting, path))
+    except ValueError as error:
+        raise UsageError(
+            f"{setting} {path} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----), "
+            "or a damaged one"
+        ) from error
+
+
+def _warnings(auth: Auth, now: datetime) -> tuple[str, ...]:
+    """Return a sentence for each certificate that counts no more, or not yet."""
+    certificate, _key, ca = _files(auth)
+    own = _certificates("auth.gateway_certificate", certificate)[:1]
+    said = [
+        *((f"auth.gateway_certificate {certificate}", one, "gateways will not connect") for one in own),
+        *(
+            (f"auth.gateway_ca {ca}: {one.subject.rfc4514_string()}", one, "nobody it signed for gets in")
+            for one in _certificates("auth.gateway_ca", ca)
+        ),
+    ]
+    return tuple(
+        f"{what} {_when(one, now)}; {outcome} until it is renewed"
+        for what, one, outcome in said
+        if _when(one, now)
+    )
+
+
+def _when(certificate: Any, now: datetime) -> str:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < begins:
+        return f"is valid from {begins:%Y-%m-%d %H:%M} UTC on only"
+    return f"expired on {ends:%Y-%m-%d %H:%M} UTC" if now > ends else ""

@@ -1,0 +1,166 @@
+"""Certificates of authorities that tests make up, as files."""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+DAY = timedelta(days=1)
+CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, as files."""
+
+    certificate: Path
+    key: Path
+
+    @property
+    def number(self) -> int:
+        return x509.load_pem_x509_certificates(self.certificate.read_bytes())[0].serial_number
+
+
+@dataclass
+class Authority:
+    """An authority whose files are in a folder.
+
+    Attributes:
+        folder: Where they are.
+        name: Its common name, and that of its file.
+        above: The authority that signed it; None for one that signed itself.
+    """
+
+    folder: Path
+    name: str = "authority"
+    above: "Authority | None" = None
+    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    certificate: x509.Certificate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        above = self.above or self
+        self.certificate = (
+            _begun(self.name, self.name if self.above is None else above.name, self.key, (-DAY, DAY))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(above.key.public_key()), critical=False
+            )
+            .sign(above.key, hashes.SHA256())
+        )
+        self.file.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.name}.pem"
+
+    def signed(
+        self,
+        name: str,
+        *names: x509.GeneralName,
+        valid: tuple[timedelta, timedelta] = (-DAY, DAY),
+        purposes: Sequence[x509.ObjectIdentifier] = (CLIENT, SERVER),
+        common_name: str | None = None,
+    ) -> Pair:
+        """Sign a certificate; its files take the place of those of the same name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        begun = (
+            _begun(common_name or name, self.name, key, valid)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
+            )
+        )
+        if names:
+            begun = begun.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = begun.sign(self.key, hashes.SHA256())
+        pair = Pair(self.folder / f"{name}.pem", self.folder / f"{name}.key")
+        chain = [certificate] if self.above is None else [certificate, self.certificate]
+        _put(pair.certificate, b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain))
+        _put(pair.key, pem_of(key))
+        return pair
+
+    def revoked(self, pair: Pair) -> bytes:
+        """Return a list of revoked certificates, with one on it."""
+        now = datetime.now(UTC)
+        one = x509.RevokedCertificateBuilder().serial_number(pair.number).revocation_date(now - DAY).build()
+        return (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(_named(self.name))
+            .last_update(now - DAY)
+            .next_update(now + DAY)
+            .add_revoked_certificate(one)
+            .add_extension(x509.CRLNumber(1), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
+            )
+            .sign(self.key, hashes.SHA256())
+            .public_bytes(serialization.Encoding.PEM)
+        )
+
+
+def here(*names: x509.GeneralName) -> tuple[x509.GeneralName, ...]:
+    """Return names of a server on this machine, and others."""
+    loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    return (x509.DNSName("localhost"), loopback, *names)
+
+
+def pem_of(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) -> bytes:
+    how = (
+        serialization.NoEncryption()
+        if passphrase is None
+        else serialization.BestAvailableEncryption(passphrase)
+    )
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how)
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Put a file in place of another at once, as who renews certificates does."""
+    beside = path.with_suffix(".new")
+    beside.touch(mode=0o600)
+    beside.write_bytes(content)
+    os.replace(beside, path)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _begun(
+    name: str, issuer: str, key: ec.EllipticCurvePrivateKey, valid: tuple[timedelta, timedelta]
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_named(name))
+        .issuer_name(_named(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + valid[0])
+        .not_valid_after(now + valid[1])
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
