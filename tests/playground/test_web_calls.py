@@ -194,6 +194,34 @@ def test_a_question_of_a_tool_is_answered_in_the_page(seen: Seen) -> None:
     assert results(seen) == {"action": "accept", "size": "large"}
 
 
+def test_a_question_that_waits_elsewhere_is_marked_in_the_menu_which_leads_to_it(seen: Seen) -> None:
+    answer = seen.page.get_by_role("button", name="Answer")
+    menu = seen.page.get_by_role("navigation", name="Views")
+    marked = menu.get_by_role("link", name="Call waits for your answer")
+    seen.tool("ask")
+    seen.page.get_by_role("button", name="Run").first.click()
+    expect(answer).to_be_visible()
+    # Before the person's eyes it needs no mark.
+    expect(menu.get_by_role("img")).to_have_count(0)
+
+    # Another tool stands in the same view.
+    seen.tool("echo")
+    listed = seen.page.get_by_role("complementary", name="Tools").get_by_role("link", name="ask waits for")
+    expect(listed).to_be_visible()
+    expect(marked).to_be_visible()
+    seen.go("files")
+    expect(marked).to_be_visible()
+    expect(menu.get_by_role("img")).to_have_count(1)
+    marked.click()
+
+    expect(seen.page.locator("h1")).to_have_text("ask")
+    seen.page.get_by_role("button", name="Decline").click()
+    seen.ended()
+    seen.go("files")
+    expect(seen.page.get_by_role("heading", level=1)).to_have_text("My Files")
+    expect(menu.get_by_role("img")).to_have_count(0)
+
+
 def test_nothing_typed_or_called_is_lost_on_reload(seen: Seen) -> None:
     seen.tool("publish")
     seen.page.get_by_label("text").fill("kept")

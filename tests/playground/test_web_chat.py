@@ -138,6 +138,49 @@ def test_what_may_destroy_is_asked_about_and_a_no_is_told_to_the_model(seen: See
     expect(seen.page.get_by_role("row").filter(has_text="wipe")).to_have_count(0)
 
 
+def test_a_call_that_waits_for_an_answer_is_marked_in_the_menu_of_every_other_view(
+    seen: Seen, asked: Endpoint
+) -> None:
+    asked.script = [Reply("", calls=(("wipe", {"folder": "/srv/all"}),)), Reply("As you like.")]
+    marked = seen.page.get_by_role("link", name="Chat waits for your answer")
+
+    say(seen, "Clean up.")
+    expect(seen.page.get_by_role("button", name="Do not call it")).to_be_visible()
+    expect(marked).to_have_count(0)
+    seen.go("history")
+    expect(marked).to_be_visible()
+    assert (faults(seen), undecided(seen)) == ([], [])
+    marked.click()
+
+    seen.page.get_by_role("button", name="Do not call it").click()
+    done(seen)
+    seen.go("history")
+    expect(marked).to_have_count(0)
+
+
+def test_a_chat_needs_no_mouse(seen: Seen, asked: Endpoint) -> None:
+    asked.script = [Reply("", calls=(("note", {"text": "one"}),)), Reply("Noted.")]
+    keyboard = seen.page.keyboard
+    expect(seen.page.get_by_label("Message")).to_be_focused()
+
+    keyboard.type("Note it.")
+    keyboard.press("Control+Enter")
+    allow = seen.page.get_by_role("button", name="Call it", exact=True)
+    # It cannot be pressed as soon as it appears, by somebody who is writing.
+    expect(allow).to_be_enabled()
+    # From where one writes, what is asked lies behind.
+    for _ in range(10):
+        if allow.evaluate("element => element === document.activeElement"):
+            break
+        keyboard.press("Shift+Tab")
+    expect(allow).to_be_focused()
+    assert allow.evaluate("element => getComputedStyle(element).outlineStyle") == "solid"
+    keyboard.press("Enter")
+
+    done(seen)
+    expect(turns(seen).last).to_contain_text("Noted.")
+
+
 def test_a_turn_and_a_call_are_cancelled_and_the_chat_goes_on(seen: Seen, asked: Endpoint) -> None:
     asked.script = [Reply("Let me think", waits=threading.Event())]
     left = asked.left
@@ -255,6 +298,12 @@ def test_the_chat_has_no_fault_of_access_and_no_way_sideways_on_a_phone(seen: Se
     assert faults(seen) == []
     assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
+    seen.page.get_by_role("combobox", name="Language").select_option("Deutsch")
+    expect(seen.page.locator("html")).to_have_attribute("lang", "de")
+    assert (faults(seen), undecided(seen)) == ([], [])
+    assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    seen.page.get_by_role("combobox", name="Sprache").select_option("English")
+    expect(seen.page.locator("html")).to_have_attribute("lang", "en")
     seen.page.keyboard.press("Control+k")
     seen.page.get_by_role("combobox", name="Go to a tool").fill("chat")
     expect(seen.page.get_by_role("option").filter(has_text="Chat").first).to_be_visible()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from playground_support import Shown
+from web_support import VIEWS as PAGE_VIEWS
 from web_support import Seen, browsing, expect
 
 pytestmark = pytest.mark.kernel
@@ -49,6 +50,58 @@ def palette(seen: Seen, words: str) -> None:
     expect(seen.page.get_by_role("dialog").get_by_role("option").first).to_be_visible()
     press(seen, "Enter")
     expect(seen.page.get_by_role("dialog")).to_have_count(0)
+
+
+# What has the focus: what it is, whether its ring is seen, and whether it lies free on the screen.
+FOCUSED = """async () => {
+  // The browser scrolls it into sight with its next frame.
+  await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const element = document.activeElement;
+  if (element === document.body) return null;
+  const ring = element.closest('.drop-zone') ?? element;
+  const style = getComputedStyle(ring);
+  const box = ring.getBoundingClientRect();
+  const seen = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1;
+  const across = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
+  const down = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
+  const above = document.elementFromPoint(across, down);
+  const label = ring.closest('label');
+  const free = above !== null && (ring.contains(above) || (label !== null && label.contains(above)));
+  return [element.outerHTML.slice(0, 120), seen, free]; }"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_stop_of_every_view_shows_that_it_has_the_focus(seen: Seen, width: int) -> None:
+    seen.page.set_viewport_size({"width": width, "height": 700})
+    for view in PAGE_VIEWS:
+        seen.go(view)
+        main = seen.page.get_by_role("main")
+        expect(main.get_by_role("heading").first).to_be_visible()
+        expect(main).not_to_contain_text("Loading…")
+        for key in ("Tab", "Shift+Tab"):
+            seen.page.evaluate("document.activeElement.blur()")
+            stops = 0
+            # Forwards through the page and backwards, until the focus is at none of its parts.
+            while stops < 200:
+                press(seen, key)
+                focused = seen.page.evaluate(FOCUSED)
+                if focused is None:
+                    break
+                stops += 1
+                assert (view, key, *focused) == (view, key, focused[0], True, True)
+            assert 10 < stops < 200
+
+
+def test_escape_closes_the_palette_and_gives_the_focus_back(seen: Seen) -> None:
+    button = seen.page.get_by_role("button", name="Go to")
+    button.focus()
+
+    press(seen, "Enter")
+    expect(seen.page.get_by_role("combobox", name="Go to a tool")).to_be_focused()
+    press(seen, "Escape")
+
+    expect(seen.page.get_by_role("dialog")).to_have_count(0)
+    expect(button).to_be_focused()
 
 
 def test_five_keys_lead_from_the_load_to_a_result(seen: Seen) -> None:

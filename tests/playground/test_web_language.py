@@ -105,7 +105,7 @@ def test_a_language_chosen_by_hand_is_spoken_at_once_and_lasts(opened: Callable[
     seen.tool("send")
     seen.write('{"to": ')
 
-    page.get_by_label("Language").select_option("Deutsch")
+    page.get_by_role("combobox", name="Language").select_option("Deutsch")
 
     expect(page.locator("html")).to_have_attribute("lang", "de")
     expect(page.get_by_label("Argumente als JSON")).to_have_value('{"to": ')

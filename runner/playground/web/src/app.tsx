@@ -9,12 +9,14 @@ import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
 import { connections, here, look } from "./model/connections";
 import { plain } from "./model/plain";
+import { waitingIn } from "./model/waiting";
 import { Asks } from "./views/asks";
 import { CallView } from "./views/call";
 import { Down } from "./views/down";
 import { Guarded } from "./views/guarded";
 import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ToolList } from "./views/tool_list";
+import { Waits } from "./views/waits";
 import { inserted } from "./texts/inserted";
 import { chooseLanguage, language, LANGUAGES, T, type Language } from "./texts/language";
 
@@ -77,10 +79,17 @@ export function App(): JSX.Element {
   );
 }
 
-/** On narrow screens the menu is longer than the screen is wide. */
+/** On narrow screens the menu is longer than the screen is wide. Only the menu is moved: the page stays where it is. */
 function inSight(link: HTMLElement | null): void {
-  link?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  const row = link?.closest("ul");
+  if (!link || !row) return;
+  const [one, all] = [link.getBoundingClientRect(), row.getBoundingClientRect()];
+  if (one.left < all.left) row.scrollLeft -= all.left - one.left + BESIDE;
+  else if (one.right > all.right) row.scrollLeft += one.right - all.right + BESIDE;
 }
+
+/** Pixels of the next entry, so that one sees that there is one. */
+const BESIDE = 24;
 
 function Top({ here }: { here: string }): JSX.Element {
   const known = info.value;
@@ -91,19 +100,31 @@ function Top({ here }: { here: string }): JSX.Element {
         <ul>
           {viewsHere().map((view) => (
             <li key={view.id}>
-              <a href={to(view.id)} aria-current={view.id === here ? "page" : undefined} ref={view.id === here ? inSight : null}>{T.page.titles[view.id]}</a>
+              <Entry id={view.id} isHere={view.id === here} />
             </li>
           ))}
         </ul>
       </nav>
-      <button class="button quiet goto" onClick={() => { paletteOpen.value = true; }}>{T.page.goTo} <kbd>Ctrl K</kbd></button>
+      <span class="unseen" aria-live="polite">{viewsHere().filter((view) => waitingIn(view.id) !== null).map((view) => `${T.page.titles[view.id]} ${T.page.waits}`).join(", ")}</span>
+      <button class="button quiet goto" title={T.page.goTo} onClick={() => { paletteOpen.value = true; }}><Icon path="M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2m3.6 8.6L14.5 14.5" /><span class="word">{T.page.goTo}</span> <kbd>Ctrl K</kbd></button>
       <span class="small soft fact" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span>
       <span class="small soft fact" title={T.page.userHint}>{known?.user}</span>
-      <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}>{T.page.theme(T.page.themes[theme.value])}</button>
+      <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}><Icon path="M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2v12M8 4.5h2.5M8 8h5M8 11.5h2.5" /><span class="word">{T.page.theme(T.page.themes[theme.value])}</span></button>
       <Languages />
       <Leave />
     </header>
   );
+}
+
+/** A view in the menu. Where something waits in it unseen, it says so and leads there. */
+function Entry({ id, isHere }: { id: ViewId; isHere: boolean }): JSX.Element {
+  const rest = waitingIn(id);
+  return <a href={to(id, rest ?? "")} aria-current={isHere ? "page" : undefined} ref={isHere ? inSight : null} onFocus={(event) => inSight(event.currentTarget)}>{T.page.titles[id]}{rest !== null && <Waits />}</a>;
+}
+
+/** What stands for the words of a button where the screen is too narrow for them. */
+function Icon({ path }: { path: string }): JSX.Element {
+  return <svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round"><path d={path} /></svg>;
 }
 
 /** Which server is looked at; a choice where there are several. */

@@ -13,6 +13,7 @@ import { cancel, ended, runById, start, type Run } from "./runs";
 import { seenByModel } from "./seen";
 import { answers, NoAnswer } from "./streams";
 import { tools, type Tool } from "./tools";
+import { chatAsks } from "./waiting";
 import { mayDestroy } from "./widget_calls";
 
 /** What a model reads of a call that gave it no result. It goes over the wire, in English whatever the page speaks. */
@@ -303,7 +304,7 @@ async function callAll(turn: Signal<Turn>, leaves: AbortSignal): Promise<void> {
     else if (tool === undefined || call.args === null) change({ state: "failed", saw: TO_MODEL.noTool(call.tool) });
     else if (!(await allowed(connection, call, tool, change))) change(leaves.aborted ? { state: "cancelled", saw: TO_MODEL.cancelled } : { state: "refused", saw: TO_MODEL.refused });
     else {
-      const run = start(tool.name, call.args, { connection });
+      const run = start(tool.name, call.args, { connection, inChat: true });
       change({ state: "running", run: run.value.id });
       change(endOf(await ended(run)));
     }
@@ -319,6 +320,7 @@ async function allowed(connection: Connection, call: ChatCall, tool: Tool, chang
   const key = `${connection.id} ${tool.name}`;
   if (!(mayDestroy(tool) || asksFirst.value) || (mayBeAlways(tool) && always.has(key))) return true;
   change({ state: "asked" });
+  chatAsks.value = true;
   try {
     return await new Promise<boolean>((resolve) => {
       asking.value = { call, tool, decide: (yes, andAlways) => {
@@ -328,6 +330,7 @@ async function allowed(connection: Connection, call: ChatCall, tool: Tool, chang
     });
   } finally {
     asking.value = null;
+    chatAsks.value = false;
   }
 }
 

@@ -11,7 +11,6 @@ import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { runById } from "../model/runs";
 import { byName, tools } from "../model/tools";
-
 import { T } from "../texts/language";
 import { Consent } from "./consent";
 import { saveBlob } from "./download";
@@ -79,7 +78,7 @@ function TurnView({ turn }: { turn: Signal<Turn> }): JSX.Element {
     <article class="card" aria-label={T.chat.model}>
       <header>
         <h2 class="mono">{plain(value.model)}</h2>
-        {value.state !== "done" && <span class={`badge ${value.state}`}>{value.state}</span>}
+        {value.state !== "done" && <span class={`badge ${value.state}`}>{T.chat.states[value.state]}</span>}
         <span class="grow" />
         <Counted turn={value} />
       </header>

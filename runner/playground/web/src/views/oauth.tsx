@@ -42,7 +42,7 @@ function One({ step }: { step: Step }): JSX.Element {
         {state !== "new" && <span class={`badge ${state}`} role="status">{T.oauth.states[state]}</span>}
         {step === "authorise" ? <Authorise ready={ready} /> : <button class="button" disabled={!ready || busy.value !== null} aria-busy={busy.value === step} onClick={() => void make(step)}>{result === undefined ? T.oauth.run : T.oauth.again}</button>}</header>
       <div class="body stack">
-        {!ready && result === undefined && <p class="soft small">{T.oauth.waits}</p>}
+        {!ready && result === undefined && <p class="soft small">{step === "challenge" ? T.oauth.address : T.oauth.waits}</p>}
         <Editable step={step} />
         {result?.problem != null && <p class="problem" role="alert">{plain(result.problem)}</p>}
         {result?.exchanges.map((each, index) => <Shown key={index} exchange={each} />)}

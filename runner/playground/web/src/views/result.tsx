@@ -238,15 +238,15 @@ export function SandboxTab({ run }: { run: Run }): JSX.Element {
       </dl>
       <h2 class="part">{T.result.denials}</h2>
       {denials.length === 0 ? <p class="soft">{T.result.nothingDenied}</p> : (
-        <div class="scroll" role="region" aria-label={T.result.denials} tabIndex={0}><table class="grid">
-          <thead><tr><th scope="col">{T.result.tried}</th><th scope="col">{T.result.on}</th><th scope="col">{T.result.deniedBy}</th><th scope="col">{T.result.toAllow}</th></tr></thead>
-          <tbody>
+        <div class="scroll" role="region" aria-label={T.result.denials} tabIndex={0}><table class="grid stacked" role="table">
+          <thead role="rowgroup"><tr role="row">{[T.result.tried, T.result.on, T.result.deniedBy, T.result.toAllow].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}</tr></thead>
+          <tbody role="rowgroup">
             {denials.map((denial, index) => (
-              <tr key={index}>
-                <td class="mono">{plain(String(denial["operation"]))}</td>
-                <td class="mono">{plain(String(denial["path"]))}</td>
-                <td>{String(denial["layer"])}</td>
-                <td><Allowed denial={denial} /></td>
+              <tr key={index} role="row">
+                <td role="cell" class="mono">{plain(String(denial["operation"]))}</td>
+                <td role="cell" class="mono first">{plain(String(denial["path"]))}</td>
+                <td role="cell" data-label={T.result.deniedBy}>{String(denial["layer"])}</td>
+                <td role="cell" class="whole"><Allowed denial={denial} /></td>
               </tr>
             ))}
           </tbody>

@@ -5,7 +5,9 @@ import { useRef } from "preact/hooks";
 import { route, to } from "../model/route";
 import { here as looked, ownProblems } from "../model/connections";
 import { plain } from "../model/plain";
+import { waitingIn } from "../model/waiting";
 import { loadTools, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
+import { Waits } from "./waits";
 import { inserted } from "../texts/inserted";
 import { T } from "../texts/language";
 
@@ -56,7 +58,7 @@ export function ToolList(): JSX.Element {
           {found.map((tool) => (
             <li key={tool.name}>
               <a href={to("call", tool.name)} tabIndex={tool === stop ? 0 : -1} aria-current={here(tool) ? "page" : undefined} ref={here(tool) ? inSight : null}>
-                <span class="mono">{tool.name}</span>
+                <span class="mono">{tool.name}{waitingIn("call") === tool.name && <Waits />}</span>
                 <span class="about">{firstLine(tool.description)}</span>
                 {tool.badges.length > 0 && <Badges of={tool} />}
               </a>

@@ -1,0 +1,1 @@
+export{r as MarkdownView}from"./markdown-B5rJkx0u.js";

@@ -1,1 +1,0 @@
-import{a as e,u as t}from"./connections-DFi_XclA.js";import{i as n}from"./jsxRuntime-Bt1sf6XB.js";import{t as r}from"./route-CczHf_iT.js";function i(i){let a=e(i.server);a!==void 0&&t(a.id),i.kind===`resource`?r(`resources`,i.target):r(i.kind===`tool`?`call`:`prompts`,i.target,{args:n(i.args,2)})}export{i as t};
