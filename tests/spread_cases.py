@@ -31,13 +31,13 @@ def chosen(cases: Iterable[tuple[str, int, T]]) -> list[T]:
     Args:
         cases: Each with the test that it is a case of, and how many of that run at most, at least 1.
     """
-    of_test: dict[str, list[int]] = defaultdict(list)
+    of_test: dict[tuple[str, int], list[int]] = defaultdict(list)
     all_of_them: Sequence[tuple[str, int, T]] = list(cases)
-    for place, (test, _, _) in enumerate(all_of_them):
-        of_test[test].append(place)
+    for place, (test, most, _) in enumerate(all_of_them):
+        of_test[test, most].append(place)
     left = {
         places[number]
-        for test, places in of_test.items()
-        for number in spread(len(places), all_of_them[places[0]][1], zlib.crc32(test.encode()))
+        for (test, most), places in of_test.items()
+        for number in spread(len(places), most, zlib.crc32(test.encode()))
     }
     return [case for place, (_, _, case) in enumerate(all_of_them) if place in left]

@@ -36,3 +36,12 @@ def test_tests_with_one_case_each_run_together_in_every_combination() -> None:
 
     assert [number for number, _ in left] == list(range(40))
     assert {tier for _, tier in left} == set(tiers)
+
+
+def test_cases_of_a_test_that_cost_little_run_beside_those_that_cost_much() -> None:
+    cases = [("a", 1, "dear1"), ("a", 9, "cheap1"), ("a", 1, "dear2"), ("a", 9, "cheap2")]
+
+    left = chosen(cases)
+
+    assert len(left) == 3
+    assert {"cheap1", "cheap2"} < set(left)

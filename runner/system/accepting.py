@@ -35,6 +35,24 @@ _MOST_KEPT = 128
 # How long a client has to prove who it is, and to take its leave.
 _HANDSHAKE_S = 10.0
 _GOODBYE_S = 2.0
+_TOO_MANY = "new connections have to wait: raise the limit of open files (ulimit -Hn)"
+_NOT_PROVED = "a TLS handshake failed: connect with TLS and a client certificate that counts here"
+
+
+@dataclass(slots=True, eq=False)
+class _Warning:
+    """A warning that is written now and then, with how often it was due since."""
+
+    message: str
+    _times: int = field(init=False, default=0)
+    _told_at: float = field(init=False, default=float("-inf"))
+
+    def tell(self, **more: object) -> None:
+        self._times += 1
+        now = time.monotonic()
+        if now - self._told_at > _LOG_EVERY_S:
+            log.warning(self.message, extra={"times": self._times, **more})
+            self._told_at, self._times = now, 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -58,10 +76,8 @@ class Acceptor:
     handshakes: Handshakes = field(default_factory=Handshakes.usual)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _rest_s: float = field(init=False, default=_FIRST_REST_S)
-    _refused: int = field(init=False, default=0)
-    _logged_at: float = field(init=False, default=float("-inf"))
-    _unproved: int = field(init=False, default=0)
-    _told_at: float = field(init=False, default=float("-inf"))
+    _waiting: "_Warning" = field(init=False, default_factory=lambda: _Warning(_TOO_MANY))
+    _unproved: "_Warning" = field(init=False, default_factory=lambda: _Warning(_NOT_PROVED))
     _begun: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
 
     def start(self) -> None:
@@ -129,23 +145,13 @@ class Acceptor:
                 ssl_shutdown_timeout=_GOODBYE_S,
             )
         except (ssl.SSLError, ConnectionAbortedError) as error:
-            self._tell_unproved(error, address)
+            said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+            self._unproved.tell(address=address, problem=said)
         except OSError as error:
             # It has gone again already: so do probes that only look whether somebody listens.
             log.debug("a connection ended as it began", extra={"problem": str(error)})
         finally:
             self.handshakes.end(connection, address)
-
-    def _tell_unproved(self, error: OSError, address: str) -> None:
-        self._unproved += 1
-        now = time.monotonic()
-        if now - self._told_at > _LOG_EVERY_S:
-            said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
-            log.warning(
-                "a TLS handshake failed: connect with TLS and a client certificate that counts here",
-                extra={"times": self._unproved, "address": address, "problem": said},
-            )
-            self._told_at, self._unproved = now, 0
 
     def _rest(self, error: OSError) -> None:
         """Let those who want to connect wait, longer each time."""
@@ -153,11 +159,4 @@ class Acceptor:
         loop.remove_reader(self.listener.fileno())
         self._resting = loop.call_later(self._rest_s, self._listen)
         self._rest_s = min(2 * self._rest_s, _LONGEST_REST_S)
-        self._refused += 1
-        now = time.monotonic()
-        if now - self._logged_at > _LOG_EVERY_S:
-            log.warning(
-                "new connections have to wait: raise the limit of open files (ulimit -Hn)",
-                extra={"times": self._refused, "limit": descriptors.limit(), "problem": error.strerror},
-            )
-            self._logged_at, self._refused = now, 0
+        self._waiting.tell(limit=descriptors.limit(), problem=error.strerror)
